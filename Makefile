@@ -1,0 +1,101 @@
+# Two commands do everything, set-up included:   make demo   make test
+# Needed: Python >= 3.11 (with its venv module), git, make. uv is used when it is there.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LOCKS := requirements/runtime.txt requirements/dev.txt
+UV := $(shell command -v uv 2>/dev/null)
+
+# The first interpreter that runs and is new enough; name another with `make PYTHON=/path/to/python ...`.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done)
+
+PYTEST := $(BIN)/python -m pytest
+JOBS ?= 2
+ARGS ?=
+
+.PHONY: help demo test test-pythons lint format type cover bench bench-compat lock clean install
+
+help:  ## Show what there is
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
+
+demo: $(STAMP)  ## Watch one root agent and three sub-agents share one large text (FILE=path for your own)
+	@$(BIN)/rlm-kernel demo $(if $(FILE),--file "$(FILE)")
+
+test: $(STAMP)  ## Run all tests (ARGS="-k name" for some)
+	@$(PYTEST) -q -n $(JOBS) --dist loadfile $(ARGS)
+
+test-pythons:  ## Run all tests on every supported Python that is installed here
+	@.ci/each-python $(MAKE) test
+
+lint: $(STAMP)  ## Check style, formatting and the import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+
+format: $(STAMP)  ## Rewrite the sources in the project's format
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+type: $(STAMP)  ## Check the types, strictly
+	@$(BIN)/mypy
+
+cover: $(STAMP)  ## Run all tests with branch coverage, forked processes included
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q -p no:xdist $(ARGS)
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+bench: $(STAMP)  ## Measure the speed the project promises (ratios of interleaved runs)
+	@$(BIN)/python bench/run.py $(ARGS)
+
+bench-compat: $(VENV)/.compat  ## Run public corpora with and without the language wall (ARGS="HumanEval" for one)
+	@$(BIN)/python bench/compat/run.py $(ARGS)
+
+$(VENV)/.compat: $(STAMP) bench/compat/requirements.txt
+ifneq ($(UV),)
+	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r bench/compat/requirements.txt
+else
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r bench/compat/requirements.txt
+endif
+	@touch $@
+
+install: $(STAMP)  ## Only set up the environment
+
+# Hash-pinned files first, then this project itself: nothing is resolved and nothing is built in isolation, so
+# that what is installed is what the lock files name.
+$(STAMP): requirements/dev.txt pyproject.toml kernel/kernelspec/kernel.json
+	@test -n "$(PYTHON)" || { echo "rlm-kernel needs Python 3.11 or newer: install it, or name it with make PYTHON=..." >&2; exit 1; }
+ifneq ($(UV),)
+	@echo "Setting up $(VENV) with uv"
+	@test -x $(BIN)/python || "$(UV)" venv --quiet --python "$(PYTHON)" "$(VENV)"
+	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+else
+	@echo "Setting up $(VENV) with pip"
+	@test -x $(BIN)/pip || "$(PYTHON)" -m venv "$(VENV)" || { rm -rf "$(VENV)"; \
+		echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
+endif
+	@touch $@
+
+# The files name versions and hashes only; where packages come from is each machine's own affair.
+COMPILE = $(or $(UV),$(BIN)/uv) pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-header --no-annotate --custom-compile-command "make lock"
+
+lock: $(if $(UV),,$(STAMP))  ## Rewrite the hash-pinned requirements (UPGRADE=1 takes newer versions)
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) -o requirements/runtime.txt >/dev/null
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev -c requirements/runtime.txt -o requirements/dev.txt >/dev/null
+	@for f in $(LOCKS); do printf '# Written by "make lock" from pyproject.toml: change it there.\n%s\n' "$$(cat $$f)" >$$f.new \
+		&& mv $$f.new $$f; done
+
+clean:  ## Remove everything that make has made
+	rm -rf $(VENV) .venv-3.* build dist .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find sandbox kernel memory mcp_server tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
