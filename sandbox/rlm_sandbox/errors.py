@@ -1,0 +1,128 @@
+"""Every error the sandbox raises, arranged by whose fault it was.
+
+    SandboxError
+    ├── CellError                  the code in the cell
+    │   └── PolicyViolation        ... does not compile under the session's policy (also a SyntaxError)
+    ├── PolicyError                whoever wrote or named the policy
+    │   ├── UnknownPolicyError     no policy has that name
+    │   └── PolicyFileError        a policy file does not hold what it must: file, line, field
+    ├── WallError                  the machine, or what it allows us
+    │   ├── WallMissingError       the policy requires a wall that does not stand here
+    │   └── WallSetupError         a wall that this machine offers could not be raised
+    └── ProcessGone                a watched process no longer exists
+
+Every message says what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class SandboxError(Exception):
+    """Base of every error of this package."""
+
+
+class CellError(SandboxError):
+    """The code of a cell asked for something its session does not give."""
+
+
+class PolicyViolation(CellError, SyntaxError):
+    """A cell does not compile under its policy.
+
+    ``lineno`` and ``offset`` (both from 1) point into the cell; ``reason`` says what was refused and
+    ``instead`` how to write it so that it is admitted (empty when there is no such way).
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        instead: str = "",
+        filename: str | None = None,
+        lineno: int | None = None,
+        offset: int | None = None,
+        text: str | None = None,
+    ) -> None:
+        message = f"{reason}. {instead}" if instead else reason
+        super().__init__(message, (filename, lineno, offset, text))
+        self.reason = reason
+        self.instead = instead
+
+
+class PolicyError(SandboxError):
+    """A policy could not be used; whoever wrote or named it can repair that."""
+
+
+class UnknownPolicyError(PolicyError):
+    """No policy of that name exists; ``known`` lists the ones that do."""
+
+    def __init__(self, name: str, known: Sequence[str], directories: Sequence[Path]) -> None:
+        places = ", ".join(str(directory) for directory in directories)
+        super().__init__(
+            f"there is no policy named {name!r}; known policies: {', '.join(known) or 'none'}. "
+            f"Choose one of them, give the path of a YAML file, or add {name}.yaml to one of: {places}"
+        )
+        self.name = name
+        self.known = tuple(known)
+
+
+@dataclass(frozen=True)
+class PolicyProblem:
+    """One thing that is wrong in a policy file."""
+
+    line: int
+    """Line of the file, from 1."""
+    field: str
+    """Dotted name, such as ``limits.memory_bytes``; empty when the file as a whole is meant."""
+    message: str
+    """What is wrong and what to write instead."""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class PolicyFileError(PolicyError):
+    """A policy file does not hold a policy.
+
+    ``problems`` lists everything found; ``file``, ``line`` and ``field`` are those of the first one.
+    """
+
+    def __init__(self, file: Path, problems: Sequence[PolicyProblem]) -> None:
+        lines = "\n".join(f"{file}:{problem.line}: {problem}" for problem in problems)
+        super().__init__(f"{lines}\n`rlm-kernel policy schema` lists every field.")
+        self.file = file
+        self.problems = tuple(problems)
+        self.line = self.problems[0].line
+        self.field = self.problems[0].field
+
+
+class WallError(SandboxError):
+    """A wall does not stand, for a reason that lies with this machine."""
+
+
+class WallMissingError(WallError):
+    """The policy requires walls that do not stand here; ``missing`` maps their names to the reason."""
+
+    def __init__(self, policy: str, missing: dict[str, str]) -> None:
+        reasons = "; ".join(f"{name} ({detail})" for name, detail in missing.items())
+        super().__init__(
+            f"policy {policy!r} requires walls that do not stand on this machine: {reasons}. "
+            "Run `rlm-kernel doctor` to see how to raise them, or use a policy that does not name them "
+            "under walls.require"
+        )
+        self.missing = dict(missing)
+
+
+class WallSetupError(WallError):
+    """Raising a wall failed half-way; the process that tried must not run any cell."""
+
+
+class ProcessGone(SandboxError):
+    """The process ``pid`` no longer exists, or its number now belongs to another process."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(f"process {pid} is gone; ask the kernel host for the session's new process")
+        self.pid = pid

@@ -1,0 +1,213 @@
+"""The guards that compiled code calls: reading and storing attributes that are not harmless on every object.
+
+No guard is reachable by a name: they sit in the constants of compiled code. Each returns the object whose
+attribute the code then reads or stores natively, or raises ``AttributeError`` with the reason. The fast way
+(an object of a clean class) is decided in the compiled code itself and never gets here.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any, Final, NoReturn
+
+from rlm_sandbox.errors import CellError
+from rlm_sandbox.language.classes import SafeType
+from rlm_sandbox.language.names import GUARDED_DUNDERS, Access, access, is_private, may_store
+from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+
+_self_of: Final = super.__dict__["__self__"].__get__
+
+# Never handed out, whatever attribute holds them.
+BANNED_TYPES: Final = frozenset({types.FrameType, types.CodeType, types.CellType})
+
+
+class AttributeRefused(CellError, AttributeError):
+    """An attribute that this session does not give: ``hasattr`` is False, ``getattr`` has its default."""
+
+
+def refuse(name: str, why: str = "is not available in this session") -> NoReturn:
+    """Raise the refusal of an attribute."""
+    raise AttributeRefused(f"attribute '{name}' {why}", name=name)
+
+
+def wash(value: Any) -> Any:
+    """``value``, unless no session may hold it; the raw ``type`` becomes the stand-in."""
+    cls = type(value)
+    if issubclass(cls, type) and value in REGISTRY.shelf.metas:
+        return SafeType
+    if cls in BANNED_TYPES or (issubclass(cls, types.ModuleType) and not REGISTRY.is_sanitised(value)):
+        refuse(cls.__name__, "holds an object of the interpreter, which is not available in this session")
+    return value
+
+
+def super_target(proxy: Any) -> Any:
+    """The object that a ``super()`` proxy stands for."""
+    return _self_of(proxy)
+
+
+def read_private(obj: Any, name: str) -> Any:
+    """Check reading the private attribute ``name`` of ``obj``; return ``obj``."""
+    cls = type(obj)
+    if cls in REGISTRY.shelf.clean:
+        return obj
+    if issubclass(cls, type):
+        return _private_of_class(obj, name)
+    if cls is super:
+        return _private_of_super(obj, name)
+    if cls is types.FunctionType:
+        return _private_of_function(obj, name)
+    if REGISTRY.may_touch_private(cls, name):
+        _wash_instance_value(obj, name)
+        return obj
+    if cls is types.SimpleNamespace:
+        wash(obj.__dict__.get(name))
+        return obj
+    refuse(name, _whose(obj))
+
+
+def _whose(obj: Any) -> str:
+    kind = f"class '{obj.__name__}'" if isinstance(obj, type) else f"objects of '{type(obj).__name__}'"
+    if isinstance(obj, types.ModuleType):
+        kind = f"module '{obj.__name__}'"
+    return f"is private to {kind}: use its public attributes"
+
+
+def _private_of_class(cls: type, name: str) -> type:
+    # EnumType._convert_ reads the globals of any module: what a library's metaclass defines is not the
+    # session's.
+    of_library = any(name in dict_of(base) for base in mro_of(type(cls)) if base not in REGISTRY.user)
+    if of_library or not REGISTRY.may_touch_private(cls, name):
+        refuse(name, _whose(cls))
+    return cls
+
+
+def _private_of_super(proxy: Any, name: str) -> Any:
+    target = super_target(proxy)
+    if REGISTRY.may_touch_private(type(target), name):
+        return proxy
+    if isinstance(target, type) and REGISTRY.may_touch_private(target, name):
+        _private_of_class(target, name)
+        return proxy
+    refuse(name, _whose(target))
+
+
+def _private_of_function(function: Any, name: str) -> Any:
+    values = function.__dict__
+    if name in values and name not in GUARDED_DUNDERS:
+        wash(values[name])
+        return function
+    if REGISTRY.is_user_function(function) and not name.startswith("__"):
+        return function  # it has no such attribute: Python says so
+    refuse(name, _whose(function))
+
+
+def _wash_instance_value(obj: Any, name: str) -> None:
+    """A subclass of a library class: the library may have put something into the object."""
+    values = object.__getattribute__(obj, "__dict__") if _has_dict(obj) else {}
+    if name in values:
+        wash(values[name])
+
+
+def _has_dict(obj: Any) -> bool:
+    return any("__dict__" in dict_of(base) for base in mro_of(type(obj)))
+
+
+# -- stores
+
+_PROTECTED: set[type] = set()
+"""Library classes whose instances may not be changed: a library believes what they say (see ``protect``)."""
+
+
+def protect(cls: type) -> None:
+    """Refuse stores on the instances of a library class."""
+    _PROTECTED.add(cls)
+
+
+def store_public(obj: Any) -> Any:
+    """Check storing a public attribute; return ``obj``. What belongs to libraries stays as it is."""
+    cls = type(obj)
+    if cls in REGISTRY.shelf.clean or cls in REGISTRY.user:
+        return obj
+    if issubclass(cls, type):
+        if obj in REGISTRY.user:
+            return obj
+        refuse(obj.__name__, "is a library class, which may not be modified: derive a class of your own")
+    if issubclass(cls, types.ModuleType):
+        if REGISTRY.is_sanitised(obj):
+            return obj
+        refuse(obj.__name__, "is a module of the host, which may not be modified")
+    if cls is types.FunctionType and not REGISTRY.is_user_function(obj):
+        refuse(obj.__name__, "is a library function, which may not be modified: wrap it in one of your own")
+    if cls in _PROTECTED or cls is super:
+        refuse(cls.__name__, "objects are read-only in this session")
+    return obj
+
+
+def store_private(obj: Any, name: str) -> Any:
+    """Check storing the private attribute ``name``; return ``obj``."""
+    cls = type(obj)
+    if cls in REGISTRY.shelf.clean:
+        return obj
+    if issubclass(cls, type) and obj in REGISTRY.user and REGISTRY.may_touch_private(obj, name):
+        return obj
+    if REGISTRY.may_touch_private(cls, name) and not issubclass(cls, type):
+        return obj
+    if cls is types.FunctionType and REGISTRY.is_user_function(obj) and not name.startswith("__"):
+        return obj
+    if cls is types.SimpleNamespace:
+        return obj
+    refuse(name, _whose(obj))
+
+
+def update(obj: Any, name: str) -> Any:
+    """Check ``obj.name += value`` for a name that is not harmless: both its reading and its storing."""
+    if type(obj) in REGISTRY.shelf.clean:
+        return obj
+    if is_private(name):
+        read_private(obj, name)
+        return store_private(obj, name)
+    refuse(name, "may be updated only on an object of a class of your own")
+
+
+def check_store(obj: Any, name: Any) -> None:
+    """Check a store whose name is known at run time only: the rules of compile time."""
+    if type(name) is not str:
+        raise TypeError("attribute name must be str")
+    if not may_store(name):
+        refuse(name, "may not be assigned or deleted in this session")
+    if is_private(name):
+        store_private(obj, name)
+    else:
+        store_public(obj)
+
+
+def must_guard(obj: Any, name: Any) -> bool:
+    """Check a read whose name is known at run time only; True when it must go through the guarded read."""
+    if type(name) is not str:
+        raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
+    how = access(name)
+    if how is Access.DENIED:
+        refuse(name)
+    if how is Access.PRIVATE:
+        read_private(obj, name)
+    return how is Access.GUARDED
+
+
+# -- except*
+
+_GROUP_METHODS: Final = frozenset({"split", "derive", "__getattribute__", "__getattr__"})
+
+
+def check_group() -> None:
+    """Before an ``except*`` on a CPython that trusts what ``split`` returns (CVE-2025-22153)."""
+    error = sys.exception()
+    if not isinstance(error, BaseExceptionGroup):
+        return
+    foreign = [base for base in mro_of(type(error)) if base not in ExceptionGroup.__mro__]
+    names = set(BaseException.__getattribute__(error, "__dict__")).union(*map(dict_of, foreign))
+    if redefined := ", ".join(sorted(_GROUP_METHODS & names)):
+        raise TypeError(
+            f"an exception group that defines {redefined} cannot be split by except* on this CPython; "
+            "catch the group with `except` and walk its `.exceptions`"
+        )

@@ -1,0 +1,369 @@
+"""The guarded read: attribute names that are dangerous on some types of object, decided by ``type(obj)``.
+
+One small function per family of names, in a table; ``read_guarded(obj, name)`` is what compiled code calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from rlm_sandbox.language.classes import SafeType, type_of
+from rlm_sandbox.language.formatting import SafeFormatter, is_plain_format
+from rlm_sandbox.language.guards import check_store, must_guard, refuse, super_target, wash
+from rlm_sandbox.language.names import Access, access
+from rlm_sandbox.language.registry import REGISTRY, dict_of
+
+Reader = Callable[[Any, str], Any]
+
+_FRAMES: Final = frozenset(
+    {
+        types.FrameType,
+        types.CodeType,
+        types.TracebackType,
+        types.GeneratorType,
+        types.CoroutineType,
+        types.AsyncGeneratorType,
+    }
+)
+_HARMLESS_ON_FRAMES: Final = frozenset(
+    {"tb_lineno", "tb_lasti", "tb_next", "gi_running", "cr_running", "ag_running", "f_lineno", "__class__"}
+)
+_MAX_FORMATS: Final = 20_000
+
+
+def read_guarded(obj: Any, name: str) -> Any:
+    """``obj.name`` for a name that is dangerous on some type of object, or ``AttributeRefused``."""
+    if type(obj) in _FRAMES and name not in _HARMLESS_ON_FRAMES:
+        refuse(name, "would show the frames of the interpreter, which are not available in this session")
+    return _READERS.get(name, _plain)(obj, name)
+
+
+def read_named(obj: Any, name: Any) -> Any:
+    """``obj.name`` for a name known at run time only: the same rules as at compile time."""
+    if must_guard(obj, name):
+        return read_guarded(obj, name)
+    return wash(getattr(obj, name))
+
+
+def _plain(obj: Any, name: str) -> Any:
+    return wash(getattr(obj, name))
+
+
+def _own(obj: Any) -> bool:
+    """Whether an instance's class is the session's."""
+    return type(obj) in REGISTRY.user
+
+
+def _is_class(obj: Any) -> bool:
+    return issubclass(type(obj), type)
+
+
+def _is_metaclass(obj: Any) -> bool:
+    return _is_class(obj) and issubclass(obj, type)
+
+
+# -- the object and its class
+
+
+def _class(obj: Any, name: str) -> Any:
+    return type_of(obj)
+
+
+def _dict(obj: Any, name: str) -> Any:
+    """The live namespace of the session's own objects, a copy of the public part of others."""
+    if type(obj) in REGISTRY.shelf.clean:
+        return getattr(obj, name)
+    return namespace_of(obj)
+
+
+def namespace_of(obj: Any) -> Any:
+    """What ``vars(obj)`` gives."""
+    cls = type(obj)
+    if cls in REGISTRY.shelf.clean:
+        return obj.__dict__
+    if _is_class(obj):
+        if obj not in REGISTRY.user:
+            refuse("__dict__", f"of library class '{obj.__name__}' is not available in this session: use dir()")
+        # Never the live proxy: comparing it hands the raw dict to __eq__ (bpo-43838).
+        return types.MappingProxyType(dict(_visible(dict_of(obj))))
+    if cls is types.FunctionType and REGISTRY.is_user_function(obj):
+        return dict(obj.__dict__)
+    if cls is types.SimpleNamespace or cls.__name__ == "Namespace":
+        return obj.__dict__
+    values = getattr(obj, "__dict__", None)
+    if values is None:
+        raise TypeError("vars() argument must have __dict__ attribute")
+    return {key: value for key, value in _visible(values) if not key.startswith("_")}
+
+
+def _visible(values: Any) -> Iterator[tuple[str, Any]]:
+    for key, value in list(values.items()):
+        if type(key) is not str or (key.startswith("__") and access(key) is Access.DENIED):
+            continue
+        try:
+            yield key, dict(value) if key == "__dataclass_fields__" else wash(value)
+        except AttributeError:
+            continue
+
+
+def _bases(obj: Any, name: str) -> Any:
+    """``__mro__``, ``__bases__``, ``mro``: not of metaclasses, whose bases end in the raw ``type``."""
+    if _is_class(obj):
+        if _is_metaclass(obj):
+            refuse(name, "of a metaclass is not available in this session")
+        return getattr(obj, name)
+    if name == "mro" or _own(obj):
+        return _plain(obj, name)
+    return refuse(name)
+
+
+def _new(obj: Any, name: str) -> Any:
+    if _is_metaclass(obj) or (type(obj) is super and _is_metaclass(super_target(obj))):
+        return SafeType.__new__
+    return getattr(obj, name)
+
+
+def _get_attribute(obj: Any, name: str) -> Any:
+    """``__getattribute__`` and ``__getattr__`` read any name: what they read is checked."""
+    real = getattr(obj, name)
+    if type(obj) is super or _own(obj):
+        target = super_target(obj) if type(obj) is super else obj
+
+        def bound(attribute: str) -> Any:
+            if must_guard(target, attribute):
+                return read_guarded(target, attribute)
+            return wash(real(attribute))
+
+        return bound
+    if not _is_class(obj):
+        refuse(name)
+
+    def unbound(target: Any, attribute: str) -> Any:
+        if must_guard(target, attribute):
+            return read_guarded(target, attribute)
+        return wash(real(target, attribute))
+
+    return unbound
+
+
+def _set_attribute(obj: Any, name: str) -> Any:
+    """``__setattr__`` and ``__delattr__`` store any name: what they store is checked."""
+    real = getattr(obj, name)
+    if _is_class(obj):
+
+        def unbound(target: Any, attribute: str, *value: Any) -> Any:
+            check_store(target, attribute)
+            return real(target, attribute, *value)
+
+        return unbound
+    target = super_target(obj) if type(obj) is super else obj
+
+    def bound(attribute: str, *value: Any) -> Any:
+        check_store(target, attribute)
+        return real(attribute, *value)
+
+    return bound
+
+
+def _state(obj: Any, name: str) -> Any:
+    """Pickle's view of an object is its live namespace: only of the session's own."""
+    own = _own(obj) or (_is_class(obj) and obj in REGISTRY.user)
+    if type(obj) is super:
+        target = super_target(obj)
+        own = type(target) in REGISTRY.shelf.clean
+    if own:
+        return getattr(obj, name)
+    return refuse(name, "of library objects is not available here: use copy.copy or public attributes")
+
+
+def _descriptor(obj: Any, name: str) -> Any:
+    if _own(obj) or type(obj) is types.FunctionType or (type(obj) is super and _own(super_target(obj))):
+        return getattr(obj, name)
+    return refuse(name)
+
+
+def _fields(obj: Any, name: str) -> Any:
+    """A copy: dataclasses.replace reads the attributes that the live dict names."""
+    return dict(getattr(obj, name))
+
+
+# -- functions and methods
+
+
+def _function_part(obj: Any, name: str) -> Any:
+    """``__self__``, ``__wrapped__`` and the like: of the session's own functions and methods."""
+    cls = type(obj)
+    if cls in REGISTRY.shelf.clean and name in ("__file__", "__path__", "__wrapped__"):
+        return getattr(obj, name)
+    if cls is types.MethodType:
+        if name == "__self__" and _own(obj.__self__):
+            return obj.__self__
+        if name == "__func__" and REGISTRY.is_user_function(obj.__func__):
+            return obj.__func__
+    if name in ("__wrapped__", "__defaults__", "__kwdefaults__"):
+        inner = getattr(obj, "__wrapped__", None) if cls is not types.FunctionType else obj
+        if REGISTRY.is_user_function(inner):
+            return wash(getattr(obj, name))
+    return refuse(name)
+
+
+def _signature(obj: Any, name: str) -> Any:
+    return _plain(obj, name)
+
+
+def _func_part(obj: Any, name: str) -> Any:
+    """Cython functions publish ``func_globals`` and the like without an underscore."""
+    return _plain(obj, name) if _own(obj) else refuse(name)
+
+
+def _own_only(obj: Any, name: str) -> Any:
+    if _own(obj) or (_is_class(obj) and obj in REGISTRY.user):
+        return _plain(obj, name)
+    return refuse(name)
+
+
+def _type_argument(obj: Any, name: str) -> Any:
+    """``__origin__``, ``__args__``, ``__bound__`` ...: may hold the raw ``type``."""
+    value = getattr(obj, name)
+    return tuple(map(wash, value)) if type(value) is tuple else wash(value)
+
+
+# -- particular libraries
+
+
+def _error_object(obj: Any, name: str) -> Any:
+    """``error.obj`` is the object an attribute was not found on: any object of any library."""
+    value = _plain(obj, name)
+    if not isinstance(obj, AttributeError | NameError) or _own(obj):
+        return value
+    if value is None or type(value) in REGISTRY.shelf.clean or type(value) in _PLAIN_VALUES:
+        return value
+    return refuse(name)
+
+
+_PLAIN_VALUES: Final = frozenset({str, bytes, int, float, bool, complex, list, tuple, dict, set, frozenset})
+
+
+def _resize(obj: Any, name: str) -> Any:
+    """``ndarray.resize(refcheck=False)`` leaves views of freed memory."""
+    real = getattr(obj, name)
+    if _own(obj) or not hasattr(type(obj), "__array_finalize__"):
+        return wash(real)
+
+    def resize(*shape: Any, refcheck: bool = True) -> Any:
+        return real(*shape)
+
+    return resize
+
+
+def _evaluating_method(obj: Any, name: str) -> Any:
+    """``DataFrame.query`` and ``eval`` (also ``pandas.eval``) evaluate text with access to attributes."""
+    real = _plain(obj, name)
+    owner = obj.__name__ if isinstance(obj, types.ModuleType) else type(obj).__module__ or ""
+    if _own(obj) or owner.split(".")[0] != "pandas":
+        return real
+
+    def evaluate(expression: Any, *args: Any, **kwargs: Any) -> Any:
+        check_expression(expression)
+        kwargs["level"] = kwargs.get("level", 0) + 1  # this frame stands between pandas and its caller's variables
+        return real(expression, *args, **kwargs)
+
+    return evaluate
+
+
+def check_expression(expression: Any) -> None:
+    """Refuse a pandas or sympy expression that reads anything but harmless attributes and names."""
+    if type(expression) is not str:
+        raise TypeError("the expression must be a str")
+    source = re.sub(r"`[^`]*`", "x", expression).replace("@", "")
+    try:
+        tree = ast.parse(source.strip() or "0")
+    except SyntaxError:
+        return  # the library reports it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and access(node.attr) is not Access.NATIVE:
+            refuse(node.attr)
+        if isinstance(node, ast.Name) and node.id.startswith("__"):
+            refuse(node.id)
+
+
+# -- str.format
+
+
+def _format(obj: Any, name: str) -> Any:
+    cls = type(obj)
+    if issubclass(cls, str):
+        return _format_of_text(obj, name)
+    if _is_class(obj) and issubclass(obj, str):
+        return _unbound_format if name == "format" else _unbound_format_map
+    if issubclass(cls, string.Formatter):
+        refuse(name)
+    return _plain(obj, name)
+
+
+def _format_of_text(value: str, name: str) -> Any:
+    if type(value) is not str and REGISTRY.defines(type(value), name):
+        return getattr(value, name)
+    template = str.__str__(value)
+    if is_plain_format(template):
+        if len(REGISTRY.shelf.formats) < _MAX_FORMATS:
+            REGISTRY.shelf.formats.add(template)
+        return getattr(template, name)
+    return SessionFormatter().bound(template, name)
+
+
+class SessionFormatter(SafeFormatter):
+    """The formatter for texts that read attributes which are not harmless."""
+
+    def read(self, obj: Any, name: str) -> Any:
+        """Read an attribute as the session's ``getattr`` does."""
+        return read_named(obj, name)
+
+    def bound(self, template: str, method: str) -> Callable[..., str]:
+        """``template.format`` or ``template.format_map``."""
+        if method == "format":
+            return lambda *args, **kwargs: self.vformat(template, args, kwargs)
+        return lambda mapping: self.vformat(template, (), mapping)
+
+
+def _unbound_format(template: str, /, *args: Any, **kwargs: Any) -> str:
+    return SessionFormatter().vformat(template, args, kwargs)
+
+
+def _unbound_format_map(template: str, mapping: Any, /) -> str:
+    return SessionFormatter().vformat(template, (), mapping)
+
+
+def _table() -> dict[str, Reader]:
+    families: list[tuple[str, Reader]] = [
+        ("__class__", _class),
+        ("__dict__", _dict),
+        ("__mro__ __bases__ __base__ mro __orig_bases__", _bases),
+        ("__new__", _new),
+        ("__getattribute__ __getattr__", _get_attribute),
+        ("__setattr__ __delattr__", _set_attribute),
+        ("__setstate__ __getstate__ __reduce__ __reduce_ex__", _state),
+        ("__get__ __set__ __delete__", _descriptor),
+        ("__dataclass_fields__", _fields),
+        ("__origin__ __args__ __bound__ __value__ __constraints__ __default__", _type_argument),
+        ("__self__ __func__ __wrapped__ __code__ __defaults__ __kwdefaults__ __weakref__", _function_part),
+        ("__prepare__ __file__ __path__", _function_part),
+        ("__signature__", _signature),
+        ("func_globals func_code func_defaults func_closure func_dict", _func_part),
+        ("get_loop get_stack print_stack get_coro get_context", _own_only),
+        ("ctypes from_address from_buffer from_buffer_copy in_dll as_strided cell_contents", _own_only),
+        ("load_module exec_module get_code find_spec find_module loader", _own_only),
+        ("obj", _error_object),
+        ("resize", _resize),
+        ("query eval", _evaluating_method),
+        ("format format_map", _format),
+    ]
+    return {name: reader for names, reader in families for name in names.split()}
+
+
+_READERS: Final = _table()

@@ -1,0 +1,26 @@
+"""What replaced functions need of the wall in force: one wall per process, so one place to find it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+
+def _no_wall(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("no language wall stands in this process: create a LanguageWall first")
+
+
+class Host:
+    """Filled in by ``LanguageWall``."""
+
+    open: Callable[..., Any] = staticmethod(_no_wall)
+    """Open a file within the policy's paths."""
+    evaluate: Callable[[str], Any] = staticmethod(_no_wall)
+    """Evaluate the text of an annotation under the policy."""
+    trusted: Callable[[], AbstractContextManager[None]] = staticmethod(contextlib.nullcontext)
+    """The wall's own code runs on behalf of user code."""
+
+
+HOST: Final = Host()

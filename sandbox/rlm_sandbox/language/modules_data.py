@@ -1,0 +1,175 @@
+"""What each module hands out: the tables behind the sanitised copies.
+
+A module of the standard library that mixes harmless and dangerous things has a KEEP list: only those names
+are given. Other modules give their public names, less their DROP list. A name is never given when the object
+is in NEVER_GIVEN, wherever it turns up.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+def _table(text: str) -> dict[str, frozenset[str]]:
+    """Rows ``module: name name ...``; a row may go on over several lines."""
+    rows: dict[str, set[str]] = {}
+    module = ""
+    for line in text.strip().splitlines():
+        head, colon, names = line.partition(":")
+        if colon:
+            module = head.strip()
+        rows.setdefault(module, set()).update((names if colon else line).split())
+    return {module: frozenset(names) for module, names in rows.items()}
+
+
+KEEP: Final = _table(
+    """
+    sys: version version_info maxsize platform byteorder float_info int_info hash_info getsizeof
+        getrecursionlimit exit argv maxunicode implementation hexversion exc_info exception intern
+        getdefaultencoding getfilesystemencoding getrefcount thread_info float_repr_style
+        set_int_max_str_digits get_int_max_str_digits warnoptions builtin_module_names stdlib_module_names
+        copyright api_version
+    os: path sep linesep getcwd listdir scandir walk mkdir makedirs remove unlink rename replace rmdir
+        removedirs stat lstat cpu_count urandom curdir pardir extsep altsep pathsep devnull name fspath
+        fsencode fsdecode PathLike DirEntry access R_OK W_OK F_OK X_OK getpid times strerror stat_result
+        error chmod utime
+    inspect: signature Signature Parameter BoundArguments isfunction isclass ismethod isgeneratorfunction
+        isgenerator iscoroutinefunction iscoroutine isawaitable isbuiltin isroutine ismodule isabstract
+        isdatadescriptor isasyncgenfunction isasyncgen getdoc cleandoc getmro getfullargspec FullArgSpec
+        getmembers
+    traceback: format_exc print_exc format_exception format_exception_only print_exception format_tb
+        print_tb format_list extract_tb
+    threading: Thread Lock RLock Event Condition Semaphore BoundedSemaphore Barrier BrokenBarrierError Timer
+        local current_thread active_count get_ident get_native_id main_thread TIMEOUT_MAX ThreadError
+    asyncio: run gather sleep create_task wait wait_for Queue LifoQueue PriorityQueue QueueEmpty QueueFull
+        Lock Event Semaphore BoundedSemaphore Condition Barrier TimeoutError CancelledError
+        InvalidStateError as_completed shield Future Task iscoroutine iscoroutinefunction isfuture
+        ensure_future TaskGroup timeout timeout_at Timeout FIRST_COMPLETED ALL_COMPLETED FIRST_EXCEPTION
+        to_thread current_task all_tasks
+    warnings: warn simplefilter filterwarnings resetwarnings catch_warnings
+    io: StringIO BytesIO TextIOBase IOBase RawIOBase BufferedIOBase TextIOWrapper BufferedReader
+        BufferedWriter BufferedRandom IncrementalNewlineDecoder UnsupportedOperation SEEK_SET SEEK_CUR
+        SEEK_END DEFAULT_BUFFER_SIZE open
+    gc: collect isenabled
+    copy: copy deepcopy Error error replace
+    contextvars: ContextVar Token
+    logging: getLogger basicConfig debug info warning warn error critical fatal exception log DEBUG INFO
+        WARNING WARN ERROR CRITICAL FATAL NOTSET Logger Handler StreamHandler FileHandler NullHandler
+        Formatter LoggerAdapter Filter LogRecord disable getLevelName addLevelName getLevelNamesMapping
+        captureWarnings shutdown
+    timeit: default_timer timeit repeat
+    platform: system machine python_version python_version_tuple platform release processor
+        python_implementation node architecture uname
+    codecs: encode decode open BOM_UTF8 BOM_UTF16 BOM_UTF16_LE BOM_UTF16_BE BOM_UTF32 getreader getwriter
+        getencoder getdecoder getincrementaldecoder getincrementalencoder iterencode iterdecode
+        escape_decode
+    tempfile: TemporaryDirectory NamedTemporaryFile mkdtemp mkstemp gettempdir gettempdirb TemporaryFile
+        SpooledTemporaryFile
+    shutil: copy copyfile copyfileobj copy2 copytree rmtree move disk_usage make_archive get_archive_formats
+        get_terminal_size ignore_patterns Error SameFileError
+    json.decoder: JSONDecoder JSONDecodeError
+    json.encoder: JSONEncoder
+    concurrent.futures.thread: ThreadPoolExecutor BrokenThreadPool
+    numpy.testing: assert_equal assert_almost_equal assert_approx_equal assert_array_equal assert_array_less
+        assert_string_equal assert_array_almost_equal assert_allclose assert_raises assert_warns
+        assert_array_compare assert_
+    numpy.lib:
+    numpy.lib.stride_tricks: sliding_window_view
+    pandas.testing: assert_frame_equal assert_series_equal assert_index_equal assert_extension_array_equal
+    doctest: testmod run_docstring_examples testfile
+    linecache:
+    builtins:
+    subprocess: run Popen PIPE DEVNULL STDOUT CompletedProcess CalledProcessError TimeoutExpired
+        SubprocessError check_output check_call call
+    """
+)
+
+DROP: Final = _table(
+    """
+    typing: ForwardRef evaluate_forward_ref get_overloads clear_overloads
+    types: CodeType FrameType CellType new_class prepare_class resolve_bases coroutine CapsuleType
+        get_original_bases
+    weakref: finalize
+    string: Formatter
+    argparse: FileType
+    concurrent.futures: ProcessPoolExecutor
+    numpy: fromfile memmap DataSource lookfor source test show_config show_runtime get_include ctypeslib
+        f2py core deprecate load
+    pandas: read_pickle to_pickle read_clipboard HDFStore read_hdf read_gbq test show_versions io core util
+        compat
+    yaml: load load_all unsafe_load unsafe_load_all full_load full_load_all Loader UnsafeLoader FullLoader
+        CLoader CUnsafeLoader CFullLoader YAMLObject add_constructor add_multi_constructor constructor cyaml
+    matplotlib.ticker: StrMethodFormatter
+    matplotlib: use test rc_file
+    matplotlib.pyplot: switch_backend install_repl_displayhook uninstall_repl_displayhook
+    sympy: sympify S_ parse_expr lambdify preview plot test doctest source init_session
+        interactive_traversal
+    networkx: read_gpickle write_gpickle nx_agraph nx_pydot
+    joblib: load dump Memory Parallel hash register_parallel_backend
+    scipy: LowLevelCallable test show_config
+    sklearn: show_versions
+    """
+)
+
+# Submodules of the standard library that come with their package; the others must be named by the policy.
+STDLIB_SUBMODULES: Final = frozenset(
+    """
+    collections.abc os.path json.decoder json.encoder concurrent.futures concurrent.futures.thread
+    html.parser html.entities email.message email.utils email.policy email.parser email.header
+    email.charset email.errors email.headerregistry email.generator email.encoders email.mime
+    email.mime.text email.mime.multipart email.mime.base email.mime.application email.mime.image
+    email.mime.message email.contentmanager xml.etree xml.etree.ElementTree urllib.parse
+    """.split()
+)
+
+DENIED_SUBMODULES: Final = frozenset(
+    """
+    numpy.ctypeslib numpy.f2py numpy.distutils numpy.core numpy.lib numpy.compat numpy.conftest
+    numpy.ma.testutils numpy.matlib pandas.io pandas.core pandas.compat pandas.util
+    pandas.conftest pandas.tests matplotlib.testing matplotlib.sphinxext matplotlib.backends
+    matplotlib.tests matplotlib.texmanager matplotlib.animation scipy.LowLevelCallable scipy.weave
+    sympy.parsing sympy.external sympy.utilities.autowrap sympy.utilities.codegen sympy.testing
+    sympy.utilities.runtests sympy.plotting sklearn.externals networkx.drawing.nx_agraph
+    networkx.utils.misc networkx.conftest joblib.externals yaml.constructor lxml.html.clean
+    """.split()
+)
+
+# What is harmless inside a denied package; the package itself gives what its KEEP row says.
+ADMITTED_INSIDE_DENIED: Final = frozenset("numpy.lib numpy.lib.scimath numpy.lib.stride_tricks".split())
+
+# `*` stands for every module but those whose only purpose is what the wall prevents (which may be named).
+NOT_IN_STAR: Final = frozenset(
+    """
+    ctypes cffi gc importlib imp runpy code codeop pdb bdb trace marshal pickle shelve pty multiprocessing
+    faulthandler pkgutil zipimport site sysconfig signal mmap fcntl resource posix nt atexit subprocess
+    socket antigravity
+    """.split()
+)
+
+# Functions and classes that come from these are not handed out by other modules that happen to hold them.
+FOREIGN_ORIGINS: Final = frozenset(
+    """
+    os posix nt subprocess socket ctypes _ctypes importlib runpy pickle _pickle marshal gc code codeop
+    shelve multiprocessing signal pty fcntl resource mmap cffi _posixsubprocess pdb bdb trace pkgutil
+    zipimport site sysconfig imp webbrowser http ftplib smtplib telnetlib faulthandler
+    """.split()
+)
+MAY_HOLD_FOREIGN: Final = frozenset({"os", "shutil", "tempfile", "pathlib", "glob"})
+
+NEVER_GIVEN: Final = tuple(
+    """
+    builtins.eval builtins.exec builtins.compile builtins.__import__ builtins.open builtins.getattr
+    builtins.setattr builtins.delattr builtins.hasattr builtins.vars builtins.globals builtins.locals
+    builtins.input builtins.breakpoint builtins.__build_class__ importlib.import_module importlib.reload
+    types.FunctionType types.CodeType types.FrameType types.CellType types.ModuleType types.TracebackType
+    os.system os.popen subprocess.Popen subprocess.run subprocess.call subprocess.check_output
+    socket.socket ctypes.CDLL typing.get_type_hints typing.ForwardRef operator.attrgetter
+    operator.methodcaller string.Formatter pickle.loads pickle.load pickle.Unpickler marshal.loads
+    functools.update_wrapper functools.wraps inspect.getattr_static inspect.getmembers
+    inspect.currentframe inspect.stack sys._getframe gc.get_objects code.InteractiveInterpreter
+    runpy.run_path abc.ABCMeta enum.EnumMeta copyreg.pickle timeit.Timer timeit.timeit
+    contextvars.copy_context contextvars.Context collections.namedtuple dataclasses.dataclass
+    dataclasses.make_dataclass
+    """.split()
+)
+"""Objects that are given under no name; where a session needs one, ``shims`` has a safe one in its place."""

@@ -1,0 +1,322 @@
+"""Safe replacements for standard functions that read attributes, evaluate text or make classes.
+
+Each does what the original does for the session's own objects. They take the place of the originals in the
+sanitised copies (``modules``); the original stays out of reach.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import dataclasses
+import enum
+import functools
+import inspect
+import keyword
+import operator
+import time
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from rlm_sandbox.language.classes import check_namespace, register_class
+from rlm_sandbox.language.guards import protect, wash
+from rlm_sandbox.language.guards_read import SessionFormatter, read_named
+from rlm_sandbox.language.host import HOST
+from rlm_sandbox.language.names import Access, access
+from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+
+_real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
+_ASSIGNED: Final = functools.WRAPPER_ASSIGNMENTS
+_WRAPPABLE: Final = (functools.partial, staticmethod, classmethod, functools.cached_property)
+
+
+def _named(replacement: Any, original: Any) -> Any:
+    """Give a replacement the original's name and documentation, as it appears in help and error messages."""
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(replacement, attribute, getattr(original, attribute))
+    return replacement
+
+
+# -- operator
+
+
+class AttrGetter:
+    """``operator.attrgetter`` under the session's rules."""
+
+    def __init__(self, attr: str, /, *attrs: str) -> None:
+        self._paths = (attr, *attrs)
+        if any(type(path) is not str for path in self._paths):
+            raise TypeError("attribute name must be a string")
+
+    def __call__(self, obj: Any, /) -> Any:
+        """The attribute, or a tuple of them."""
+        values = tuple(functools.reduce(read_named, path.split("."), obj) for path in self._paths)
+        return values[0] if len(values) == 1 else values
+
+
+class MethodCaller:
+    """``operator.methodcaller`` under the session's rules."""
+
+    def __init__(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        self._name, self._args, self._kwargs = name, args, kwargs
+
+    def __call__(self, obj: Any, /) -> Any:
+        """What the method returns."""
+        return read_named(obj, self._name)(*self._args, **self._kwargs)
+
+
+# -- functools
+
+
+def update_wrapper(
+    wrapper: Any, wrapped: Any, assigned: Iterable[str] = _ASSIGNED, updated: Iterable[str] = ("__dict__",)
+) -> Any:
+    """``functools.update_wrapper``: only the usual attributes, only onto the session's own objects."""
+    assigned, updated = tuple(assigned), tuple(updated)
+    if any(type(name) is not str or name not in _ASSIGNED for name in assigned) or updated not in (
+        (),
+        ("__dict__",),
+    ):
+        raise ValueError("only the attributes of functools.WRAPPER_ASSIGNMENTS can be copied in this session")
+    own = REGISTRY.is_user_function(wrapper) or type(wrapper) in REGISTRY.shelf.clean
+    if not own and type(wrapper) not in _WRAPPABLE:
+        raise TypeError("a library object cannot be made a wrapper in this session: wrap it in a function of your own")
+    return functools.update_wrapper(wrapper, wrapped, assigned, updated)
+
+
+def wraps(
+    wrapped: Any, assigned: Iterable[str] = _ASSIGNED, updated: Iterable[str] = ("__dict__",)
+) -> Callable[[Any], Any]:
+    """``functools.wraps``."""
+    return lambda wrapper: update_wrapper(wrapper, wrapped, assigned, updated)
+
+
+def _refuse_text_annotations(function: Any) -> None:
+    annotations = getattr(function, "__annotations__", None) or {}
+    if any(isinstance(value, str) for value in annotations.values()):
+        raise TypeError("annotations written as text are not evaluated here: use @function.register(Type)")
+
+
+def singledispatch(func: Any) -> Any:
+    """``functools.singledispatch``; ``register`` evaluates no text."""
+    dispatcher: Any = functools.singledispatch(func)
+    real = dispatcher.register
+
+    def register(cls: Any, func: Any = None) -> Any:
+        if func is None and not isinstance(cls, type | types.UnionType):
+            _refuse_text_annotations(cls)
+        return real(cls, func)
+
+    dispatcher.register = register
+    return dispatcher
+
+
+class SingleDispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
+    """``functools.singledispatchmethod``; ``register`` evaluates no text."""
+
+    def register(self, cls: Any, method: Any = None) -> Any:
+        """Register an implementation for a class."""
+        _refuse_text_annotations(method if method is not None else cls)
+        return super().register(cls, method)
+
+
+# -- typing and inspect
+
+
+def get_type_hints(obj: Any, globalns: Any = None, localns: Any = None, include_extras: bool = False) -> dict[str, Any]:
+    """``typing.get_type_hints``; text is evaluated under the policy."""
+    hints: dict[str, Any] = {}
+    if isinstance(obj, type):
+        for base in reversed(mro_of(obj)):
+            hints |= dict_of(base).get("__annotations__", {})
+    else:
+        hints |= getattr(obj, "__annotations__", None) or {}
+    return {name: _hint(value) for name, value in hints.items()}
+
+
+def _hint(value: Any) -> Any:
+    if isinstance(value, str):
+        return HOST.evaluate(str.__str__(value))
+    return type(None) if value is None else value
+
+
+def get_origin(tp: Any) -> Any:
+    """``typing.get_origin``, without the raw ``type``."""
+    return wash(typing.get_origin(tp))
+
+
+def get_args(tp: Any) -> tuple[Any, ...]:
+    """``typing.get_args``, without the raw ``type``."""
+    return tuple(map(wash, typing.get_args(tp)))
+
+
+def signature(obj: Any, *, follow_wrapped: bool = True) -> inspect.Signature:
+    """``inspect.signature``; annotations written as text stay text."""
+    return inspect.signature(obj, follow_wrapped=follow_wrapped)
+
+
+def getmro(cls: Any) -> Any:
+    """``inspect.getmro`` under the session's rules."""
+    return read_named(cls, "__mro__")
+
+
+def getmembers(obj: Any, predicate: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
+    """``inspect.getmembers``: the members that the session's ``getattr`` gives."""
+    found = []
+    for name in sorted({str.__str__(name) for name in dir(obj)}):
+        try:
+            value = read_named(obj, name)
+        except Exception:
+            continue
+        if predicate is None or predicate(value):
+            found.append((name, value))
+    return found
+
+
+# -- classes
+
+
+def _check_fields(cls: Any) -> None:
+    """A field's name becomes source text and an attribute to read: it must be an ordinary identifier."""
+    annotations = dict_of(cls).get("__annotations__", {})
+    if type(annotations) is not dict:
+        raise TypeError("__annotations__ of a dataclass must be a dict")
+    for name in annotations:
+        _check_field_name(name)
+
+
+def _check_field_name(name: Any) -> None:
+    if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
+        raise TypeError("field names must be identifiers")
+    if name.startswith("__") and access(name) is not Access.PRIVATE:
+        raise TypeError(f"a dataclass may not have a field named '{name}' in this session")
+
+
+def dataclass(cls: Any = None, /, **options: Any) -> Any:
+    """``dataclasses.dataclass``; what it makes is the session's own class."""
+
+    def wrap(cls: Any) -> Any:
+        if cls not in REGISTRY.user:
+            raise TypeError("only a class of your own can become a dataclass in this session")
+        _check_fields(cls)
+        return register_class(dataclasses.dataclass(cls, **options))
+
+    return wrap if cls is None else wrap(cls)
+
+
+def make_dataclass(cls_name: str, fields: Iterable[Any], *, bases: tuple[Any, ...] = (), **options: Any) -> Any:
+    """``dataclasses.make_dataclass``; what it makes is the session's own class."""
+    fields = [field if isinstance(field, str) else tuple(field) for field in fields]
+    for field in fields:
+        _check_field_name(field if isinstance(field, str) else field[0])
+    check_namespace(options.get("namespace") or {})
+    return register_class(dataclasses.make_dataclass(cls_name, fields, bases=bases, **options))
+
+
+def namedtuple(typename: str, field_names: Any, *, module: str | None = None, **options: Any) -> Any:
+    """``collections.namedtuple``; what it makes is the session's own class."""
+    return register_class(_real_namedtuple(typename, field_names, module=module or "__main__", **options))
+
+
+class SafeABCMeta(abc.ABCMeta):
+    """``abc.ABCMeta`` whose classes are checked and registered."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **kwargs: Any) -> Any:
+        """Make a class from a checked namespace."""
+        check_namespace(namespace)
+        return register_class(super().__new__(mcls, name, bases, namespace, **kwargs))
+
+
+class StandIn:
+    """Stands for a type of the interpreter: ``isinstance`` works, making objects does not."""
+
+    __slots__ = ("__name__", "_check")
+
+    __name__: str
+    _check: Callable[[Any], bool]
+
+    def __init__(self, name: str, cls: type) -> None:
+        object.__setattr__(self, "__name__", name)
+        object.__setattr__(self, "_check", lambda value: isinstance(value, cls))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"'{self.__name__}' is read-only")
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return bool(self._check(value))
+
+    def __or__(self, other: Any) -> Any:
+        return typing.Any
+
+    __ror__ = __or__
+
+    def __repr__(self) -> str:
+        return f"<class '{self.__name__}'>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: the session has no such objects of its own making."""
+        raise TypeError(f"'{self.__name__}' objects cannot be created in this session")
+
+
+# -- timeit
+
+
+def timeit(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, number: int = 1_000_000, **_: Any) -> float:
+    """``timeit.timeit`` of a callable; text is not compiled."""
+    if isinstance(stmt, str) or (isinstance(setup, str) and setup != "pass"):
+        raise TypeError("timeit takes functions in this session: write timeit.timeit(lambda: ..., number=n)")
+    if callable(setup):
+        setup()
+    clock = timer or time.perf_counter
+    start = clock()
+    for _round in range(number):
+        stmt()
+    return float(clock() - start)
+
+
+def repeat(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, repeat: int = 5, number: int = 1_000_000) -> Any:
+    """``timeit.repeat`` of a callable."""
+    return [timeit(stmt, setup, timer, number) for _ in range(repeat)]
+
+
+def standard_shims() -> dict[str, Any]:
+    """The replacements, by the full name of what they replace."""
+    protect(dataclasses.Field)
+    replaced: dict[str, tuple[Any, Any]] = {
+        "operator.attrgetter": (AttrGetter, operator.attrgetter),
+        "operator.methodcaller": (MethodCaller, operator.methodcaller),
+        "functools.update_wrapper": (update_wrapper, functools.update_wrapper),
+        "functools.wraps": (wraps, functools.wraps),
+        "functools.singledispatch": (singledispatch, functools.singledispatch),
+        "functools.singledispatchmethod": (SingleDispatchMethod, functools.singledispatchmethod),
+        "typing.get_type_hints": (get_type_hints, typing.get_type_hints),
+        "typing.get_origin": (get_origin, typing.get_origin),
+        "typing.get_args": (get_args, typing.get_args),
+        "inspect.signature": (signature, inspect.signature),
+        "inspect.getmro": (getmro, inspect.getmro),
+        "inspect.getmembers": (getmembers, inspect.getmembers),
+        "dataclasses.dataclass": (dataclass, dataclasses.dataclass),
+        "dataclasses.make_dataclass": (make_dataclass, dataclasses.make_dataclass),
+        "collections.namedtuple": (namedtuple, _real_namedtuple),
+        "abc.ABCMeta": (SafeABCMeta, abc.ABCMeta),
+    }
+    shims = {name: _named(*pair) for name, pair in replaced.items()}
+    shims |= {"string.Formatter": SessionFormatter, "timeit.timeit": timeit, "timeit.repeat": repeat}
+    SessionFormatter.__name__ = SessionFormatter.__qualname__ = "Formatter"
+    return shims | _stand_ins()
+
+
+def _stand_ins() -> dict[str, Any]:
+    kinds = {
+        "types.FunctionType": ("function", types.FunctionType),
+        "types.LambdaType": ("function", types.FunctionType),
+        "types.ModuleType": ("module", types.ModuleType),
+        "types.TracebackType": ("traceback", types.TracebackType),
+        "types.FrameType": ("frame", types.FrameType),
+        "types.CodeType": ("code", types.CodeType),
+        "enum.EnumMeta": ("EnumType", enum.EnumMeta),
+        "enum.EnumType": ("EnumType", enum.EnumMeta),
+    }
+    return {name: StandIn(*kind) for name, kind in kinds.items()}

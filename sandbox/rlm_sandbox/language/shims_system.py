@@ -1,0 +1,115 @@
+"""Safe replacements for what reaches the system: os, sys, io, asyncio, logging, argparse."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+from rlm_sandbox.language.dynamic import guarded_setattr
+from rlm_sandbox.language.host import HOST
+
+_STREAMS: Final = ("stdin", "stdout", "stderr")
+# Before 3.12 each Python call takes space on the C stack.
+_MAX_RECURSION: Final = 100_000 if sys.version_info >= (3, 12) else 20_000
+
+
+class SystemModule(types.ModuleType):
+    """The session's ``sys``: its streams are the process's, as redirection expects; the rest is a copy."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _STREAMS:
+            return getattr(sys, name)
+        raise AttributeError(f"module 'sys' has no attribute '{name}' in this session", name=name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _STREAMS:
+            setattr(sys, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_STREAMS})
+
+
+def setrecursionlimit(limit: int, /) -> None:
+    """``sys.setrecursionlimit``, up to what the process survives."""
+    sys.setrecursionlimit(min(int(limit), _MAX_RECURSION))
+
+
+def getenv(key: str, default: Any = None) -> Any:
+    """``os.getenv``: the session's environment is empty."""
+    return default
+
+
+def run(main: Any, *, debug: bool | None = None, loop_factory: Callable[[], Any] | None = None) -> Any:
+    """``asyncio.run``: the loop needs descriptors, which only the wall may open.
+
+    Only the loop: a runner keeps the context it is made in, and that of user code must stay armed.
+    """
+    with HOST.trusted():
+        loop = asyncio.new_event_loop()
+    with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
+        return runner.run(main)
+
+
+def private_logging() -> types.ModuleType:
+    """A second copy of ``logging`` with loggers of its own: the host's are not reachable from it."""
+    spec = importlib.util.find_spec("logging")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    real: Any = module.__dict__["Formatter"]
+
+    class Formatter(real):  # type: ignore[misc]
+        """``logging.Formatter``; a ``{``-style format names fields only."""
+
+        def __init__(self, fmt: Any = None, datefmt: Any = None, style: str = "%", **options: Any) -> None:
+            if style == "{" and fmt and ("." in fmt or "[" in fmt):
+                raise ValueError("a '{'-style log format may name fields, not their attributes or items")
+            super().__init__(fmt, datefmt, style, **options)
+
+    Formatter.__qualname__, Formatter.__module__ = "Formatter", "logging"
+    module.__dict__["Formatter"] = Formatter
+    return module
+
+
+def harden_argparse() -> None:
+    """Argparse stores what it parses on any object, under any name: make it do so by the session's rules.
+
+    Its actions are classes whose originals the session can find among the bases, so they are changed in
+    place.
+    """
+    namespace: Any = vars(argparse)
+    namespace["setattr"] = guarded_setattr
+
+
+def system_shims() -> dict[str, Any]:
+    """The replacements, by the full name of what they replace."""
+    return {
+        "asyncio.run": run,
+        "os.environ": {},
+        "os.getenv": getenv,
+        "sys.setrecursionlimit": setrecursionlimit,
+        "sys.argv": [""],
+        "sys.path": [],
+        "sys.modules": {},
+        "sys.executable": "",
+        "io.open": _open,
+        "codecs.open": _open_text,
+    }
+
+
+def _open(file: Any, *args: Any, **kwargs: Any) -> Any:
+    return HOST.open(file, *args, **kwargs)
+
+
+def _open_text(
+    filename: Any, mode: str = "r", encoding: str | None = None, errors: str = "strict", buffering: int = -1
+) -> Any:
+    return HOST.open(filename, mode, buffering, encoding, errors)

@@ -1,0 +1,245 @@
+"""Rules for attributes and for the builtins that reach them: ``getattr``, ``hasattr``, ``type``.
+
+What each rule emits (``TYPE``, ``SHELF`` ... are guard objects in the code's constants):
+
+    x.public            x.public
+    x._private          (x if TYPE(x) in SHELF.clean else READ_PRIVATE(x, "_private"))._private
+    x.public = v        (x if TYPE(x) in SHELF.clean else STORE_PUBLIC(x)).public = v
+    x.tb_frame          x.tb_frame if TYPE(x) in SHELF.clean else READ_GUARDED(x, "tb_frame")
+    type(x) is int      TYPE(x) is int                       while ``type`` is the builtin
+    getattr(x, name)    RAW_GETATTR(x, name)                 while ``name`` is a str known to be harmless
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Final, TypeGuard
+
+from rlm_sandbox.language import advice
+from rlm_sandbox.language.formatting import is_plain_format
+from rlm_sandbox.language.names import (
+    FORMAT_METHODS,
+    NATIVE_ON_CLEAN,
+    Access,
+    access,
+    is_private,
+    mangle,
+    may_store,
+)
+from rlm_sandbox.language.scopes import Kind, Site
+from rlm_sandbox.language.transform_core import Once, TransformCore, choose, compare, load, text, where
+
+_BUILTIN_TYPES: Final = frozenset("int float complex bool str bytes bytearray list tuple dict set frozenset".split())
+_TYPE_TEXTS: Final = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
+# Names of a class body and of a module are checked where they stand: other threads may change them at any
+# time.
+_AT_ONCE: Final = (Kind.CLASS, Kind.MODULE)
+_IDENTITY: Final = {ast.Is: ast.Is, ast.IsNot: ast.IsNot, ast.Eq: ast.Is, ast.NotEq: ast.IsNot}
+
+
+class AccessRules(TransformCore):
+    """Attribute access and the builtins that stand for it."""
+
+    # -- attributes
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Native where the name is harmless; behind a guard where it is not; else refused."""
+        if isinstance(node.ctx, ast.Load):
+            return self._read(node)
+        if not may_store(node.attr):
+            self.refuse(node, advice.denied_store(node.attr))
+            return node
+        value = self.visit(node.value)
+        if is_private(node.attr):
+            return self._checked(node, value, "STORE_PRIVATE", mangle(self.class_name, node.attr))
+        return self._checked(node, value, "STORE_PUBLIC")
+
+    def _read(self, node: ast.Attribute) -> ast.expr:
+        how = access(node.attr)
+        if how is Access.DENIED:
+            self.refuse(node, advice.denied_attribute(node.attr))
+            return node
+        if how is Access.NATIVE:
+            node.value = self._type_text(node) if node.attr in _TYPE_TEXTS else self.visit(node.value)
+            return node
+        value = self.visit(node.value)
+        if how is Access.PRIVATE:
+            return self._checked(node, value, "READ_PRIVATE", mangle(self.class_name, node.attr))
+        if node.attr == "__class__":
+            return self._type_of(node, value)
+        if node.attr in FORMAT_METHODS:
+            return self._format_method(node, value)
+        return self._guarded_read(node, value)
+
+    def _checked(self, node: ast.Attribute, value: ast.expr, guard: str, *arguments: str) -> ast.Attribute:
+        """The same access on ``value``, which must be the session's own or pass ``guard``."""
+        scope = self.scope
+        # A name with two underscores is stored under its class's name: one spelling, several variables.
+        if isinstance(value, ast.Name) and scope.kind not in _AT_ONCE and not value.id.startswith("__"):
+            node.value = value  # until the scope ends: see _settle
+            scope.sites.append(Site(node, value.id, guard, arguments, self.may_keep(), True, scope.all_loops()))
+            self.open_sites += 1
+        else:
+            node.value = self.pass_guard(value, guard, arguments)
+        return node
+
+    def pass_guard(self, value: ast.expr, guard: str, arguments: tuple[str, ...]) -> ast.expr:
+        """``value``, or an error when the guard refuses it."""
+        return self.guarded(self.evaluate_once(value), value, guard, arguments)
+
+    def guarded(
+        self,
+        once: Once | None,
+        value: ast.expr,
+        guard: str,
+        arguments: tuple[str, ...],
+    ) -> ast.expr:
+        """``value`` behind a guard: by the short way when it can be evaluated ``once``."""
+        if once is None:
+            return self.call_guard(guard, value, value, *[text(argument, value) for argument in arguments])
+        first, again = once
+        test = compare(self.call_guard("TYPE", value, first), ast.In(), self.shelf("clean", value))
+        call = self.call_guard(guard, value, again(), *[text(argument, value) for argument in arguments])
+        return choose(test, again(), call)
+
+    def _guarded_read(self, node: ast.Attribute, value: ast.expr) -> ast.expr:
+        once = self.evaluate_once(value) if node.attr in NATIVE_ON_CLEAN else None
+        if once is None:
+            return self.call_guard("READ_GUARDED", node, value, text(node.attr, node))
+        first, again = once
+        test = compare(self.call_guard("TYPE", node, first), ast.In(), self.shelf("clean", node))
+        node.value = again()
+        return choose(test, node, self.call_guard("READ_GUARDED", node, again(), text(node.attr, node)))
+
+    def _format_method(self, node: ast.Attribute, value: ast.expr) -> ast.expr:
+        """``template.format``: native for a text whose fields read no private attribute."""
+        if isinstance(value, ast.Constant) and isinstance(value.value, str) and is_plain_format(value.value):
+            return node
+        once = self.evaluate_once(value)
+        if once is None:
+            return self.call_guard("READ_GUARDED", node, value, text(node.attr, node))
+        first, again = once
+        exact = compare(self.call_guard("TYPE", node, first), ast.Is(), self.guard("STR", node))
+        known = compare(again(), ast.In(), self.shelf("formats", node))
+        node.value = again()
+        guarded = self.call_guard("READ_GUARDED", node, again(), text(node.attr, node))
+        return choose(ast.BoolOp(ast.And(), [exact, known], **where(node)), node, guarded)
+
+    # -- calls
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Calls are native; ``type``, ``getattr`` and ``hasattr`` get a short way for the common case."""
+        self.contents(node)
+        if not isinstance(node.func, ast.Name) or not _plain_arguments(node):
+            return node
+        count = len(node.args)
+        if node.func.id == "type" and count == 1:
+            return self._type_call(node)
+        if node.func.id == "getattr" and count in (2, 3):
+            return self._getattr_call(node)
+        if node.func.id == "hasattr" and count == 2 and _harmless_name(node.args[1]):
+            node.func = self._while_builtin(node.func, "HASATTR", "RAW_HASATTR")
+        return node
+
+    def _while_builtin(self, function: ast.Name, builtin: str, replacement: str) -> ast.expr:
+        """``replacement`` as long as the name still means our builtin, else whatever the user put there."""
+        test = compare(load(function.id, function), ast.Is(), self.guard(builtin, function))
+        return choose(test, self.guard(replacement, function), function)
+
+    def _is_builtin_type(self, at: ast.AST) -> ast.Compare:
+        return compare(load("type", at), ast.Is(), self.guard("SAFE_TYPE", at))
+
+    def _type_call(self, node: ast.Call) -> ast.expr:
+        """``type(x)``: the raw ``type`` and other metaclasses of the interpreter are never handed out."""
+        value = node.args[0]
+        if _is_simple(value) and not self._no_temporaries and self.scope.holds_temporaries():
+            return choose(self._is_builtin_type(node), self._type_of(node, value), node)
+        node.func = self._while_builtin(node.func, "SAFE_TYPE", "TYPE_OF")  # type: ignore[arg-type]
+        return node
+
+    def _type_of(self, node: ast.expr, value: ast.expr) -> ast.expr:
+        """The type of ``value``, or the stand-in when that is a metaclass of the interpreter."""
+        once = self.evaluate_once(self.call_guard("TYPE", node, value))
+        if once is None:
+            return self.call_guard("TYPE_OF", node, value)
+        first, again = once
+        return choose(compare(first, ast.NotIn(), self.shelf("metas", node)), again(), self.guard("SAFE_TYPE", node))
+
+    def _type_text(self, node: ast.Attribute) -> ast.expr:
+        """``type(x).__name__`` and its like: the raw type is harmless when only its texts are read."""
+        call = node.value
+        if not _is_type_call(call):
+            return self.visit(call)  # type: ignore[no-any-return]
+        self.contents(call)
+        call.func = self._while_builtin(call.func, "SAFE_TYPE", "TYPE")  # type: ignore[arg-type]
+        return call
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """``type(x) is int`` compares raw types by identity: nothing is handed out."""
+        if not (len(node.ops) == 1 and type(node.ops[0]) in _IDENTITY and _is_type_call(node.left)):
+            return self.contents(node)
+        right = node.comparators[0]
+        known = isinstance(right, ast.Name) and right.id in _BUILTIN_TYPES
+        if not (known or _is_type_call(right)) or not _is_simple(node.left.args[0]):
+            return self.contents(node)
+        if isinstance(right, ast.Call) and not _is_simple(right.args[0]):
+            return self.contents(node)
+        return self._compare_types(node, node.left, right)
+
+    def _compare_types(self, node: ast.Compare, left: ast.Call, right: ast.expr) -> ast.expr:
+        self.contents(left)
+        fast_right = right
+        if isinstance(right, ast.Call):
+            self.contents(right)
+            fast_right = self.call_guard("TYPE", right, right.args[0])
+        operator = _IDENTITY[type(node.ops[0])]()
+        fast = compare(self.call_guard("TYPE", left, left.args[0]), operator, fast_right)
+        return choose(self._is_builtin_type(node), fast, node)
+
+    def _getattr_call(self, node: ast.Call) -> ast.expr:
+        function, name, default = node.func, node.args[1], node.args[2:]
+        assert isinstance(function, ast.Name)
+        if _harmless_name(name):
+            node.func = self._while_builtin(function, "GETATTR", "RAW_GETATTR")
+            return node
+        # The name is evaluated before the object here, so the object must be a plain variable.
+        repeatable = isinstance(node.args[0], ast.Name) and all(map(_is_simple, default))
+        once = self.evaluate_once(name) if repeatable and not isinstance(name, ast.Constant) else None
+        if once is None:
+            return node
+        first, again = once
+        tests: list[ast.expr] = [
+            compare(self.call_guard("TYPE", node, first), ast.Is(), self.guard("STR", node)),
+            compare(again(), ast.In(), self.shelf("names", node)),
+            compare(load("getattr", node), ast.Is(), self.guard("GETATTR", node)),
+        ]
+        fast = self.call_guard("RAW_GETATTR", node, node.args[0], again(), *default)
+        node.args[1] = again()
+        return choose(ast.BoolOp(ast.And(), tests, **where(node)), fast, node)
+
+
+def _plain_arguments(node: ast.Call) -> bool:
+    return not node.keywords and not any(isinstance(argument, ast.Starred) for argument in node.args)
+
+
+def _is_type_call(node: ast.AST) -> TypeGuard[ast.Call]:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "type"
+        and len(node.args) == 1
+        and _plain_arguments(node)
+    )
+
+
+def _is_simple(node: ast.expr) -> bool:
+    """Whether code that mentions the expression twice stays small, however deeply it is nested."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Name | ast.Constant):
+            return False
+        node = node.value
+    return isinstance(node, ast.Name | ast.Constant)
+
+
+def _harmless_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is str and access(node.value) is Access.NATIVE

@@ -1,0 +1,243 @@
+"""The transformer's base: fast dispatch over an allow-list of node types, node building, refusals.
+
+RestrictedPython's ``RestrictingNodeTransformer`` is the base class because it refuses by default: a node type
+without a ``visit_`` method, such as one of a newer Python, does not compile until somebody has reviewed it.
+"""
+
+from __future__ import annotations
+
+import ast
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, TypeVar
+
+from RestrictedPython.transformer import RestrictingNodeTransformer
+
+from rlm_sandbox.language import advice
+from rlm_sandbox.language.names import DENIED_NAMES, DENIED_STORES
+from rlm_sandbox.language.scopes import Kind, Scope
+
+Node = TypeVar("Node", bound=ast.AST)
+Visitor = Callable[[Any, Any], Any]
+Once = tuple[ast.expr, Callable[[], ast.expr]]
+"""A value that is evaluated once: its first use, and what makes the later ones."""
+
+GUARDS: Final = (
+    "TYPE",
+    "STR",
+    "SHELF",
+    "CACHE",
+    "SAFE_TYPE",
+    "TYPE_OF",
+    "READ_PRIVATE",
+    "STORE_PUBLIC",
+    "STORE_PRIVATE",
+    "UPDATE",
+    "READ_GUARDED",
+    "RAW_GETATTR",
+    "GETATTR",
+    "RAW_HASATTR",
+    "HASATTR",
+    "CHECK_GROUP",
+    "IMPORT",
+)
+"""The guard objects that a transformed tree may refer to; see ``guards`` for what each does."""
+
+TEMPORARY: Final = ".value"
+"""A local variable that no source text can name: an identifier has no dot."""
+
+LOAD: Final = ast.Load()
+STORE: Final = ast.Store()
+
+_REVIEWED_OPERATORS = (
+    "Load Store Del Add Sub Mult Div FloorDiv Mod Pow LShift RShift BitOr BitXor BitAnd MatMult UAdd USub "
+    "Not Invert And Or Eq NotEq Lt LtE Gt GtE Is IsNot In NotIn"
+)
+# Values of fields that hold no node to visit. An operator is listed by name: a new one is refused until
+# reviewed.
+_LEAVES: Final[frozenset[type]] = frozenset(
+    {str, int, type(None), ast.Constant, *(getattr(ast, name) for name in _REVIEWED_OPERATORS.split())}
+)
+
+
+class TransformCore(RestrictingNodeTransformer):
+    """Dispatch, node building and bookkeeping; the rules are in the subclasses."""
+
+    _visitors: ClassVar[dict[type, Visitor]] = {}
+
+    def __init__(self, blocked: frozenset[str] = frozenset(), bound: frozenset[str] = frozenset()) -> None:
+        """``blocked``: builtins the policy blocks; ``bound``: those of them that earlier cells defined."""
+        super().__init__()
+        self.refusals: list[tuple[ast.AST, advice.Refusal]] = []
+        self.blocked = blocked
+        self.bound = bound
+        self.scope = Scope(Kind.MODULE, None)
+        self.class_name: str | None = None
+        self.used: dict[int, str] = {}
+        # Guards are placeholders until the code is baked. 190 random bits: no program can hold one by chance
+        # or by guessing, and each compilation has its own.
+        self._first_token = (1 << 200) | secrets.randbits(190)
+        self._tokens: dict[str, int] = {}
+        self._no_temporaries = 0
+        self.open_sites = 0
+        """Accesses whose guard is decided when a scope ends; none may be left when the cell does."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._visitors = {}
+
+    # -- dispatch
+
+    def visit(self, node: ast.AST) -> Any:
+        """Visit one node by the method for its type; unknown types are refused by ``generic_visit``."""
+        kind = node.__class__
+        visitor = self._visitors.get(kind)
+        if visitor is None:
+            visitor = self._visitors[kind] = self._rule_for(kind)
+        return visitor(self, node)
+
+    def _rule_for(self, kind: type) -> Visitor:
+        rules: Any = self.__class__
+        return getattr(rules, f"visit_{kind.__name__}", rules.generic_visit)  # type: ignore[no-any-return]
+
+    def contents(self, node: Node) -> Node:
+        """Visit the children of a node that is harmless by itself."""
+        for field in node._fields:
+            child: Any = getattr(node, field, None)
+            kind = child.__class__
+            if kind in _LEAVES:
+                continue
+            if kind is list:
+                self.each(child)
+            else:
+                setattr(node, field, self.visit(child))
+        return node
+
+    def each(self, nodes: list[Any]) -> None:
+        """Visit the nodes of a list in place; a statement may become several."""
+        several = False
+        for index, item in enumerate(nodes):
+            if item.__class__ not in _LEAVES:
+                nodes[index] = made = self.visit(item)
+                several = several or made.__class__ is list
+        if several:
+            nodes[:] = [node for made in nodes for node in (made if made.__class__ is list else [made])]
+
+    def node_contents_visit(self, node: Any) -> Any:
+        """What the base class calls for harmless nodes."""
+        return self.contents(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        """Constants are harmless, Ellipsis included (the base class refuses it)."""
+        return node
+
+    # -- refusals
+
+    def refuse(self, node: ast.AST, refusal: advice.Refusal) -> None:
+        """Record that the cell does not compile, and why."""
+        self.refusals.append((node, refusal))
+
+    def not_allowed(self, node: ast.AST) -> None:
+        """Called by the base class for a node type that is not on the list."""
+        self.refuse(node, advice.unknown_syntax(node.__class__.__name__))
+
+    def error(self, node: ast.AST, info: str) -> None:
+        """Called by the base class for a rule of its own."""
+        self.refuse(node, advice.Refusal(info))
+
+    # -- names
+
+    def check_variable(self, node: ast.AST, name: str) -> None:
+        """Refuse the variables that are plumbing of the interpreter."""
+        if name in DENIED_NAMES:
+            self.refuse(node, advice.denied_name(name))
+
+    def bind(self, node: ast.AST, name: str) -> None:
+        """Every form of binding a name comes through here: stability of parameters depends on it."""
+        self.check_variable(node, name)
+        if self.scope.kind is Kind.CLASS and name in DENIED_STORES:
+            self.refuse(node, advice.denied_class_member(name))
+        self.scope.bind(name)
+
+    # -- building nodes
+
+    def guard(self, name: str, at: ast.AST) -> ast.Constant:
+        """A placeholder for a guard object; ``bake`` puts the object into the code's constants."""
+        token = self._tokens.get(name)
+        if token is None:
+            token = self._tokens[name] = self._first_token + len(self._tokens)
+            self.used[token] = name
+        return ast.Constant(token, **where(at))
+
+    def call_guard(self, name: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
+        """A call of a guard."""
+        return ast.Call(self.guard(name, at), list(arguments), [], **where(at))
+
+    def shelf(self, name: str, at: ast.AST) -> ast.Attribute:
+        """One of the sets that guards consult (an attribute of a slotted constant: one fast instruction)."""
+        return ast.Attribute(self.guard("SHELF", at), name, LOAD, **where(at))
+
+    # -- temporaries
+
+    @contextmanager
+    def without_temporaries(self) -> Iterator[None]:
+        """For places where Python allows no ``:=``: annotations, iterables of comprehensions."""
+        self._no_temporaries += 1
+        try:
+            yield
+        finally:
+            self._no_temporaries -= 1
+
+    def evaluate_once(self, value: ast.expr) -> Once | None:
+        """``(first use, later uses)`` of a value that must be evaluated once, or None where that cannot be.
+
+        The later uses must follow with nothing evaluated in between: one temporary serves a whole function.
+        """
+        if isinstance(value, ast.Name) and self.scope.is_loop_variable(value.id):
+            return value, lambda: load(value.id, value)
+        return keep(value) if self.may_keep() else None
+
+    def may_keep(self) -> bool:
+        """Whether a value may be kept in a temporary here."""
+        return not self._no_temporaries and self.scope.holds_temporaries()
+
+
+def where(node: Any) -> dict[str, Any]:
+    """The location of a node, for the nodes that replace it (kept on the node: many are asked twice)."""
+    try:
+        return node.place  # type: ignore[no-any-return]
+    except AttributeError:
+        place = node.place = {
+            "lineno": node.lineno,
+            "col_offset": node.col_offset,
+            "end_lineno": node.end_lineno,
+            "end_col_offset": node.end_col_offset,
+        }
+        return place
+
+
+def load(name: str, at: ast.AST) -> ast.Name:
+    """A read of a variable."""
+    return ast.Name(name, LOAD, **where(at))
+
+
+def text(value: str, at: ast.AST) -> ast.Constant:
+    """A string constant."""
+    return ast.Constant(value, **where(at))
+
+
+def keep(value: ast.expr) -> Once:
+    """A value kept in the temporary: the expression that keeps it, and what makes the later uses."""
+    at = where(value)
+    return ast.NamedExpr(ast.Name(TEMPORARY, STORE, **at), value, **at), lambda: load(TEMPORARY, value)
+
+
+def compare(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare:
+    """A comparison, located where its left side is."""
+    return ast.Compare(left, [operator], [right], **where(left))
+
+
+def choose(test: ast.expr, body: ast.expr, orelse: ast.expr) -> ast.IfExp:
+    """``body if test else orelse``, located where its body is."""
+    return ast.IfExp(test, body, orelse, **where(body))

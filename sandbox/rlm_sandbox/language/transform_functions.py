@@ -1,0 +1,241 @@
+"""Rules for functions, comprehensions and classes: where scopes begin and end.
+
+An attribute access on a plain name is guarded when the name's scope ends, because only then is it known
+whether anything else binds the name (see ``scopes``).
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from rlm_sandbox.language.scopes import Assignment, Kind, Scope, Site
+from rlm_sandbox.language.transform_access import AccessRules
+from rlm_sandbox.language.transform_core import LOAD, STORE, Once, choose, compare, keep, load, text, where
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class FunctionRules(AccessRules):
+    """Functions, lambdas, comprehensions, classes and their scopes."""
+
+    def type_parameters(self, node: Any) -> bool:
+        """Visit the type parameters of a definition; True when there are some."""
+        parameters = getattr(node, "type_params", None)
+        if not parameters:
+            return False
+        with self.without_temporaries():
+            self.each(parameters)
+        return True
+
+    # -- functions
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        """Functions: parameters are names, defaults and annotations are expressions of the scope around."""
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
+        """Coroutines are functions; frames of theirs are guarded by type."""
+        return self._function(node)
+
+    def _function(self, node: Any) -> Any:
+        self.bind(node, node.name)
+        self.each(node.decorator_list)
+        generic = self.type_parameters(node)
+        self._defaults(node.args, generic)
+        with self.without_temporaries():
+            self._annotations(node)
+        is_method = self.scope.kind is Kind.CLASS
+        outside, self._no_temporaries = self._no_temporaries, 0
+        self._enter(Kind.FUNCTION, self._parameters(node.args))
+        self.each(node.body)
+        self._leave_function(node, is_method)
+        self._no_temporaries = outside
+        return node
+
+    def _defaults(self, arguments: ast.arguments, generic: bool) -> None:
+        self._no_temporaries += generic
+        self.each(arguments.defaults)
+        self.each(arguments.kw_defaults)
+        self._no_temporaries -= generic
+
+    def _annotations(self, node: Any) -> None:
+        for argument in _all_arguments(node.args):
+            if argument.annotation:
+                argument.annotation = self.visit(argument.annotation)
+        if node.returns:
+            node.returns = self.visit(node.returns)
+
+    def _parameters(self, arguments: ast.arguments) -> list[str]:
+        for argument in _all_arguments(arguments):
+            self.check_variable(argument, argument.arg)
+        return [argument.arg for argument in _all_arguments(arguments)]
+
+    def _enter(self, kind: Kind, parameters: list[str] | tuple[()] = ()) -> None:
+        self.scope = Scope(kind, self.scope, parameters)
+
+    def _leave(self) -> None:
+        """End a scope; guard the accesses on its names that need no check at the function's entry."""
+        scope = self.scope
+        for site in scope.close():
+            self.settle(site, scope)
+        assert scope.parent is not None
+        self.scope = scope.parent
+
+    def settle(self, site: Site, scope: Scope) -> None:
+        """Guard one access on a plain name, where it stands."""
+        value = site.node.value
+        once: Once | None = keep(value) if site.may_keep else None
+        if site.is_local and scope.is_loop_variable(site.name):
+            once = value, lambda: load(site.name, value)
+        site.node.value = self.guarded(once, value, site.guard, site.arguments)
+        self.open_sites -= 1
+
+    def _leave_function(self, node: Function, is_method: bool) -> None:
+        """End a function: parameters and locals that keep their object are checked once."""
+        scope = self.scope
+        sites: dict[str, list[Site]] = {}
+        for site in scope.close():
+            sites.setdefault(site.name, []).append(site)
+        parameters, locals_ = [], []
+        for name, accesses in sites.items():
+            if scope.is_stable(name):
+                parameters.append(name)
+            elif self._check_where_assigned(scope.single_assignment(name), name, accesses):
+                locals_.append(name)
+            else:
+                for site in accesses:
+                    self.settle(site, scope)
+                continue
+            self._use_flag(name, accesses, scope, everywhere=scope.is_stable(name))
+        self._at_entry(node, parameters, locals_, is_method)
+        assert scope.parent is not None
+        self.scope = scope.parent
+
+    def _use_flag(self, name: str, sites: list[Site], scope: Scope, *, everywhere: bool) -> None:
+        """``(name if .own_name else GUARD(name))``; a function inside sees only flags that never change."""
+        for site in sites:
+            if not everywhere and not site.is_local:
+                self.settle(site, scope)
+                continue
+            old = site.node.value
+            arguments = [text(argument, old) for argument in site.arguments]
+            guarded = self.call_guard(site.guard, old, load(name, old), *arguments)
+            site.node.value = choose(load(_flag(name), old), load(name, old), guarded)
+            self.open_sites -= 1
+
+    def _check_where_assigned(self, assignment: Assignment | None, name: str, sites: list[Site]) -> bool:
+        """Check a local variable at its only assignment, if a loop reads it again and again.
+
+        ``name = value`` becomes ``.own_name = TYPE(name := value) in SHELF.clean``, with the flag off while
+        the two are not yet in step (an interrupt may come between them).
+        """
+        if assignment is None or not any(site.is_local and site.loops > assignment.loops for site in sites):
+            return False
+        node, value = assignment.node, assignment.node.value
+        at = where(value)
+        off = ast.NamedExpr(ast.Name(_flag(name), STORE, **at), ast.Constant(False, **at), **at)
+        switched = choose(ast.UnaryOp(ast.Not(), off, **at), value, ast.Constant(None, **at))
+        bound = ast.NamedExpr(ast.Name(name, STORE, **at), switched, **at)
+        node.targets = [ast.Name(_flag(name), STORE, **where(node.targets[0]))]
+        node.value = compare(self.call_guard("TYPE", value, bound), ast.In(), self.shelf("clean", value))
+        return True
+
+    def _at_entry(self, node: Function, parameters: list[str], locals_: list[str], is_method: bool) -> None:
+        if not parameters and not locals_:
+            return
+        position = 1 if _has_docstring(node) else 0
+        at = node.body[min(position, len(node.body) - 1)]
+        checks = [self._entry_check(name, at, is_method and name == parameters[0]) for name in parameters]
+        off = [ast.Name(_flag(name), STORE, **where(at)) for name in locals_]
+        if off:
+            checks.append(ast.Assign(list(off), ast.Constant(False, **where(at)), **where(at)))
+        node.body[position:position] = checks
+
+    def _entry_check(self, name: str, at: ast.stmt, cached: bool) -> ast.Assign:
+        """``.own_name = TYPE(name) is CACHE.owner or TYPE(name) in SHELF.clean``.
+
+        ``CACHE.owner`` is the class that the method was defined in (if it is the session's own): comparing
+        with it costs a fraction of the look-up, and is right for every object that is not of a subclass.
+        """
+        kind = self.call_guard("TYPE", at, load(name, at))
+        test: ast.expr = compare(kind, ast.In(), self.shelf("clean", at))
+        if cached:
+            owner = ast.Attribute(self.guard("CACHE", at), "owner", LOAD, **where(at))
+            again = self.call_guard("TYPE", at, load(name, at))
+            test = ast.BoolOp(ast.Or(), [compare(again, ast.Is(), owner), test], **where(at))
+        return ast.Assign([ast.Name(_flag(name), STORE, **where(at))], test, **where(at))
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        """A lambda is a function whose temporaries are its own."""
+        self._defaults(node.args, generic=False)
+        self._enter(Kind.LAMBDA, self._parameters(node.args))
+        node.body = self.visit(node.body)
+        self._leave()
+        return node
+
+    # -- comprehensions
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp) -> Any:
+        """Comprehensions are native; their targets are their own."""
+        return self._comprehension(node, Kind.COMPREHENSION)
+
+    visit_SetComp = visit_ListComp
+
+    def visit_DictComp(self, node: ast.DictComp) -> Any:
+        """As ``visit_ListComp``."""
+        return self._comprehension(node, Kind.COMPREHENSION)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
+        """A generator expression may run on another thread: it uses no temporaries of the scope around."""
+        return self._comprehension(node, Kind.GENERATOR)
+
+    def _comprehension(self, node: Any, kind: Kind) -> Any:
+        first = node.generators[0]
+        with self.without_temporaries():
+            first.iter = self.visit(first.iter)
+        self._enter(kind)
+        for generator in node.generators:
+            generator.target = self.visit(generator.target)
+            if generator is not first:
+                with self.without_temporaries():
+                    generator.iter = self.visit(generator.iter)
+            self.each(generator.ifs)
+        for field in node._fields:
+            if field != "generators":
+                setattr(node, field, self.visit(getattr(node, field)))
+        self._leave()
+        return node
+
+    # -- classes
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        """Classes are native; ``__build_class__`` registers them and checks what they define."""
+        self.bind(node, node.name)
+        self.each(node.decorator_list)
+        generic = self.type_parameters(node)
+        self._no_temporaries += generic
+        self.each(node.bases)
+        self.each(node.keywords)
+        self._no_temporaries -= generic
+        outer, self.class_name = self.class_name, node.name
+        self._enter(Kind.CLASS)
+        self.each(node.body)
+        self._leave()
+        self.class_name = outer
+        return node
+
+
+def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
+    stars = [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
+    return arguments.posonlyargs + arguments.args + arguments.kwonlyargs + stars
+
+
+def _flag(name: str) -> str:
+    """The local that says whether parameter ``name`` is the session's own object."""
+    return f".own_{name}"
+
+
+def _has_docstring(node: Function) -> bool:
+    first = node.body[0]
+    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)

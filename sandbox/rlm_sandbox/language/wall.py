@@ -1,0 +1,238 @@
+"""The language wall of a kernel process: compile cells, give them builtins and modules, arm the audit hook.
+
+wall = LanguageWall(policy, helpers={"llm_query": llm_query})
+code = wall.compile(source, "<cell 1>", "exec")
+wall.prepare(namespace)
+with wall.user():
+    exec(code, namespace)
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import inspect
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from types import CodeType, MappingProxyType
+from typing import Any, Final
+
+from rlm_sandbox.language import audit, dynamic, guards, guards_read
+from rlm_sandbox.language.audit_rules import AuditRules
+from rlm_sandbox.language.classes import SafeType, build_class, type_of
+from rlm_sandbox.language.compiler import compile_guarded
+from rlm_sandbox.language.evaluation import Evaluation
+from rlm_sandbox.language.files import FileAccess
+from rlm_sandbox.language.host import HOST
+from rlm_sandbox.language.imports import GuardedImport
+from rlm_sandbox.language.modules import ModuleSet
+from rlm_sandbox.language.registry import REGISTRY, Cache
+from rlm_sandbox.language.streams import SafeStream, safe_stream
+from rlm_sandbox.policy import Policy
+
+_NATIVE_BUILTINS: Final = """
+    None True False Ellipsis NotImplemented abs aiter all anext any ascii bin bool bytearray bytes callable
+    chr classmethod complex dict dir divmod enumerate filter float format frozenset hash hex id int isinstance
+    issubclass iter len list map max memoryview min next object oct ord pow print property range repr reversed
+    round set slice sorted staticmethod str sum super tuple zip __debug__
+""".split()
+
+_PLUMBING: Final = ("__loader__", "__spec__", "__builtin__")
+
+_GUARDS: Final[dict[str, Any]] = {
+    "TYPE": type,
+    "STR": str,
+    "SHELF": REGISTRY.shelf,
+    "CACHE": Cache,
+    "SAFE_TYPE": SafeType,
+    "TYPE_OF": type_of,
+    "READ_PRIVATE": guards.read_private,
+    "STORE_PUBLIC": guards.store_public,
+    "STORE_PRIVATE": guards.store_private,
+    "UPDATE": guards.update,
+    "READ_GUARDED": guards_read.read_guarded,
+    "RAW_GETATTR": getattr,
+    "GETATTR": dynamic.guarded_getattr,
+    "RAW_HASATTR": hasattr,
+    "HASATTR": dynamic.guarded_hasattr,
+    "CHECK_GROUP": guards.check_group,
+}
+
+_module_sets: dict[tuple[str, ...], ModuleSet] = {}
+
+
+def _modules_for(policy: Policy) -> ModuleSet:
+    """The module copies of an allow-list, made once per process and shared by every kernel forked from it."""
+    key = policy.language.imports
+    if key not in _module_sets:
+        _module_sets[key] = ModuleSet(key)
+    return _module_sets[key]
+
+
+class LanguageWall:
+    """The language wall in force. One per kernel process: a second one takes the place of the first.
+
+    With ``policy.language.wall == "off"`` it has the same methods and compiles plainly.
+    """
+
+    def __init__(self, policy: Policy, *, helpers: Mapping[str, object] = MappingProxyType({})) -> None:
+        """``policy`` with its paths resolved; ``helpers`` are added to the builtins."""
+        self.policy = policy
+        self.restricted = policy.language.wall == "restricted"
+        self._codes: dict[int, weakref.ref[CodeType]] = {}
+        self._bound: set[str] = set()
+        self._blocked = frozenset(policy.language.blocked_names)
+        self.builtins: dict[str, Any] = {}
+        if self.restricted:
+            self._raise(policy)
+        else:
+            self.builtins.update(vars(builtins))
+        self.builtins.update(helpers)
+
+    def _raise(self, policy: Policy) -> None:
+        self._files = FileAccess(policy.files.read, policy.files.write)
+        modules = _modules_for(policy)
+        self._import = GuardedImport(modules)
+        self._guards = {**_GUARDS, "IMPORT": self._import.call}
+        evaluation = Evaluation(self._compile_text, self.builtins)
+        self.builtins.update(self._make_builtins(evaluation))
+        REGISTRY.add_builtins(self.builtins)
+        HOST.open, HOST.evaluate, HOST.trusted = self._files.open, evaluation.evaluate, audit.trusted_section
+        audit.install(
+            AuditRules(
+                self._files,
+                network=policy.network,
+                processes=policy.limits.processes > 0,
+                links=policy.files.metadata,
+            )
+        )
+        modules.give_builtins(self.builtins)
+
+    @classmethod
+    def preload(cls, policy: Policy) -> None:
+        """Import and copy what the policy admits, warm the compiler. Call it once, in the zygote."""
+        if policy.language.wall != "restricted":
+            return
+        modules = _modules_for(policy)
+        for name in modules.imports - {"*"}:
+            with contextlib.suppress(ImportError):  # a library that is not installed is simply not there
+                modules.link(name)
+        audit.install(None)
+        compile_guarded("class A:\n def f(self): return self._x", "<warm>", "exec", 0, {**_GUARDS, "IMPORT": None})
+
+    # -- compiling
+
+    def compile(self, source: str | ast.AST, filename: str, mode: str, flags: int = 0) -> CodeType:
+        """Compile a cell (mode exec, eval or single). A tree is transformed in place.
+
+        Raises:
+            PolicyViolation: with the line, the reason and how to write it instead.
+        """
+        if not self.restricted:
+            plain: Any = source
+            code: CodeType = compile(plain, filename, mode, flags, dont_inherit=True)
+        else:
+            code = compile_guarded(source, filename, mode, flags, self._guards, self._blocked, self._bound)
+        key = id(code)
+        self._codes[key] = weakref.ref(code, lambda _: self._codes.pop(key, None))
+        return code
+
+    def _compile_text(self, text: str, filename: str, mode: str) -> CodeType:
+        return compile_guarded(text, filename, mode, 0, self._guards, self._blocked, self._bound)
+
+    def made(self, code: CodeType) -> bool:
+        """Whether this very code object came from ``compile``."""
+        reference = self._codes.get(id(code))
+        return reference is not None and reference() is code
+
+    # -- running
+
+    def prepare(self, namespace: dict[str, Any]) -> None:
+        """Plant the builtins into the namespace of the cells; call it before each of them."""
+        if not self.restricted:
+            namespace["__builtins__"] = self.builtins
+            return
+        namespace["__builtins__"] = self.builtins
+        namespace.setdefault("__name__", "__main__")
+        for name in _PLUMBING:
+            namespace.pop(name, None)
+        REGISTRY.rescan_metaclasses()
+        REGISTRY.sweep()
+
+    @contextlib.contextmanager
+    def user(self) -> Iterator[None]:
+        """User code runs: the audit hook is armed; streams that the code replaced are put back afterwards."""
+        if not self.restricted:
+            yield
+            return
+        streams = sys.stdout, sys.stderr, sys.displayhook
+        try:
+            with audit.user_section():
+                yield
+        finally:
+            sys.stdout, sys.stderr, sys.displayhook = streams
+
+    def trusted(self) -> AbstractContextManager[None]:
+        """The kernel's own code runs within user code (a helper, a display): the audit hook is off."""
+        return audit.trusted_section() if self.restricted else contextlib.nullcontext()
+
+    def safe_stream(self, real: Any) -> SafeStream:
+        """What user code gets for a stream of the kernel."""
+        return safe_stream(real)
+
+    # -- builtins
+
+    def _make_builtins(self, evaluation: Evaluation) -> dict[str, Any]:
+        table = {name: getattr(builtins, name) for name in _NATIVE_BUILTINS}
+        table |= {
+            name: value
+            for name, value in vars(builtins).items()
+            if isinstance(value, type) and issubclass(value, BaseException)
+        }
+        table |= evaluation.table() | _REPLACED
+        table["__name__"] = "builtins"
+        table |= {
+            "__import__": self._import.statement,
+            "__build_class__": build_class,
+            "open": self._files.open,
+        }
+        return {name: value for name, value in table.items() if name not in self._blocked}
+
+
+def _help(*objects: Any) -> None:
+    """``help(obj)``: prints its documentation."""
+    for value in objects:
+        print(inspect.getdoc(value) or f"no documentation for {type(value).__name__!r} objects")  # noqa: T201
+
+
+def _exit(code: Any = None) -> None:
+    """``exit()`` ends the cell."""
+    raise SystemExit(code)
+
+
+def _breakpoint(*_: Any, **__: Any) -> None:
+    """``breakpoint()``: no debugger listens; the call is ignored."""
+
+
+def _input(prompt: Any = "", /) -> str:
+    """``input()``: asks whoever the kernel asks."""
+    with audit.trusted_section():
+        return input(str(prompt))
+
+
+_REPLACED: Final[dict[str, Callable[..., Any] | type]] = {
+    "getattr": dynamic.guarded_getattr,
+    "hasattr": dynamic.guarded_hasattr,
+    "setattr": dynamic.guarded_setattr,
+    "delattr": dynamic.guarded_delattr,
+    "vars": dynamic.guarded_vars,
+    "type": SafeType,
+    "help": _help,
+    "exit": _exit,
+    "quit": _exit,
+    "breakpoint": _breakpoint,
+    "input": _input,
+}

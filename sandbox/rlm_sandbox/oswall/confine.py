@@ -1,0 +1,228 @@
+"""Raises every wall of the operating system around this process, for good.
+
+Called in a kernel process after fork and before its first cell, while it has a single thread: a Landlock
+domain covers the calling thread and what it starts, not threads that exist already. The order matters.
+Descriptors are closed first, because an open one is beyond Landlock's reach; no_new_privs comes before
+Landlock and seccomp, which require it; seccomp comes last, because it refuses what the others need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlm_sandbox.errors import WallSetupError
+from rlm_sandbox.oswall import bpf, landlock, privileges, readable, rlimits, seccomp
+from rlm_sandbox.oswall.landlock import Access, Rule
+from rlm_sandbox.oswall.report import WallReport
+from rlm_sandbox.oswall.syscalls import ARCHITECTURES
+from rlm_sandbox.policy_model import Policy, WallName
+
+STANDARD_FDS = (0, 1, 2)
+UMASK = 0o077
+
+HARMLESS_VARIABLES = (
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "PATH",
+    "PWD",
+    "SHLVL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "_",
+)
+HARMLESS_PREFIXES = (
+    "LC_",
+    "PYTHON",
+    "MPL",
+    "OMP_",
+    "OPENBLAS_",
+    "MKL_",
+    "NUMEXPR_",
+    "RLM_KERNEL_",
+    "IPYTHON",
+    "JUPYTER_",
+)
+"""Variables that may be in the environment a kernel process was started with; any other may hold a secret."""
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What `confine` did."""
+
+    report: WallReport
+    notify_fd: int | None
+    """The descriptor for the host's ForkGate. Hand it over and close it before any cell runs."""
+
+
+def confine(
+    policy: Policy,
+    *,
+    scratch: Path,
+    read: Sequence[Path],
+    keep_fds: Collection[int],
+    fork_gate: bool,
+    protect: Collection[Path] = (),
+) -> Confinement:
+    """Confine this process to ``policy`` for good.
+
+    Walls that this system does not have are reported as not standing; call ``report.demand(policy)`` when all
+    walls have been reported.
+
+    Args:
+        policy: What the session may do, with real paths (`resolve`).
+        scratch: The session's own folder, which it may change.
+        read: Files and folders it may read beyond the policy and the Python installation.
+        keep_fds: Descriptors that stay open, besides 0, 1 and 2.
+        fork_gate: Let the host decide about forks, instead of refusing them all. Ignored for a policy that
+            allows processes, and where the kernel cannot ask (``notify_fd`` is then None).
+        protect: Folders that stay closed even where a path of the policy holds them, such as the state
+        folder.
+
+    Raises:
+        WallSetupError: The process has more than one thread.
+    """
+    _require_single_thread()
+    report = WallReport()
+    _close_descriptors(report, {*STANDARD_FDS, *keep_fds})
+    os.umask(UMASK)
+    _check_environment(report)
+    _raise_wall(report, "rlimits", lambda: rlimits.apply(policy))
+    if sys.platform != "linux":
+        for name in ("no_new_privs", "landlock", "seccomp", "process_creation"):
+            report.set(name, False, f"{platform.system()} does not have it; run on Linux")
+        return Confinement(report, None)
+    _raise_wall(report, "no_new_privs", lambda: _give_up_privileges(policy))
+    rules = list(_rules(policy, scratch.resolve(), read, protect))
+    _raise_wall(report, "landlock", lambda: _raise_landlock(policy, rules))
+    return Confinement(report, _raise_seccomp(report, policy, fork_gate))
+
+
+def prepare(policy: Policy) -> None:
+    """Do once, in the zygote, what is the same for every kernel of ``policy``; halves its time."""
+    readable.python_paths()
+    if _has_seccomp():
+        for ask_host in (True, False):
+            seccomp.build_filter(policy, machine=platform.machine(), pid=os.getpid(), ask_host=ask_host)
+
+
+def _require_single_thread() -> None:
+    tasks = Path("/proc/self/task")
+    if tasks.is_dir() and len(list(tasks.iterdir())) != 1:
+        raise WallSetupError(
+            "confine() was called in a process with several threads, of which it could confine only one; "
+            "call it right after fork, before any thread starts"
+        )
+
+
+def _raise_wall(report: WallReport, name: WallName, build: Callable[[], str]) -> None:
+    """Raise one wall and report how it went; a wall that this system lacks is not an error here."""
+    try:
+        report.set(name, True, build())
+    except (OSError, ValueError, KeyError) as error:
+        report.set(name, False, f"this system refuses it: {error}")
+
+
+def _close_descriptors(report: WallReport, keep: set[int]) -> None:
+    """Close every descriptor but those of ``keep``; the one that lists them has closed itself by then."""
+    try:
+        fds = {int(entry.name) for entry in Path("/dev/fd").iterdir()}
+    except OSError:  # a container without /proc
+        fds = set(range(os.sysconf("SC_OPEN_MAX")))
+    for fd in fds - keep:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    report.set("descriptors", True, f"kept: {', '.join(map(str, sorted(keep)))}")
+
+
+def _check_environment(report: WallReport) -> None:
+    """Report on the environment at the process's start: it stays in memory whatever os.environ says now."""
+    try:
+        initial = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        initial = []
+    names = os.environ.keys() | {os.fsdecode(entry.partition(b"=")[0]) for entry in initial if entry}
+    harmless = {name for name in names if name in HARMLESS_VARIABLES or name.startswith(HARMLESS_PREFIXES)}
+    others = sorted(names - harmless)
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    advice = f"holds {', '.join(others[:3])}{more}; start the kernel host with an empty environment"
+    report.set("environment", not others, advice if others else "no secrets")
+
+
+def _give_up_privileges(policy: Policy) -> str:
+    privileges.no_new_privs()
+    if policy.limits.processes:
+        return "programs gain no privileges"
+    privileges.drop_capabilities()
+    return "no privileges to gain, capabilities given up"
+
+
+def _rules(policy: Policy, scratch: Path, read: Sequence[Path], protect: Collection[Path]) -> Iterator[Rule]:
+    """Everything the process may touch. What it may write it may read."""
+    run = Access.EXECUTE if policy.limits.processes else Access(0)
+    reading = landlock.READ | run
+    writing = reading | landlock.WRITE | (landlock.SPECIAL if policy.files.metadata else Access(0))
+    network = readable.NETWORK_DATA if policy.network else ()
+    system = map(Path, (*readable.SYSTEM_LIBRARIES, *readable.SYSTEM_DATA, *network))
+    yield from (Rule(path, reading) for path in (*readable.python_paths(), *system, *read))
+    yield Rule(Path("/dev/null"), Access.READ_FILE | Access.WRITE_FILE)
+    if policy.limits.processes:
+        yield from (Rule(Path(path), writing | Access.IOCTL_DEV) for path in readable.PROGRAM_DEVICES)
+    yield Rule(scratch, writing)
+    closed = [place.resolve() for place in protect]
+    for access, paths in ((reading, policy.files.read), (writing, policy.files.write)):
+        for path in map(Path, paths):
+            if not path.is_relative_to(scratch):
+                yield from landlock.carve(path, access, closed)
+
+
+def _raise_landlock(policy: Policy, rules: Sequence[Rule]) -> str:
+    abi = landlock.abi_version()
+    if abi == 0:
+        raise OSError("Linux 5.13 or later with `landlock` in the lsm= list of the kernel is needed")
+    landlock.restrict(rules, abi=abi, network=policy.network)
+    extras = ["TCP"] * (abi >= 4 and not policy.network) + ["signals", "abstract sockets"] * (abi >= 6)
+    return f"ABI {abi}: files" + "".join(f", {extra}" for extra in extras)
+
+
+def _has_seccomp() -> bool:
+    return sys.platform == "linux" and platform.machine() in ARCHITECTURES and bool(seccomp.available_actions())
+
+
+def _raise_seccomp(report: WallReport, policy: Policy, fork_gate: bool) -> int | None:
+    """Install the filter and report on the two walls it carries. Returns the gate's descriptor."""
+    programs = policy.limits.processes > 0
+    try:
+        if not _has_seccomp():
+            raise OSError(f"Linux with seccomp filters on {' or '.join(ARCHITECTURES)} is needed")
+        fd = _install_filter(policy, fork_gate and not programs)
+    except OSError as error:
+        for name in ("seccomp", "process_creation"):
+            report.set(name, False, f"this system refuses it: {error}")
+        return None
+    report.set("seccomp", True, "developer's calls" if programs else "only the calls a kernel needs")
+    copies = "only when the host asks" if fd is not None else "never"
+    allowed = f"the policy allows {policy.limits.processes} processes"
+    report.set("process_creation", not programs, allowed if programs else f"no programs; copies {copies}")
+    return fd
+
+
+def _install_filter(policy: Policy, ask_host: bool) -> int | None:
+    """Install the filter; without a listener (an old kernel, another one listens) forks are refused."""
+    ask_host = ask_host and bpf.NOTIFY in seccomp.available_actions()
+    program = seccomp.build_filter(policy, machine=platform.machine(), pid=os.getpid(), ask_host=ask_host)
+    try:
+        return seccomp.install(program, listener=ask_host)
+    except OSError:
+        if not ask_host:
+            raise
+        return _install_filter(policy, ask_host=False)

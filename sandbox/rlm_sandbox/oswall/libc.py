@@ -1,0 +1,42 @@
+"""The few C calls that Python does not have, through ctypes; a failure is an OSError."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+_libc: Any = None
+
+
+def _library() -> Any:
+    """The C library of this process; loaded on first use, so that importing works on every system."""
+    global _libc
+    if _libc is None:
+        _libc = ctypes.CDLL(None, use_errno=True)
+        _libc.syscall.restype = ctypes.c_long
+    return _libc
+
+
+def syscall(number: int, *arguments: Any) -> int:
+    """Make a system call. Numbers are passed as longs, buffers and None as pointers."""
+    converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return _checked(_library().syscall(ctypes.c_long(number), *converted))
+
+
+def prctl(option: int, *arguments: int) -> int:
+    """Set or ask something of this process (prctl(2)), with zero for the arguments that are not given."""
+    padded = (*arguments, 0, 0, 0, 0)[:4]
+    return _checked(_library().prctl(ctypes.c_int(option), *(ctypes.c_ulong(value) for value in padded)))
+
+
+def ioctl(fd: int, request: int, argument: ctypes.Structure) -> int:
+    """Control a descriptor (ioctl(2)) with a structure that the kernel reads and writes."""
+    return _checked(_library().ioctl(ctypes.c_int(fd), ctypes.c_ulong(request), ctypes.byref(argument)))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

@@ -1,0 +1,92 @@
+"""Finds out which walls stand here: raises them in a throw-away process and runs against them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import rlm_sandbox
+from rlm_sandbox.errors import WallSetupError
+from rlm_sandbox.oswall import libc
+from rlm_sandbox.oswall.confine import confine
+from rlm_sandbox.oswall.report import WallReport
+from rlm_sandbox.policy_model import MIB, Limits, Policy, WallName
+
+SECONDS = 30.0
+"""How long the throw-away process may take."""
+
+_MEMORY_BYTES = 64 * MIB
+_PR_GET_NO_NEW_PRIVS = 39
+
+
+def probe() -> WallReport:
+    """The walls that stand here. Each was raised in a new process and then attacked.
+
+    Raises:
+        WallSetupError: The process did not come through; the message holds what it said.
+    """
+    root = Path(rlm_sandbox.__file__).parents[1]
+    with tempfile.TemporaryDirectory(prefix="rlm-probe-") as scratch:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", __name__, scratch],
+            env={"PYTHONPATH": os.pathsep.join([str(root), *filter(None, sys.path)])},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise WallSetupError(f"the process that tried the walls ended early: {done.stderr.strip()[-500:]}")
+    return WallReport.from_dict(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Raise the walls in this process, run against them, print the report as JSON."""
+    outside = os.open(os.devnull, os.O_RDONLY)
+    policy = Policy(name="probe", limits=Limits(memory_bytes=_MEMORY_BYTES))
+    done = confine(policy, scratch=Path(sys.argv[1]), read=[], keep_fds=[], fork_gate=True)
+    if done.notify_fd is not None:
+        os.close(done.notify_fd)  # nobody is asked: forks fail
+    attacks: dict[WallName, Callable[[], object]] = {
+        "descriptors": lambda: os.fstat(outside),
+        "no_new_privs": _gain_privileges,
+        "rlimits": lambda: bytearray(2 * _MEMORY_BYTES),
+        "landlock": lambda: list(Path("/").iterdir()),
+        "seccomp": lambda: socket.socket(socket.AF_UNIX),
+        "process_creation": _fork,
+    }
+    for name, attack in attacks.items():
+        _attack(done.report, name, attack)
+    sys.stdout.write(json.dumps(done.report.to_dict()))
+
+
+def _attack(report: WallReport, name: WallName, attack: Callable[[], object]) -> None:
+    """Correct the report when a wall that says it stands lets something through."""
+    if not report[name].standing:
+        return
+    try:
+        attack()
+    except (OSError, MemoryError):
+        return
+    report.set(name, False, "was raised but did not hold; please report this machine's kernel version")
+
+
+def _gain_privileges() -> None:
+    if libc.prctl(_PR_GET_NO_NEW_PRIVS) == 1:
+        raise PermissionError
+
+
+def _fork() -> None:
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+
+
+if __name__ == "__main__":
+    main()

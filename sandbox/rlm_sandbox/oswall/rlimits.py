@@ -1,0 +1,89 @@
+"""Resource limits of a kernel process: the kernel enforces them exactly and at no cost.
+
+RLIMIT_DATA is the memory limit. It counts writable private memory, so a shared text mapped read-only is
+free; the seccomp filter refuses the kinds of memory that it does not count. RLIMIT_AS only stops absurd
+reservations.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+from rlm_sandbox.policy_model import GIB, MIB, Policy
+
+ADDRESS_SPACE_ROOM = 64 * GIB
+"""Address space beyond the memory limit: stacks, allocators and shared texts reserve it without using it."""
+LOCKED_BYTES = 64 * 1024
+STACK_BYTES = 64 * MIB
+"""Largest stack of the main thread; RLIMIT_DATA does not count it."""
+
+
+def apply(policy: Policy) -> str:
+    """Set the limits of this process, soft and hard. Returns what was set, in words.
+
+    What the process already uses is not counted against the policy: a warm kernel has numpy and pandas
+    mapped.
+    """
+    limits = policy.limits
+    data, address_space = _mapped_bytes()
+    wanted = {
+        "RLIMIT_DATA": data + limits.memory_bytes,
+        "RLIMIT_AS": address_space + limits.memory_bytes + limits.content_bytes + ADDRESS_SPACE_ROOM,
+        "RLIMIT_STACK": STACK_BYTES,
+        "RLIMIT_FSIZE": limits.file_bytes,
+        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MEMLOCK": LOCKED_BYTES,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_NICE": 0,
+        "RLIMIT_RTPRIO": 0,
+    }
+    if sys.platform == "linux" and os.getuid() != 0:  # the kernel never applies this one to root
+        wanted["RLIMIT_NPROC"] = _own_tasks() + limits.threads + limits.processes
+    for name, value in wanted.items():
+        _lower(name, value)
+    return (
+        f"memory {limits.memory_bytes // MIB} MiB, file {limits.file_bytes // MIB} MiB, "
+        f"{limits.open_files} open files, no core dumps"
+    )
+
+
+def _lower(name: str, value: int) -> None:
+    """Set one limit, never above what the process may have already."""
+    limit = getattr(resource, name, None)
+    if limit is None:  # not on this system
+        return
+    _, hard = resource.getrlimit(limit)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value))
+
+
+def _mapped_bytes() -> tuple[int, int]:
+    """Bytes of writable private memory, and of address space, that the process has now."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    sizes = {
+        key: int(value.split()[0]) * 1024
+        for key, _, value in (line.partition(":") for line in lines)
+        if key in ("VmData", "VmSize")
+    }
+    return sizes.get("VmData", 0), sizes.get("VmSize", 0)
+
+
+def _own_tasks() -> int:
+    """How many threads the user runs on this machine: RLIMIT_NPROC counts them all, not only our own."""
+    return sum(_tasks(entry) for entry in os.scandir("/proc") if entry.name.isdigit())
+
+
+def _tasks(process: os.DirEntry[str]) -> int:
+    """The threads of a process of ours, 0 for others'. A folder in /proc has two links plus one a thread."""
+    try:
+        ours = process.stat().st_uid == os.getuid()
+        return Path(process.path, "task").stat().st_nlink - 2 if ours else 0
+    except OSError:  # it has ended meanwhile
+        return 0

@@ -1,0 +1,227 @@
+"""The system calls a kernel process may make, as a seccomp filter.
+
+Two profiles. *Closed* (a policy with ``limits.processes: 0``): what is not named in the tables fails with
+ENOSYS; no programs, no new processes (unless the host allows one, see `forkgate`), no sockets but inherited
+ones, no signals but to itself. *Open* (a developer's own session): everything except what reaches beyond it.
+
+A filter cannot see what pointers point to; where that matters the call is refused altogether (clone3,
+openat2) or Landlock decides (paths).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+import signal
+import socket
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rlm_sandbox.oswall import bpf, libc, syscalls
+from rlm_sandbox.oswall.bpf import IF_ANY_BIT, IF_EQUAL, Block, verdict, when, when_masked
+from rlm_sandbox.policy_model import Policy
+
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
+_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
+
+ALLOW = verdict(bpf.ALLOW)
+NOT_PERMITTED = verdict(bpf.errno_action(errno.EPERM))
+NO_ACCESS = verdict(bpf.errno_action(errno.EACCES))
+MISSING = verdict(bpf.errno_action(errno.ENOSYS))
+PRETEND = verdict(bpf.errno_action(0))
+"""The call reports success and does nothing."""
+ASK_HOST = verdict(bpf.NOTIFY)
+
+# Flags of clone(2).
+CLONE_THREAD, CLONE_PARENT = 0x00010000, 0x00008000
+_CLONE_SETTIDS = 0x00100000 | 0x00200000 | 0x01000000  # where glibc's fork wants the child's number written
+_CLONE_NEW = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+_CLONE_TRACED = 0x00002000 | 0x00800000
+
+# Flags of mmap(2). RLIMIT_DATA does not count memory that is shared and anonymous, or that grows down.
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_GROWSDOWN = 0x01, 0x20, 0x0100
+
+# prctl(2) options that concern only the caller: names, timer slack, huge pages, reading its own state.
+_PR_SET_PDEATHSIG = 1
+_PRCTL_OPTIONS = (2, 3, 15, 16, 21, 23, 29, 30, 38, 39, 41, 42, 52, 0x53564D41)
+
+# fcntl(2) commands that send signals to others, or tell about others' use of a file.
+_FCNTL_REFUSED = (fcntl.F_SETOWN, 10, 15, 1024, 1026)  # F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+
+# ioctl(2) requests a program needs on its own descriptors: is it a terminal, how wide, how much can be read.
+_IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_IOCTL_TYPE_MASK, _IOCTL_SECCOMP = 0xFF00, ord("!") << 8
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+_SOCK_TYPE_MASK = 0xF
+_O_TRUNCATE_ONLY = os.O_ACCMODE | os.O_TRUNC
+
+
+class _Profile(NamedTuple):
+    """What the filter depends on."""
+
+    closed: bool
+    metadata: bool
+    network: bool
+    ask_host: bool
+
+
+_ANY_PID = 0x7FFFFFFF
+"""Stands for the process's own number, which no process ever has, until the filter is installed."""
+
+
+def available_actions() -> set[int]:
+    """Which of the actions used here this kernel has; empty when it has no seccomp filters."""
+    machine = os.uname().machine
+    found = set()
+    for action in (bpf.NOTIFY, bpf.errno_action(0), bpf.KILL_PROCESS):
+        try:
+            libc.syscall(_SECCOMP[machine], _GET_ACTION_AVAIL, 0, struct.pack("=I", action))
+        except (OSError, KeyError):
+            continue
+        found.add(action)
+    return found
+
+
+def build_filter(policy: Policy, *, machine: str, pid: int, ask_host: bool) -> bytes:
+    """The filter for ``policy`` on ``machine``, ready for `install`.
+
+    ``pid`` is the process that may signal itself; ``ask_host`` sends forks to the host, else they are
+    refused. All that differs between the kernels of one policy is ``pid``, so a zygote that has built the
+    filter once leaves its kernels only that to fill in.
+    """
+    profile = _Profile(policy.limits.processes == 0, policy.files.metadata, policy.network, ask_host)
+    return _program(profile, machine).replace(_compares_with(_ANY_PID), _compares_with(pid))
+
+
+@functools.lru_cache
+def _program(profile: _Profile, machine: str) -> bytes:
+    rules = _closed_rules(profile) if profile.closed else _open_rules(profile)
+    by_number = {
+        number: rules[name] for name, number in syscalls.numbers(syscalls.ALL, machine).items() if name in rules
+    }
+    default = MISSING if profile.closed else ALLOW
+    block = bpf.assemble(machine, by_number, default, syscalls.NEWEST, MISSING)
+    return b"".join(instruction.pack() for instruction in block)
+
+
+def _compares_with(pid: int) -> bytes:
+    return bpf.Instruction(IF_EQUAL, 1, 0, pid).pack()
+
+
+def install(program: bytes, *, listener: bool) -> int | None:
+    """Load the filter into this process for good. With ``listener``, give the descriptor that receives forks.
+
+    Needs no_new_privs and a single thread. Raises OSError when the kernel refuses.
+    """
+    buffer = ctypes.create_string_buffer(program, len(program))
+    # struct sock_fprog: a 16-bit count, then the pointer at its natural alignment.
+    head = struct.pack("@HP", len(program) // bpf.INSTRUCTION_BYTES, ctypes.addressof(buffer))
+    if not listener:
+        _set_filter(0, head)
+        return None
+    try:
+        return _set_filter(_NEW_LISTENER | _WAIT_KILLABLE, head)
+    except OSError as error:  # kernels before 5.19 do not know the second flag
+        if error.errno != errno.EINVAL:
+            raise
+        return _set_filter(_NEW_LISTENER, head)
+
+
+def _set_filter(flags: int, program: bytes) -> int:
+    return libc.syscall(_SECCOMP[os.uname().machine], _SET_MODE_FILTER, flags, program)
+
+
+def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
+    fork = ASK_HOST if profile.ask_host else NOT_PERMITTED
+    rules: dict[str, Block] = dict.fromkeys(syscalls.ALLOWED, ALLOW)
+    rules |= dict.fromkeys(syscalls.CLOSED, NOT_PERMITTED)
+    rules |= dict.fromkeys(syscalls.METADATA, ALLOW if profile.metadata else PRETEND)
+    rules |= dict.fromkeys(syscalls.LINKS, ALLOW if profile.metadata else NOT_PERMITTED)
+    rules |= _common_rules(profile)
+    only_self = when(0, IF_EQUAL, _ANY_PID, ALLOW, NOT_PERMITTED)
+    rules |= {
+        "clone": _clone_rule(fork),
+        "fork": fork,
+        "kill": only_self,
+        "tgkill": only_self,
+        "prlimit64": when(0, IF_EQUAL, 0, ALLOW, only_self),
+        "sched_setaffinity": when(0, IF_EQUAL, 0, ALLOW, NOT_PERMITTED),
+        "mmap": when_masked(
+            3,
+            _MAP_SHARED | _MAP_ANONYMOUS,
+            _MAP_SHARED | _MAP_ANONYMOUS,
+            NOT_PERMITTED,
+            when(3, IF_ANY_BIT, _MAP_GROWSDOWN, NOT_PERMITTED, ALLOW),
+        ),
+        # Landlock before Linux 6.2 does not govern truncation by an open for reading.
+        "open": when_masked(1, _O_TRUNCATE_ONLY, os.O_TRUNC, NOT_PERMITTED, ALLOW),
+        "openat": when_masked(2, _O_TRUNCATE_ONLY, os.O_TRUNC, NOT_PERMITTED, ALLOW),
+        "prctl": when(
+            0,
+            IF_EQUAL,
+            _PR_SET_PDEATHSIG,
+            when(1, IF_EQUAL, signal.SIGKILL, ALLOW, NOT_PERMITTED),
+            bpf.one_of(0, _PRCTL_OPTIONS, ALLOW, NOT_PERMITTED),
+        ),
+        "fcntl": bpf.one_of(1, _FCNTL_REFUSED, NOT_PERMITTED, ALLOW),
+        # An exclusive lock on a shared text would make every other session wait for it.
+        "flock": when(1, IF_ANY_BIT, fcntl.LOCK_EX, NOT_PERMITTED, ALLOW),
+        "ioctl": bpf.one_of(1, _IOCTL_ALLOWED, ALLOW, verdict(bpf.errno_action(errno.ENOTTY))),
+    }
+    return rules
+
+
+def _open_rules(profile: _Profile) -> Mapping[str, Block]:
+    rules = (
+        {}
+        if profile.metadata
+        else dict.fromkeys(syscalls.METADATA, PRETEND) | dict.fromkeys(syscalls.LINKS, NOT_PERMITTED)
+    )
+    return (
+        rules
+        | _common_rules(profile)
+        | {
+            "clone": when(0, IF_ANY_BIT, _CLONE_NEW, NOT_PERMITTED, ALLOW),
+            "ioctl": when_masked(
+                1,
+                _IOCTL_TYPE_MASK,
+                _IOCTL_SECCOMP,
+                NOT_PERMITTED,
+                bpf.one_of(1, (_TIOCSTI, _TIOCLINUX), NOT_PERMITTED, ALLOW),
+            ),
+        }
+    )
+
+
+def _common_rules(profile: _Profile) -> dict[str, Block]:
+    """What both profiles share: the calls nobody gets, and the network."""
+    rules: dict[str, Block] = dict.fromkeys(syscalls.DENIED, NOT_PERMITTED) | dict.fromkeys(syscalls.ABSENT, MISSING)
+    # A datagram pair could send to the socket of another program, a stream pair only to its other end.
+    rules["socketpair"] = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_STREAM, ALLOW, NO_ACCESS)
+    if profile.network:
+        internet = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_RAW, NO_ACCESS, ALLOW)
+        rules["socket"] = bpf.one_of(0, (socket.AF_INET, socket.AF_INET6), internet, NO_ACCESS)
+        rules |= dict.fromkeys((*syscalls.NETWORK, "sendto", "setsockopt"), ALLOW)
+        return rules
+    rules |= dict.fromkeys(("socket", *syscalls.NETWORK), NO_ACCESS)
+    rules["sendto"] = when(5, IF_EQUAL, 0, ALLOW, NO_ACCESS)
+    rules["setsockopt"] = when(1, IF_EQUAL, socket.SOL_SOCKET, ALLOW, NO_ACCESS)
+    return rules
+
+
+def _clone_rule(fork: Block) -> Block:
+    """Threads are free; a copy of the process is ``fork``'s business; anything else is refused.
+
+    A copy is exactly what fork(2) makes, optionally with the caller's parent as its parent (CLONE_PARENT): no
+    shared memory, no shared descriptors, no namespaces.
+    """
+    optional = CLONE_PARENT | _CLONE_SETTIDS
+    copy = when_masked(0, ~optional, signal.SIGCHLD, fork, NOT_PERMITTED)
+    thread = when(0, IF_ANY_BIT, CLONE_THREAD, ALLOW, copy)
+    return when(0, IF_ANY_BIT, _CLONE_NEW | _CLONE_TRACED, NOT_PERMITTED, thread)

@@ -1,0 +1,253 @@
+"""The schema of a policy: what a session may do, as one immutable, validated value.
+
+A field that no file sets has the closed default of this schema: no imports, no files, no network. This is the
+only description of a field: the documentation, the ``rlm-kernel policy schema`` table and the error messages
+are made from it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+WallName = Literal[
+    "language",
+    "audit",
+    "no_new_privs",
+    "rlimits",
+    "landlock",
+    "seccomp",
+    "process_creation",
+    "environment",
+    "descriptors",
+    "namespaces",
+    "monitor",
+]
+WALL_NAMES: tuple[WallName, ...] = get_args(WallName)
+
+SEED_BLOCKED_NAMES = ("compile", "eval", "exec", "globals", "input", "locals")
+"""The builtins a session does not have unless its policy says otherwise."""
+
+_UNITS = {"": 1, "B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)")
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_PATH_START = re.compile(r"(/|~/|\$\{(workspace|scratch)\}(/|$))")
+_MODULE = re.compile(r"\*|[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def _size(value: Any) -> Any:
+    """Accept ``512 MiB`` beside a number of bytes."""
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return int(match[1]) * _UNITS[match[2]] if match else value
+
+
+Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0)]
+"""A size: a number of bytes, or text such as ``512 MiB``."""
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    """Common rules: nothing unknown, nothing coerced, nothing changed after validation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class LanguagePolicy(_Section):
+    """What Python the cells may use."""
+
+    wall: Literal["restricted", "off"] = Field(
+        "restricted",
+        description="restricted: every cell is compiled by the language wall; off: plain Python, "
+        "only for code you would run in your own terminal.",
+    )
+    blocked_names: tuple[str, ...] = Field(
+        SEED_BLOCKED_NAMES,
+        description="Builtins that a cell may not use; each refusal says what to write instead.",
+    )
+    imports: tuple[str, ...] = Field(
+        (),
+        description="Modules that a cell may import. A package admits its public submodules, `*` everything.",
+    )
+
+    @field_validator("blocked_names")
+    @classmethod
+    def _names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [name for name in names if not name.isidentifier()]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is not a name; write the name of a builtin, such as `eval`")
+        return tuple(sorted(set(names)))
+
+    @field_validator("imports")
+    @classmethod
+    def _modules(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [module for module in modules if not _MODULE.fullmatch(module)]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is not a module name; write `collections.abc`, or `*` for all")
+        return tuple(sorted(set(modules)))
+
+
+class FilePolicy(_Section):
+    """Which files a session may open. Paths may start with ${workspace}, ${scratch}, ~ or /."""
+
+    read: tuple[str, ...] = Field((), description="Folders and files that may be read, besides those below.")
+    write: tuple[str, ...] = Field((), description="Folders and files that may be read, created, changed and deleted.")
+    metadata: bool = Field(
+        False,
+        description="true: modes, owners and times can be changed, links and FIFOs made; "
+        "false: such changes report success and do nothing, links and FIFOs are refused.",
+    )
+
+    @field_validator("read", "write")
+    @classmethod
+    def _paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            unknown = [name for name in _VARIABLE.findall(path) if name not in ("workspace", "scratch")]
+            if unknown:
+                raise ValueError(f"${{{unknown[0]}}} is not known; use ${{workspace}} or ${{scratch}}")
+            if not _PATH_START.match(path) or "\0" in path or ".." in PurePosixPath(path).parts:
+                raise ValueError(f"{path!r} must start with ${{workspace}}, ${{scratch}}, ~/ or / and hold no `..`")
+        return paths
+
+
+class Limits(_Section):
+    """How much a session may use. Every limit is enforced from outside the code it limits."""
+
+    cell_seconds: Seconds = Field(60.0, description="Wall-clock seconds a cell may run before it is interrupted.")
+    interrupt_grace_seconds: Seconds = Field(
+        1.0, description="Seconds an interrupted cell has to end before its process is killed and recovered."
+    )
+    output_bytes: Bytes = Field(MIB, description="Bytes of stdout and stderr a cell returns; the cut is marked.")
+    content_bytes: Bytes = Field(100 * MIB, description="Bytes of loaded contexts a session may hold.")
+    memory_bytes: Bytes = Field(512 * MIB, description="Bytes of memory cells may allocate beyond the fresh kernel.")
+    open_files: int = Field(256, ge=16, description="Files a kernel process may hold open at once.")
+    file_bytes: Bytes = Field(100 * MIB, description="Bytes of the largest single file a cell may write.")
+    scratch_bytes: Bytes = Field(500 * MIB, description="Bytes of all files in the scratch folder together.")
+    threads: int = Field(64, ge=1, description="Threads a kernel may have; each reserves 8 MiB of its memory.")
+    processes: int = Field(
+        0,
+        ge=0,
+        description="Other processes a cell may run. 0: none (no fork, no exec); above 0: programs can run.",
+    )
+    queries: int = Field(1000, ge=0, description="LLM queries a session may ask in its life.")
+    idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
+    answer_chars: int = Field(
+        8000, ge=256, description="Characters one tool result may have; beyond, it is a preview and a name."
+    )
+
+
+class WallPolicy(_Section):
+    """Which walls must stand before the first cell runs."""
+
+    require: tuple[WallName, ...] = Field(
+        (), description="Walls without which a session refuses to start; the others are raised if possible."
+    )
+
+    @field_validator("require")
+    @classmethod
+    def _once(cls, names: tuple[WallName, ...]) -> tuple[WallName, ...]:
+        return tuple(name for name in WALL_NAMES if name in names)
+
+
+class LlmPolicy(_Section):
+    """How `llm_query` is answered."""
+
+    mode: Literal["deferred"] = Field(
+        "deferred",
+        description="deferred: a query is queued; the calling agent answers it with answer_queries.",
+    )
+
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+
+
+class Policy(_Section):
+    """Everything a session may do. Immutable; made by `load_policy`."""
+
+    name: str = Field("unnamed", pattern=f"^{_NAME}$", description="The name of its file without .yaml.")
+    description: str = Field("", description="One sentence: for whom this policy is and what it allows.")
+    extends: str | None = Field(None, pattern=f"^{_NAME}$", description="A policy whose values hold unless set here.")
+    language: LanguagePolicy = Field(LanguagePolicy(), description="What Python the cells may use.")
+    files: FilePolicy = Field(FilePolicy(), description="Which files a session may open.")
+    network: bool = Field(False, description="Whether cells may open network connections (IPv4 and IPv6).")
+    limits: Limits = Field(Limits(), description="How much a session may use.")
+    walls: WallPolicy = Field(WallPolicy(), description="Which walls must stand.")
+    llm: LlmPolicy = Field(LlmPolicy(), description="How `llm_query` is answered.")
+    checkpoint: Literal["off", "lazy", "strict"] = Field(
+        "lazy",
+        description="off: a crash loses the variables; lazy: a copy is taken after each reply; "
+        "strict: a copy is taken before each reply, nothing is ever lost.",
+    )
+    tools: Literal["core", "all", "compat"] = Field(
+        "core", description="Tools shown to an agent: core (about ten), all, or compat (the original names)."
+    )
+
+    def is_stricter_or_equal(self, other: Policy) -> bool:
+        """Whether everything this policy allows is allowed by ``other`` too.
+
+        Compared: language, files, network, limits and required walls. Not compared, because they confine
+        nothing: names, llm.mode, checkpoint and tools. Paths are compared as written, so resolve both
+        policies first when one uses variables and the other does not.
+        """
+        return (
+            _language_within(self.language, other.language)
+            and _files_within(self.files, other.files)
+            and self.network <= other.network
+            and all(getattr(self.limits, name) <= getattr(other.limits, name) for name in Limits.model_fields)
+            and set(self.walls.require) >= set(other.walls.require)
+        )
+
+
+def _language_within(inner: LanguagePolicy, outer: LanguagePolicy) -> bool:
+    if outer.wall == "off":
+        return True
+    return (
+        inner.wall == "restricted"
+        and set(inner.blocked_names) >= set(outer.blocked_names)
+        and all(_module_admitted(module, outer.imports) for module in inner.imports)
+    )
+
+
+def _module_admitted(module: str, imports: tuple[str, ...]) -> bool:
+    """Whether ``imports`` names the module, a package it is in, or everything."""
+    return "*" in imports or any(module == known or module.startswith(f"{known}.") for known in imports)
+
+
+def _files_within(inner: FilePolicy, outer: FilePolicy) -> bool:
+    readable = outer.read + outer.write
+    return (
+        all(_covered(path, readable) for path in inner.read)
+        and all(_covered(path, outer.write) for path in inner.write)
+        and inner.metadata <= outer.metadata
+    )
+
+
+def _covered(path: str, roots: tuple[str, ...]) -> bool:
+    return any(PurePosixPath(path).is_relative_to(root) for root in roots)
+
+
+def resolve(policy: Policy, workspace: str | Path | None, scratch: str | Path) -> Policy:
+    """The policy with every path real and absolute (symbolic links followed now, not later).
+
+    ``workspace`` is the folder the session works in; None (a session without one) drops paths that name it.
+    """
+    places = {"scratch": str(scratch)} | ({} if workspace is None else {"workspace": str(workspace)})
+    files = policy.files.model_copy(
+        update={
+            "read": _real_paths(policy.files.read, places),
+            "write": _real_paths(policy.files.write, places),
+        }
+    )
+    return policy.model_copy(update={"files": files})
+
+
+def _real_paths(paths: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:
+    known = [path for path in paths if all(name in places for name in _VARIABLE.findall(path))]
+    filled = [_VARIABLE.sub(lambda match: places[match[1]], path) for path in known]
+    return tuple(dict.fromkeys(str(Path(path).expanduser().resolve()) for path in filled))
