@@ -1,0 +1,1 @@
+"""The durable rows of rlm-kernel: sessions, contexts, handles, queries. No kernels, no MCP."""

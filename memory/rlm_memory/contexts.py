@@ -1,0 +1,213 @@
+"""Contexts: which session calls which stored text by which name. The texts are files elsewhere.
+
+The quota counts bytes of distinct texts: two names for one text cost it once. A text that came through a
+handle (`Origin.ATTACHED`) is charged to the session that loaded it, and the outputs that the service keeps
+(`Origin.OUTPUT`) have an allowance of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, literal, select, union, update
+
+from rlm_memory.errors import QuotaExceeded, UnknownContext
+from rlm_memory.schema import contexts as table
+from rlm_memory.schema import handles
+from rlm_memory.store import Store
+
+__all__ = [
+    "ContextRow",
+    "Origin",
+    "StoredContent",
+    "charged_bytes",
+    "digests",
+    "drop",
+    "drop_all",
+    "find",
+    "get",
+    "names",
+    "of_session",
+    "put",
+    "touch",
+]
+
+
+# What every read does; built once, because building a statement takes longer than SQLite takes to run it.
+_NAMED = (table.c.session == bindparam("of"), table.c.name == bindparam("called"))
+_FIND = select(table).where(*_NAMED)
+_TOUCH = update(table).where(*_NAMED).values(last_accessed_at=bindparam("now"))
+
+
+class Origin(StrEnum):
+    """How a context came into its session."""
+
+    LOADED = "loaded"
+    ATTACHED = "attached"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredContent:
+    """What a row tells of a text: its digest in the context store, bytes, lines, type hint, metadata."""
+
+    digest: str
+    size: int
+    line_count: int
+    type: str
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRow:
+    """One name in one session. Times in epoch seconds; every load under the name has a new ``revision``."""
+
+    session: str
+    name: str
+    digest: str
+    size: int
+    line_count: int
+    type: str
+    metadata: Mapping[str, Any]
+    origin: Origin
+    revision: int
+    created_at: float
+    last_accessed_at: float
+
+    @property
+    def content(self) -> StoredContent:
+        """The text that the name stands for."""
+        return StoredContent(self.digest, self.size, self.line_count, self.type, self.metadata)
+
+
+def find(store: Store, session: str, name: str) -> ContextRow | None:
+    """Return the row of the context ``name``, or None."""
+    with store.transaction() as connection:
+        row = connection.execute(_FIND, {"of": session, "called": name}).mappings().one_or_none()
+    return _row(dict(row)) if row is not None else None
+
+
+def get(store: Store, session: str, name: str) -> ContextRow:
+    """Return the row of the context ``name``.
+
+    Raises:
+        UnknownContext: the session has none of that name.
+    """
+    row = find(store, session, name)
+    if row is None:
+        raise UnknownContext(name, names(store, session))
+    return row
+
+
+def of_session(store: Store, session: str) -> list[ContextRow]:
+    """List the session's contexts, the oldest first."""
+    statement = select(table).where(table.c.session == session).order_by(table.c.created_at, table.c.revision)
+    with store.transaction() as connection:
+        return [_row(dict(row)) for row in connection.execute(statement).mappings()]
+
+
+def names(store: Store, session: str) -> list[str]:
+    """List the names of the session's contexts, sorted."""
+    statement = select(table.c.name).where(table.c.session == session).order_by(table.c.name)
+    with store.transaction() as connection:
+        return list(connection.execute(statement).scalars())
+
+
+def put(
+    store: Store,
+    session: str,
+    name: str,
+    content: StoredContent,
+    *,
+    now: float,
+    origin: Origin = Origin.LOADED,
+    quota: int | None = None,
+) -> ContextRow:
+    """Let ``name`` stand for ``content`` in the session, in place of whatever it stood for.
+
+    ``quota`` is how many bytes the session's own texts may hold together; None checks nothing.
+
+    Raises:
+        QuotaExceeded: the session would hold more than ``quota``; the old row is still there.
+    """
+    with store.transaction() as connection:
+        connection.execute(delete(table).where(table.c.session == session, table.c.name == name))
+        if quota is not None:
+            _check_quota(store, session, content, quota)
+        connection.execute(
+            insert(table).values(
+                session=session,
+                name=name,
+                digest=content.digest,
+                size=content.size,
+                line_count=content.line_count,
+                type=content.type,
+                metadata=dict(content.metadata),
+                origin=origin.value,
+                revision=store.count("context revision") + 1,
+                created_at=now,
+                last_accessed_at=now,
+            )
+        )
+        return get(store, session, name)
+
+
+def charged_bytes(store: Store, session: str, *, besides: str | None = None) -> int:
+    """Sum the bytes of the distinct texts charged to the session, leaving out the digest ``besides``."""
+    loaded = select(table.c.digest, table.c.size).where(
+        table.c.session == session, table.c.origin == Origin.LOADED.value
+    )
+    pinned = select(handles.c.digest, handles.c.size).where(
+        handles.c.session == session, handles.c.charged == literal(True)
+    )
+    held = union(loaded, pinned).subquery()  # a union holds each text once
+    statement = select(func.coalesce(func.sum(held.c.size), 0))
+    if besides is not None:
+        statement = statement.where(held.c.digest != besides)
+    with store.transaction() as connection:
+        total: int = connection.execute(statement).scalar_one()
+    return total
+
+
+def touch(store: Store, session: str, name: str, now: float) -> None:
+    """Note that the context was read."""
+    with store.transaction() as connection:
+        connection.execute(_TOUCH, {"of": session, "called": name, "now": now})
+
+
+def drop(store: Store, session: str, chosen: Iterable[str]) -> list[str]:
+    """Delete the named contexts and return the names that were there."""
+    wanted = sorted(set(chosen))
+    if not wanted:
+        return []
+    statement = delete(table).where(table.c.session == session, table.c.name.in_(wanted)).returning(table.c.name)
+    with store.transaction() as connection:
+        return sorted(connection.execute(statement).scalars())
+
+
+def drop_all(store: Store, session: str) -> list[str]:
+    """Delete every context of the session and return the names."""
+    statement = delete(table).where(table.c.session == session).returning(table.c.name)
+    with store.transaction() as connection:
+        return sorted(connection.execute(statement).scalars())
+
+
+def digests(store: Store) -> set[str]:
+    """Return the digests that any context or handle refers to: what the collector must keep."""
+    statement = union(select(table.c.digest), select(handles.c.digest))
+    with store.transaction() as connection:
+        return set(connection.execute(statement).scalars())
+
+
+def _check_quota(store: Store, session: str, content: StoredContent, quota: int) -> None:
+    used = charged_bytes(store, session, besides=content.digest)
+    if used + content.size > quota:
+        raise QuotaExceeded(session, used=used, asked=content.size, limit=quota)
+
+
+def _row(values: dict[str, object]) -> ContextRow:
+    values["origin"] = Origin(str(values["origin"]))
+    return ContextRow(**values)  # type: ignore[arg-type]  # the columns are the fields

@@ -1,0 +1,113 @@
+"""The errors of the memory layer, in one tree whose second level says whose fault it was.
+
+MemoryLayerError
+├── CallerError              the request was wrong: change it and call again
+│   ├── UnknownSession       no row for that session
+│   ├── UnknownContext       the session has no context of that name
+│   ├── UnknownHandle        no such handle, or none that this session may resolve
+│   ├── UnknownQuery         the session never asked that query
+│   ├── QuotaExceeded        the session would hold more bytes than its policy allows
+│   └── InvalidTransition    the row's state does not allow that step
+└── StoreFault               the database cannot be used
+    ├── StoreUnavailable     locked, full, unreadable or damaged
+    └── StoreTooNew          written by a newer version of this program
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class MemoryLayerError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class CallerError(MemoryLayerError):
+    """The request cannot be carried out as asked; the message says what to change."""
+
+
+class UnknownSession(CallerError):
+    """No session of that id has a row."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"no session {session!r}; it is created by the first call that names it")
+
+
+class UnknownContext(CallerError):
+    """The session has no context of that name. ``available`` lists the names that it has."""
+
+    def __init__(self, name: str, available: Sequence[str]) -> None:
+        self.name = name
+        self.available = list(available)
+        super().__init__(f"no context {name!r} in this session; load it, or use one of: {self.available}")
+
+
+class UnknownHandle(CallerError):
+    """The handle does not exist or is not granted to the asking session; which of the two is not told."""
+
+    def __init__(self, handle: str) -> None:
+        self.handle = handle
+        super().__init__(
+            f"no handle {handle!r} that this session may resolve; ask its owner to register it again with "
+            "share_with naming this session"
+        )
+
+
+class UnknownQuery(CallerError):
+    """The session has no query of that id."""
+
+    def __init__(self, query: str, pending: Sequence[str]) -> None:
+        self.query = query
+        self.pending = list(pending)
+        super().__init__(f"no query {query!r} in this session; pending are: {self.pending}")
+
+
+class QuotaExceeded(CallerError):
+    """Loading would take the session over its content quota. All numbers are bytes."""
+
+    def __init__(self, session: str, *, used: int, asked: int, limit: int) -> None:
+        self.session, self.used, self.asked, self.limit = session, used, asked, limit
+        super().__init__(
+            f"Session {session} would exceed {megabytes(limit)} limit "
+            f"({used:,} bytes held, {asked:,} more asked); unload what is no longer needed"
+        )
+
+
+class InvalidTransition(CallerError):
+    """The state machine of ``noun`` has no step from ``current`` to ``wanted``."""
+
+    def __init__(self, noun: str, key: str, current: str, wanted: str) -> None:
+        self.noun, self.key, self.current, self.wanted = noun, key, current, wanted
+        super().__init__(f"{noun} {key!r} is {current} and cannot become {wanted}")
+
+
+class StoreFault(MemoryLayerError):
+    """The database cannot be used; nothing was changed."""
+
+
+class StoreUnavailable(StoreFault):
+    """The database is locked, full, unreadable or damaged."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.where = where
+        super().__init__(
+            f"the database {where} cannot be used: {reason}; free disk space or fix its permissions, or move "
+            "the file away to start with an empty one"
+        )
+
+
+class StoreTooNew(StoreFault):
+    """The database was written by a newer version of this program."""
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"the database {where} has version {found}, this program knows {known}; update rlm-kernel, or "
+            "point RLM_KERNEL_STATE_DIR to another folder"
+        )
+
+
+def megabytes(size: int) -> str:
+    """Render ``size`` bytes as the quota message does: whole binary megabytes, else bytes."""
+    whole, rest = divmod(size, 1024 * 1024)
+    return f"{whole}MB" if whole and not rest else f"{size:,} bytes"

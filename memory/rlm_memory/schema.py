@@ -1,0 +1,127 @@
+"""The tables. Times are seconds since the epoch, sizes are bytes, JSON columns hold JSON objects.
+
+A session's rows are keyed by its full id everywhere: the first eight characters, which a handle shows, are
+the same for many clients' ids (OpenCode's all begin with ``ses_``).
+
+Version 1. `rlm_memory.store` refuses a database whose ``user_version`` is higher than `VERSION`; tables that
+a later version adds are created when it opens an older database.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+)
+
+VERSION = 1
+
+metadata = MetaData()
+
+
+def _session_key(*, primary: bool = False) -> Column[str]:
+    return Column("session", Text, ForeignKey("sessions.id"), primary_key=primary, nullable=False)
+
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("state", Text, CheckConstraint("state in ('active', 'expired', 'ended')"), nullable=False),
+    Column("workspace", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("idle_seconds", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("last_used_at", Float, nullable=False),
+    Index("sessions_by_use", "state", "last_used_at"),
+)
+
+contexts = Table(
+    "contexts",
+    metadata,
+    _session_key(primary=True),
+    Column("name", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("line_count", Integer, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("metadata", JSON, nullable=False),
+    Column("origin", Text, CheckConstraint("origin in ('loaded', 'attached', 'output')"), nullable=False),
+    # Tells two loads under one name apart, when a cell that began before the second reports on the first.
+    Column("revision", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("last_accessed_at", Float, nullable=False),
+    Index("contexts_by_digest", "digest"),
+)
+
+handles = Table(
+    "handles",
+    metadata,
+    Column("handle", Text, primary_key=True),
+    _session_key(),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("line_count", Integer, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("metadata", JSON, nullable=False),
+    # Whether the text counts against the owner's quota: not when the owner itself got it through a handle.
+    Column("charged", Boolean, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("handles_by_session", "session", "name"),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("handle", Text, ForeignKey("handles.handle", ondelete="CASCADE"), primary_key=True),
+    Column(
+        "audience",
+        Text,
+        CheckConstraint("audience in ('session', 'workspace', 'everyone')"),
+        primary_key=True,
+    ),
+    # The session id or the workspace path that is meant; empty for everyone.
+    Column("subject", Text, primary_key=True),
+)
+
+queries = Table(
+    "queries",
+    metadata,
+    _session_key(primary=True),
+    Column("id", Text, primary_key=True),
+    # The order of asking, which the ids do not tell: those of code and those of tools are numbered apart.
+    Column("ordinal", Integer, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("model", Text),
+    Column(
+        "state",
+        Text,
+        CheckConstraint("state in ('pending', 'answered', 'failed', 'cancelled')"),
+        nullable=False,
+    ),
+    Column("answer", Text),
+    Column("error", Text),
+    Column("created_at", Float, nullable=False),
+    Column("settled_at", Float),
+    Index("queries_by_state", "session", "state"),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    # Counters outlive the rows that they number: no id is ever given out twice.
+    Column("scope", Text, primary_key=True),
+    Column("value", Integer, nullable=False),
+)
+
+__all__ = ["VERSION", "contexts", "counters", "grants", "handles", "metadata", "queries", "sessions"]

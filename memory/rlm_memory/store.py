@@ -1,0 +1,156 @@
+"""One SQLite database in WAL mode behind SQLAlchemy Core: transactions, counters, faults in plain words.
+
+The store is synchronous. A transaction takes a fraction of a millisecond and never waits for the disk (WAL
+with ``synchronous=NORMAL`` syncs at checkpoints only: a power cut may lose the last rows, never damage the
+file), so the daemon calls it on its event loop. Nothing awaits inside a transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+
+from rlm_memory import schema
+from rlm_memory.errors import StoreTooNew, StoreUnavailable
+
+__all__ = ["Store"]
+
+_PRAGMAS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=NORMAL",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA busy_timeout=5000",
+)
+
+
+class Store:
+    """The database. Open it with `Store.open`; every noun's module takes it as first argument."""
+
+    def __init__(self, engine: Engine, where: str) -> None:
+        self._engine = engine
+        self._where = where
+        # Re-entrant: a step that calls another noun's function joins the transaction that is already open.
+        self._lock = threading.RLock()
+        self._current: Connection | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open the database file ``path``, creating it (0600) and its missing tables.
+
+        Raises:
+            StoreUnavailable: the file cannot be created, read or locked, or is no database.
+            StoreTooNew: a newer version of this program wrote it.
+        """
+        store = cls(_engine(path), str(path))
+        try:
+            _create_private(path)
+        except OSError as error:
+            raise StoreUnavailable(str(path), error.strerror or str(error)) from error
+        try:
+            with store._faults():
+                store._prepare()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close every connection. The store cannot be used afterwards."""
+        self._engine.dispose()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Give a connection inside a transaction: committed at the end, rolled back by an exception.
+
+        Nested use joins the outer transaction.
+        """
+        with self._lock:
+            if self._current is not None:
+                yield self._current
+                return
+            with self._faults(), self._engine.begin() as connection:
+                self._current = connection
+                try:
+                    yield connection
+                finally:
+                    self._current = None
+
+    def count(self, scope: str, step: int = 1) -> int:
+        """Advance the counter ``scope`` by ``step`` and return its value before (the first is 0)."""
+        table = schema.counters
+        statement = insert(table).values(scope=scope, value=step)
+        statement = statement.on_conflict_do_update(
+            index_elements=[table.c.scope], set_={"value": table.c.value + step}
+        )
+        with self.transaction() as connection:
+            after: int = connection.execute(statement.returning(table.c.value)).scalar_one()
+        return after - step
+
+    def peek_count(self, scope: str) -> int:
+        """Return what `count` would return next, without advancing."""
+        statement = select(schema.counters.c.value).where(schema.counters.c.scope == scope)
+        with self.transaction() as connection:
+            return connection.execute(statement).scalar() or 0
+
+    def raise_count(self, scope: str, value: int) -> None:
+        """Make sure that the counter ``scope`` gives out nothing below ``value``."""
+        table = schema.counters
+        statement = insert(table).values(scope=scope, value=value)
+        statement = statement.on_conflict_do_update(
+            index_elements=[table.c.scope], set_={"value": value}, where=table.c.value < value
+        )
+        with self.transaction() as connection:
+            connection.execute(statement)
+
+    def _prepare(self) -> None:
+        with self._engine.begin() as connection:
+            found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
+            if found > schema.VERSION:
+                raise StoreTooNew(self._where, found, schema.VERSION)
+            schema.metadata.create_all(connection)
+            connection.exec_driver_sql(f"PRAGMA user_version={schema.VERSION:d}")
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error)
+            raise StoreUnavailable(self._where, reason) from error
+
+
+def _create_private(path: Path) -> None:
+    # SQLite copies the mode to its -wal and -shm files.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _engine(path: Path) -> Engine:
+    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=QueuePool, pool_size=1, max_overflow=0)
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _configure(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # we send BEGIN ourselves: the driver's own comes too late for a reader
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(pragma)
+    except sqlite3.Error:
+        connection.close()  # the pool knows nothing of it yet
+        raise
+
+
+def _begin_immediate(connection: Connection) -> None:
+    # Taking the write lock at once means that a transaction never fails half-way because another one wrote.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
