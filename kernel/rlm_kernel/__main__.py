@@ -1,0 +1,41 @@
+"""``python -P -m rlm_kernel -f CONNECTION_FILE``: a session for launchers that know no provisioners.
+
+The process stands for the kernel: it binds nothing itself, has the host serve the connection file's addresses, and
+ends with the session; when it is killed, the session ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from rlm_kernel.errors import HostGone, UnknownKernel
+from rlm_kernel.provisioner import POLL_SECONDS, start_kernel
+from rlm_sandbox.policy import load_policy
+
+WATCH_SECONDS = 10 * POLL_SECONDS
+
+
+def main() -> None:
+    """Start the session and stay until it ends."""
+    options = argparse.ArgumentParser(prog="rlm_kernel", description="A sandboxed Jupyter kernel.")
+    options.add_argument("-f", "--f", dest="connection_file", type=Path, required=True)
+    options.add_argument("--policy", default=os.environ.get("RLM_KERNEL_POLICY") or "default")
+    given, _ = options.parse_known_args()
+    connection = json.loads(given.connection_file.read_text())
+    kernel_id, line, _ = start_kernel(load_policy(given.policy), os.getcwd(), connection)
+    signal.signal(signal.SIGINT, lambda *_: line.call("interrupt", kernel_id=kernel_id, escalate=False))
+    try:
+        while True:
+            time.sleep(WATCH_SECONDS)
+            line.call("info", kernel_id=kernel_id)
+    except (UnknownKernel, HostGone):
+        return
+
+
+if __name__ == "__main__":
+    main()

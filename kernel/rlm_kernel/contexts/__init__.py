@@ -1,0 +1,1 @@
+"""Immutable texts: stored once by content, mapped into every kernel, paged and searched in place."""

@@ -1,0 +1,212 @@
+"""A text in memory, mapped or private: pages, lines, and the whole as one string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from . import sharedstr
+from .errors import BadRange
+from .index import LineIndex
+from .ingest import Ingest
+from .lines import Lines
+from .mapping import Mapping
+from .model import StoredText
+
+MAX_PAGE_LINES = 20_000
+"""Most lines one page holds; larger limits are clamped."""
+_WINDOW = 4096  # bytes looked at a time for a line end
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some consecutive lines.
+
+    Attributes:
+        text: the lines joined by newlines, without a final one and without carriage returns at line ends.
+        offset: number of the first line, 0-based.
+        returned: how many lines, the cut one included.
+        total_lines: lines of the whole text.
+        has_more: lines follow this page.
+        next_offset: where the next page starts.
+        cut_line: the only line of the page is longer than max_chars, and its end is missing.
+    """
+
+    text: str
+    offset: int
+    returned: int
+    total_lines: int
+    has_more: bool
+    next_offset: int
+    cut_line: bool
+
+
+class Text:
+    """An immutable text of valid UTF-8, with its line index.
+
+    The map behind it, and with it the lease on the stored file, lives as long as the text or anything made of
+    it: views, lines, pages being read, and the shared string (see sharedstr.release_unused).
+    """
+
+    def __init__(
+        self,
+        facts: StoredText,
+        index: LineIndex,
+        *,
+        data: Mapping | None = None,
+        wide: Mapping | None = None,
+    ) -> None:
+        """Args: what is known, the bytes and their index; the maps that `content` may share."""
+        self.facts, self.index = facts, index
+        self.view = index.view
+        self._data, self._wide = data, wide
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Text:
+        """A private text; invalid UTF-8 is replaced as it is when storing."""
+        pieces: list[bytes | bytearray] = []
+        ingest = Ingest(pieces.append)
+        ingest.feed(data)
+        facts, ranks = ingest.finish()
+        view = memoryview(b"".join(pieces))
+        return cls(StoredText.from_dict(facts.to_dict() | {"digest": ""}), LineIndex(view, ranks))
+
+    def __repr__(self) -> str:
+        return f"<Text {self.facts.digest or 'private'}: {self.size:,} bytes, {self.line_count:,} lines>"
+
+    @property
+    def size(self) -> int:
+        """Bytes of UTF-8."""
+        return self.facts.size
+
+    @property
+    def line_count(self) -> int:
+        """How many lines."""
+        return self.facts.line_count
+
+    @property
+    def lines(self) -> Lines:
+        """All lines, decoded as they are looked at."""
+        return Lines(self)
+
+    @cached_property
+    def content(self) -> str:
+        """The whole text as a real string: over the mapped pages where possible, else a private copy."""
+        source = self._data if self.facts.ascii else self._wide
+        if source is None or self._data is None or self.facts.chars < 2 or not sharedstr.available():
+            return str(self.view, "utf-8")
+        encoding = sharedstr.encoding_of(self.facts.unit, self.facts.ascii)
+        utf8 = (self._data.address, self.size)
+        return sharedstr.make(source.address, self.facts.chars, encoding, utf8, source, self._data)
+
+    def peek(self, offset: int = 0, limit: int = 2000, max_chars: int | None = None) -> Page:
+        """A page from line `offset` on: at most `limit` lines, clamped to MAX_PAGE_LINES, and `max_chars`.
+
+        At least one line is returned if there is one; it is cut when it alone exceeds `max_chars`.
+        Raises: BadRange.
+        """
+        check_page(offset, limit, max_chars)
+        stop = min(offset + min(limit, MAX_PAGE_LINES), self.line_count)
+        if offset >= stop:
+            return Page("", offset, 0, self.line_count, False, self.line_count, False)
+        low, high = self.start_of(offset), self.start_of(stop)
+        if max_chars is None or high - low <= max_chars:
+            text = "\n".join(split_lines(str(self.view[low:high], "utf-8")))
+            return Page(text, offset, stop - offset, self.line_count, stop < self.line_count, stop, False)
+        # A character takes at most 4 bytes and a carriage return vanishes: this much holds max_chars or the
+        # whole page.
+        window = self._whole_characters(low, min(high, low + 8 * max_chars + 8))
+        return self._fit("\n".join(split_lines(window)), offset, stop, max_chars)
+
+    def decoded(self, start: int, stop: int) -> list[str]:
+        """Lines `start` to `stop` (exclusive, at most line_count) as a list."""
+        if start >= stop:
+            return []
+        return split_lines(str(self.view[self.start_of(start) : self.start_of(stop)], "utf-8"))
+
+    def part(self, start: int, stop: int) -> Text:
+        """A private text of the lines `start` to `stop` (exclusive)."""
+        return Text.from_bytes(bytes(self.view[self.start_of(start) : self.start_of(stop)]))
+
+    def line_chunks(self, start: int, stop: int, size: int) -> Iterator[list[str]]:
+        """Lines `start` to `stop` (exclusive), in lists of about `size` bytes of text each."""
+        if start >= stop:
+            return
+        low, end = self.start_of(start), self.start_of(stop)
+        while low < end:
+            lines, low = self.stretch(low, end, size)
+            yield lines
+
+    def stretch(self, low: int, end: int, size: int) -> tuple[list[str], int]:
+        """About `size` bytes of whole lines between two byte offsets, and the offset after them."""
+        high = min(self.end_of_line(min(low + size, end) - 1) + 1, end)
+        return split_lines(str(self.view[low:high], "utf-8")), high
+
+    def start_of(self, line: int) -> int:
+        """Byte offset where a 0-based line starts; the size for one past the last."""
+        return self.size if line >= self.line_count else self.index.start_of(line)
+
+    def end_of_line(self, offset: int) -> int:
+        """Offset of the first newline at or after `offset`, or the size of the text."""
+        return find_newline(self.view, offset, self.size)
+
+    def _whole_characters(self, low: int, high: int) -> str:
+        while low < high < self.size and self.view[high] & 0xC0 == 0x80:
+            high -= 1
+        return str(self.view[low:high], "utf-8")
+
+    def _fit(self, text: str, offset: int, stop: int, max_chars: int) -> Page:
+        total = self.line_count
+        if len(text) <= max_chars:
+            return Page(text, offset, stop - offset, total, stop < total, stop, False)
+        cut = text.rfind("\n", 0, max_chars + 1)
+        if cut < 0:
+            return Page(text[:max_chars], offset, 1, total, offset + 1 < total, offset + 1, True)
+        returned = text.count("\n", 0, cut) + 1
+        return Page(text[:cut], offset, returned, total, True, offset + returned, False)
+
+
+def check_page(offset: int, limit: int, max_chars: int | None) -> None:
+    """Refuse page bounds that cannot be meant.  Raises: BadRange."""
+    if offset < 0:
+        raise BadRange(f"offset is {offset}; lines are counted from 0")
+    if limit < 1:
+        raise BadRange(f"limit is {limit}; ask for at least one line")
+    if max_chars is not None and max_chars < 1:
+        raise BadRange(f"max_chars is {max_chars}; allow at least one character")
+
+
+def split_lines(decoded: str) -> list[str]:
+    """The lines of whole lines: each ends at a newline, and one carriage return before the end goes too."""
+    lines = decoded.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if "\r" in decoded:
+        return [line.removesuffix("\r") for line in lines]
+    return lines
+
+
+def find_newline(view: memoryview, start: int, stop: int) -> int:
+    """Offset of the first newline in [start, stop), or `stop`."""
+    width = 256
+    while start < stop:
+        found = bytes(view[start : min(start + width, stop)]).find(b"\n")
+        if found >= 0:
+            return start + found
+        start += width
+        width = min(width * 4, 1 << 20)
+    return stop
+
+
+def find_line_start(view: memoryview, low: int, offset: int) -> int:
+    """Start of the line that holds `offset`, not before `low`, which must be a line start."""
+    width, high = 256, offset
+    while high > low:
+        base = max(low, high - width)
+        found = bytes(view[base:high]).rfind(b"\n")
+        if found >= 0:
+            return base + found + 1
+        high = base
+        width = min(width * 4, 1 << 20)
+    return low

@@ -1,0 +1,126 @@
+"""The errors of the kernel layer, in one tree whose second level says whose fault it was.
+
+KernelError
+├── CallerError              the request was wrong: change it and call again
+│   ├── UnknownKernel        no such kernel: it ended, or never was
+│   ├── UnknownVariable      no global of that name in the kernel
+│   └── WallsMissing         the policy requires walls that this system cannot raise
+├── ProcessError             a process of ours ended or does not answer
+│   ├── KernelDied           the kernel process; says what was lost
+│   ├── KernelBusy           the kernel runs a cell and the request cannot wait
+│   └── HostGone             the kernel host; every kernel of it is gone
+└── ProtocolError            a peer sent bytes that are no message of ours (hostile, or of another version)
+"""
+
+from __future__ import annotations
+
+from rlm_kernel.contexts import errors as contexts
+from rlm_kernel.contexts.errors import ContextError
+
+
+class KernelError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class CallerError(KernelError):
+    """The request cannot be carried out as asked; the message says what to change."""
+
+
+class UnknownKernel(CallerError):
+    """No kernel of that id is alive in the host."""
+
+    def __init__(self, kernel_id: str) -> None:
+        self.kernel_id = kernel_id
+        super().__init__(f"no kernel {kernel_id!r} is running; start one (its session spawns one on the next call)")
+
+
+class UnknownVariable(CallerError):
+    """The kernel has no global of that name."""
+
+    def __init__(self, name: str, available: list[str] | None = None) -> None:
+        self.name = name
+        self.available = available or []
+        super().__init__(f"no variable {name!r} in this session; list the variables to see what there is")
+
+
+class WallsMissing(CallerError):
+    """The policy requires walls that do not stand here, so the kernel was not started."""
+
+    def __init__(self, missing: list[str]) -> None:
+        self.missing = missing
+        super().__init__(
+            f"the policy requires walls that this system cannot raise: {', '.join(missing)}; "
+            "run `rlm-kernel doctor` to see why, or choose a policy that does not require them"
+        )
+
+
+class ProcessError(KernelError):
+    """A process of ours ended or does not answer."""
+
+
+class KernelDied(ProcessError):
+    """The kernel process ended. ``lost`` says in words what cannot be used any more."""
+
+    def __init__(self, reason: str, lost: str) -> None:
+        self.reason = reason
+        self.lost = lost
+        super().__init__(f"{reason}; {lost}")
+
+
+class KernelBusy(ProcessError):
+    """The kernel runs a cell; the request needs it idle."""
+
+
+class HostGone(ProcessError):
+    """The kernel host ended, and with it every kernel it held."""
+
+    def __init__(self, reason: str = "the kernel host ended") -> None:
+        super().__init__(f"{reason}; kernel variables are lost, loaded contexts are kept; call again to go on")
+
+
+class ProtocolError(KernelError):
+    """A peer sent bytes that are no message of ours."""
+
+
+BY_NAME: dict[str, type[KernelError]] = {
+    cls.__name__: cls for cls in (CallerError, ProcessError, KernelBusy, ProtocolError, KernelError)
+}
+
+
+ABOUT_CONTEXTS: dict[str, type[ContextError]] = {
+    cls.__name__: cls for cls in (contexts.InvalidRegex, contexts.ScanTimeout, contexts.CorruptText)
+}
+
+
+def to_wire(error: BaseException) -> dict[str, object]:
+    """What the host sends about an error; `from_wire` makes the same error of it again."""
+    extra = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | list | None)}
+    return {"error": type(error).__name__, "message": str(error), **extra}
+
+
+def from_wire(data: dict[str, object]) -> KernelError | ContextError:
+    """The error that `to_wire` described; an unknown kind becomes a plain KernelError."""
+    name, message = str(data.get("error")), str(data.get("message"))
+    if name == "UnknownKernel":
+        return UnknownKernel(str(data.get("kernel_id")))
+    if name == "UnknownVariable":
+        available = data.get("available")
+        return UnknownVariable(str(data.get("name")), list(available) if isinstance(available, list) else None)
+    if name == "WallsMissing":
+        missing = data.get("missing")
+        return WallsMissing([str(m) for m in missing] if isinstance(missing, list) else [])
+    if name == "KernelDied":
+        return KernelDied(str(data.get("reason")), str(data.get("lost")))
+    if name in ABOUT_CONTEXTS:
+        return _about_context(ABOUT_CONTEXTS[name], message, data)
+    return BY_NAME.get(name, KernelError)(message)
+
+
+def _about_context(kind: type[ContextError], message: str, data: dict[str, object]) -> ContextError:
+    """An error of the context package, with its attributes; its constructor would make the message anew."""
+    made = kind.__new__(kind)
+    made.args = (message,)
+    for name, value in data.items():
+        if name not in ("error", "message", "status"):
+            setattr(made, name, value)
+    return made

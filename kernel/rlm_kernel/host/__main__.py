@@ -1,0 +1,53 @@
+"""``python -P -m rlm_kernel.host --socket PATH``: the host process, started on demand by `rendezvous`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+
+from rlm_kernel import rendezvous
+from rlm_kernel.host.control import Control
+from rlm_kernel.host.host import Host
+
+IDLE_SECONDS = 60.0
+
+
+async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    host = Host(Path(path).parent, log)
+    control = Control(host, path)
+    host.emit = control.emit
+    await host.start()
+    rendezvous.announce_ready(ready)
+    used = loop.time()
+    while not stop.is_set() and loop.time() - used < idle_seconds:
+        if host.sessions or control.connections:
+            used = loop.time()
+        try:
+            await asyncio.wait_for(stop.wait(), min(1.0, idle_seconds))
+        except TimeoutError:
+            continue
+    control.close()
+    host.close()
+
+
+def main() -> None:
+    """Serve until told to stop, or until nobody has needed the host for a while."""
+    options = argparse.ArgumentParser(prog="rlm_kernel.host")
+    options.add_argument("--socket", required=True)
+    options.add_argument("--log", required=True, type=Path)
+    options.add_argument("--ready-fd", type=int)
+    options.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
+    given = options.parse_args()
+    rendezvous.detach()
+    with rendezvous.claim(given.socket):
+        asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The host's control socket: calls of the daemon and of provisioners, as framed JSON with descriptors beside it.
+
+A call is ``CALL [json{id, op, …}]``, its answer ``RESULT [json{id, ok, …}, blobs…]``; events go to every connection.
+Each ``op`` is one row of `OPERATIONS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rlm_kernel import rendezvous, tags, wire
+from rlm_kernel.errors import CallerError, KernelError, to_wire
+from rlm_kernel.host.host import Host
+from rlm_kernel.host.images import Attachment
+from rlm_kernel.host.stream import Stream
+
+Answer = tuple[dict[str, Any], tuple[bytes, ...]]
+
+
+class Connection:
+    """One client of the control socket; its calls run concurrently and end with it."""
+
+    def __init__(self, control: Control, sock: socket.socket) -> None:
+        self.control = control
+        self.wants_events = False
+        self.owned: set[str] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.stream = Stream(sock, self._message, self._closed, tags.MAX_CALL)
+
+    @property
+    def host(self) -> Host:
+        """The inventory that calls work on."""
+        return self.control.host
+
+    def _message(self, message: wire.Message) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(message))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def _closed(self) -> None:
+        self.control.connections.discard(self)
+        for task in self.tasks:
+            task.cancel()
+        for kernel_id in self.owned:
+            session = self.control.host.sessions.get(kernel_id)
+            if session is not None:
+                session.close()
+
+    async def _answer(self, message: wire.Message) -> None:
+        call: dict[str, Any] = {}
+        blobs: tuple[bytes, ...] = ()
+        try:
+            call = json.loads(message.frames[0])
+            operation = OPERATIONS.get(call["op"])
+            if operation is None:
+                raise CallerError(f"the host has no operation {call['op']!r}; daemon and host differ in version")
+            content, blobs = await operation(self, call, message.descriptors)
+            reply = {"id": call["id"], "ok": True, **content}
+        except (KernelError, ValueError, LookupError, TypeError, OSError) as error:
+            reply = {"id": call.get("id"), "ok": False, **to_wire(error)}
+        self.stream.send(tags.RESULT, (json.dumps(reply).encode("utf-8", "replace"), *blobs))
+
+
+class Control:
+    """The listening socket, and who is connected."""
+
+    def __init__(self, host: Host, path: str) -> None:
+        self.host = host
+        self.connections: set[Connection] = set()
+        self._loop = asyncio.get_running_loop()
+        self._listener = rendezvous.listen(path)
+        self._listener.setblocking(False)
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        if rendezvous.peer_uid(sock) != os.getuid():
+            sock.close()
+            return
+        self.connections.add(Connection(self, sock))
+
+    def emit(self, kernel_id: str, event: dict[str, Any]) -> None:
+        """Tell everybody who is connected."""
+        frame = json.dumps({"kernel_id": kernel_id, **event}).encode("utf-8", "replace")
+        for connection in list(self.connections):
+            if connection.wants_events:
+                connection.stream.send(tags.EVENT, (frame,))
+
+    def close(self) -> None:
+        """Stop listening and hang up."""
+        self._loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        for connection in list(self.connections):
+            connection.stream.close()
+
+
+# -- operations: (connection, call, descriptors) → (content, blobs)
+
+
+async def _hello(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    if call.get("protocol") != tags.PROTOCOL:
+        raise CallerError(
+            f"the running host speaks protocol {tags.PROTOCOL}; stop it with `rlm-kernel daemon stop --all`"
+        )
+    client.wants_events = bool(call.get("events"))
+    return {"protocol": tags.PROTOCOL, "pid": os.getpid()}, ()
+
+
+async def _spawn(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    session = await client.host.spawn(call["request"])
+    if call["request"].get("owned"):
+        client.owned.add(session.kernel_id)
+    return {"kernel": session.info()}, ()
+
+
+async def _kernels(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return {"kernels": [session.info() for session in client.host.sessions.values()]}, ()
+
+
+async def _info(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return {"kernel": client.host.find(call["kernel_id"]).info()}, ()
+
+
+async def _execute(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    session = client.host.find(call["kernel_id"])
+    run, history = (id(client), call["id"]), call.get("store_history", True)
+    return {"result": await session.execute(call["code"], run=run, store_history=history)}, ()
+
+
+async def _stop(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return {"stopped": client.host.find(call["kernel_id"]).stop((id(client), call["run"]))}, ()
+
+
+async def _output(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    current = client.host.find(call["kernel_id"]).relay.current
+    output = current.output if current is not None else None
+    texts = {name: output.text(name) if output else "" for name in ("stdout", "stderr")}
+    return texts, ()
+
+
+async def _request(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return await client.host.find(call["kernel_id"]).ask(call["request"], call.get("wait_seconds"))
+
+
+async def _attach(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    notes = {"type": call["type"], "metadata": call["metadata"]}
+    attachment = Attachment(descriptors, call["header"], notes)
+    await client.host.find(call["kernel_id"]).attach(call["name"], attachment)
+    return {}, ()
+
+
+async def _detach(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    await client.host.find(call["kernel_id"]).detach(call["name"])
+    return {}, ()
+
+
+async def _settle(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return {"known": await client.host.find(call["kernel_id"]).settle(call["answers"])}, ()
+
+
+async def _queries(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return {"queries": list(client.host.find(call["kernel_id"]).queries.pending.values())}, ()
+
+
+async def _interrupt(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return {"interrupted": client.host.find(call["kernel_id"]).interrupt(bool(call.get("escalate")))}, ()
+
+
+async def _signal(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    live = client.host.find(call["kernel_id"]).images.live
+    if live is not None:
+        live.signal(int(call["signal"]))
+    return {}, ()
+
+
+async def _restart(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    await client.host.find(call["kernel_id"]).restart()
+    return {}, ()
+
+
+async def _shutdown(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    client.host.find(call["kernel_id"]).close()
+    return {}, ()
+
+
+OPERATIONS: dict[str, Callable[[Connection, dict[str, Any], tuple[int, ...]], Awaitable[Answer]]] = {
+    "hello": _hello,
+    "spawn": _spawn,
+    "kernels": _kernels,
+    "info": _info,
+    "execute": _execute,
+    "stop": _stop,
+    "output": _output,
+    "request": _request,
+    "attach": _attach,
+    "detach": _detach,
+    "settle": _settle,
+    "queries": _queries,
+    "interrupt": _interrupt,
+    "signal": _signal,
+    "restart": _restart,
+    "shutdown": _shutdown,
+}

@@ -1,0 +1,228 @@
+"""The host's inventory: zygotes, sessions, and the watch over memory, orphans and idleness."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import resource
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from rlm_kernel import process, tags, wire
+from rlm_kernel.errors import CallerError, KernelDied, UnknownKernel
+from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork
+from rlm_kernel.host.session import KernelSession
+from rlm_sandbox.monitor import MemoryMonitor
+from rlm_sandbox.policy_model import Policy
+
+MEMORY_SECONDS = 0.1
+SLOW_TICKS = 20
+ZYGOTE_SECONDS = 60.0
+FORK_SECONDS = 30.0
+READY_AFTER_SECONDS = 0.1
+CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
+
+Emit = Callable[[str, dict[str, Any]], None]
+
+
+class Host:
+    """Every kernel of one user. ``runtime`` holds ipc sockets, scratch folders and spooled output."""
+
+    def __init__(self, runtime: Path, log: Path) -> None:
+        self.runtime, self.log = runtime, log
+        self.emit: Emit = _to_nobody
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.sessions: dict[str, KernelSession] = {}
+        self._zygotes: dict[tuple[str, ...], asyncio.Task[Peer]] = {}
+        self._ready: dict[tuple[str, ...], Peer] = {}
+        self._making: asyncio.Future[None] | None = None
+        self._closed = False
+        self._watch: asyncio.Task[None] | None = None
+        self._monitor = MemoryMonitor()
+
+    async def start(self) -> None:
+        """Become a subreaper and warm the first zygote."""
+        process.become_subreaper()
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_strays)
+        self._watch = asyncio.create_task(self._watch_memory())
+        self._zygotes[()] = asyncio.create_task(self._start_zygote(()))
+        self._make_ready(())
+
+    # -- zygotes
+
+    async def zygote(self, preload: tuple[str, ...]) -> Peer:
+        """A living zygote with these modules imported; started when first needed, and again after its death."""
+        task = self._zygotes.get(preload)
+        if task is None or (task.done() and (task.exception() is not None or task.result().dead)):
+            task = self._zygotes[preload] = asyncio.create_task(self._start_zygote(preload))
+        try:
+            return await asyncio.shield(task)
+        except (PeerDied, TimeoutError) as error:
+            raise KernelDied("the zygote ended while it warmed up", f"see {self.log}") from error
+
+    async def image(self, preload: tuple[str, ...]) -> Peer:
+        """A fresh process that waits for its session: the one that was made ahead, else one made now."""
+        ready = self._ready.pop(preload, None)
+        asyncio.get_running_loop().call_later(READY_AFTER_SECONDS, self._make_ready, preload)
+        if ready is not None and not ready.dead:
+            return ready
+        try:
+            return await fork(await self.zygote(preload), "ready", FORK_SECONDS)
+        except (PeerDied, TimeoutError) as error:
+            raise KernelDied("the zygote ended while it forked", f"see {self.log}") from error
+
+    def _make_ready(self, preload: tuple[str, ...]) -> None:
+        if preload not in self._ready and not self._closed:
+            self._making = asyncio.ensure_future(self._fork_ahead(preload))
+
+    async def _fork_ahead(self, preload: tuple[str, ...]) -> None:
+        with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError):
+            peer = await fork(await self.zygote(preload), "ready", FORK_SECONDS)
+            if preload in self._ready or self._closed:
+                peer.drop()
+            else:
+                self._ready[preload] = peer
+
+    async def _start_zygote(self, preload: tuple[str, ...]) -> Peer:
+        ours, theirs = wire.pair()
+        argv = [sys.executable, "-P", "-m", "rlm_kernel.zygote", "--fd", str(theirs.fileno())]
+        argv += ["--supervisor", str(os.getpid()), "--preload", ",".join(preload)]
+        peer = Peer(ours)
+        hello = peer.expect(tags.HELLO)
+        with self.log.open("ab") as log:
+            # The zygote's environment is every kernel's /proc/self/environ: nothing of the user's goes into it.
+            subprocess.Popen(  # noqa: ASYNC220 - it returns at once: the new process is awaited by its hello
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                env=self._zygote_environment(),
+                cwd="/",
+            )
+        theirs.close()
+        await asyncio.wait_for(hello, ZYGOTE_SECONDS)
+        return peer
+
+    def _zygote_environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR") if name in os.environ}
+        return {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1", **kept}
+
+    # -- sessions
+
+    async def spawn(self, request: dict[str, Any]) -> KernelSession:
+        """Start a kernel (see `hostclient.SpawnRequest`); raises CallerError, WallsMissing or KernelDied."""
+        kernel_id = str(request["kernel_id"])
+        if kernel_id in self.sessions:
+            raise CallerError(f"there is already a kernel {kernel_id!r}")
+        policy = Policy.model_validate_json(request["policy"])
+        preload = importable(policy)
+        spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
+        spec["protect"] = [str(self.runtime), str(self.log.parent)]
+        Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            session = KernelSession(
+                kernel_id,
+                spec,
+                self.context,
+                lambda: self.image(preload),
+                self.runtime / "spool",
+                self._emitted,
+            )
+        except zmq.ZMQError as error:
+            raise CallerError(f"the addresses of the connection cannot be bound: {error}") from error
+        self.sessions[kernel_id] = session
+        try:
+            await session.start()
+        except BaseException:
+            del self.sessions[kernel_id]
+            raise
+        return session
+
+    def _new_connection(self, kernel_id: str) -> dict[str, Any]:
+        folder = self.runtime / "k"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return {
+            "transport": "ipc",
+            "ip": str(folder / kernel_id[:16]),
+            "key": uuid.uuid4().hex,
+            "signature_scheme": "hmac-sha256",
+            "kernel_name": "rlm",
+            **CHANNEL_PORTS,
+        }
+
+    def find(self, kernel_id: str) -> KernelSession:
+        """The session of that kernel; raises `UnknownKernel`."""
+        session = self.sessions.get(kernel_id)
+        if session is None or session.closed:
+            raise UnknownKernel(kernel_id)
+        return session
+
+    def _emitted(self, kernel_id: str, event: dict[str, Any]) -> None:
+        if event["event"] == "ended":
+            self.sessions.pop(kernel_id, None)
+        self.emit(kernel_id, event)
+
+    def close(self) -> None:
+        """End everything."""
+        self._closed = True
+        for session in list(self.sessions.values()):
+            session.close()
+        for peer in self._ready.values():
+            peer.drop()
+        for task in self._zygotes.values():
+            if task.done() and task.exception() is None:
+                task.result().drop()
+            else:
+                task.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    # -- the watch
+
+    async def _watch_memory(self) -> None:
+        for tick in itertools.count(1):
+            await asyncio.sleep(MEMORY_SECONDS)
+            for session in list(self.sessions.values()):
+                session.check_memory()
+                if tick % SLOW_TICKS == 0:
+                    session.check_tree(self._monitor)
+                    await session.check_scratch()
+
+    def _reap_strays(self) -> None:
+        """Reap children that no peer waits for; the peers reap theirs by pidfd."""
+        known = {p.pid for s in self.sessions.values() for p in (s.images.live, s.images.dormant) if p is not None}
+        known |= {peer.pid for peer in self._ready.values()}
+        known |= {
+            t.result().pid for t in self._zygotes.values() if t.done() and not t.cancelled() and not t.exception()
+        }
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in known:
+                    return
+                os.waitpid(ended.si_pid, 0)
+
+
+def _to_nobody(kernel_id: str, event: dict[str, Any]) -> None:
+    """Until somebody listens, events have no reader."""
+
+
+def importable(policy: Policy) -> tuple[str, ...]:
+    """The heavy packages that the policy admits and that are installed: a zygote imports them once for all."""
+    from importlib.util import find_spec
+
+    return tuple(name for name in HEAVY if name in policy.language.imports and find_spec(name) is not None)
+
+
+HEAVY = ("numpy", "pandas")

@@ -1,0 +1,237 @@
+"""The kernel processes of one session: the live one, its dormant copy, and how one takes over from the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlm_kernel import process, tags, wire
+from rlm_kernel.errors import KernelDied, WallsMissing, from_wire
+from rlm_kernel.host.peer import Peer, PeerDied, fork, load
+from rlm_sandbox.oswall.forkgate import ForkGate
+from rlm_sandbox.oswall.report import WallReport
+
+ANSWER_SECONDS = 10.0
+MONITOR = {"monitor": {"standing": True, "detail": "the host watches time, memory and output"}}
+START_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Attachment:
+    """A context as a kernel gets it: open read-only descriptors and a header; a lease while they are open.
+
+    ``notes`` are its ``type`` and ``metadata``; ``serial`` tells it from another context of the same name.
+    """
+
+    descriptors: tuple[int, ...]
+    header: dict[str, Any]
+    notes: dict[str, Any]
+    serial: int = 0
+
+    def close(self) -> None:
+        """Give up the lease."""
+        for fd in self.descriptors:
+            os.close(fd)
+
+
+@dataclass(slots=True)
+class Images:
+    """The processes of a session.
+
+    ``image`` gives a fresh one that waits for a session; ``spec`` is what such a one is told; ``contexts`` and
+    ``answers`` are what the host gives again to a process that does not have them yet.
+    """
+
+    image: Callable[[], Awaitable[Peer]]
+    spec: dict[str, Any]
+    required_walls: tuple[str, ...]
+    on_death: Callable[[Peer], None]
+    receiver: Callable[[Peer, wire.Message], None]
+    live: Peer | None = None
+    dormant: Peer | None = None
+    walls: dict[str, Any] = field(default_factory=dict)
+    contexts: dict[str, Attachment] = field(default_factory=dict)
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    cells: int = 0
+    dormant_cells: int = 0
+    _gate: ForkGate | None = None
+    _forks_allowed: int = 0
+    _serial: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """True while a live process serves the session."""
+        return self.live is not None and not self.live.dead
+
+    # -- processes
+
+    async def start(self) -> None:
+        """Make a fresh process this session's; raises `WallsMissing` or `KernelDied`."""
+        peer = await self.image()
+        begun = peer.expect(tags.BEGUN)
+        peer.send(tags.BEGIN, (wire.json_frame(self.spec),))
+        try:
+            answer = await asyncio.wait_for(begun, START_SECONDS)
+        except (PeerDied, TimeoutError) as error:
+            peer.drop()
+            raise KernelDied("a kernel could not start", "it ended before it was ready") from error
+        content = load(answer)
+        if "error" in content or "walls" not in content:
+            peer.drop()
+            raise KernelDied("a kernel could not start", str(content.get("error", "it ended before it was ready")))
+        self.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
+        missing = {wall: _why_not(self.walls, wall) for wall in self.required_walls if _why_not(self.walls, wall)}
+        if missing:
+            peer.drop()
+            raise WallsMissing([f"{wall} ({why})" for wall, why in missing.items()])
+        self._watch_gate(answer.descriptors)
+        self.live = peer
+        peer.receiver, peer.on_death = self.receiver, self.on_death
+
+    async def checkpoint(self) -> None:
+        """Take a dormant copy of the live process, in place of the one before; raises `ForkRefused` or `PeerDied`."""
+        assert self.live is not None
+        cells = self.cells
+        self._forks_allowed = 1
+        try:
+            copy = await fork(self.live, "sleep", ANSWER_SECONDS)
+        finally:
+            self._forks_allowed = 0
+        copy.attached = dict(self.live.attached)
+        copy.on_death = self.on_death
+        old, self.dormant, self.dormant_cells = self.dormant, copy, cells
+        if old is not None:
+            old.drop()
+
+    async def take_over(self) -> int:
+        """After the death of the live process: wake the copy, else start afresh. Returns the number of lost cells.
+
+        -1 means that there was no copy: every variable is lost.
+        """
+        copy, self.dormant = self.dormant, None
+        if copy is not None and await self._woken(copy):
+            lost, self.cells = self.cells - self.dormant_cells, self.dormant_cells
+            self.live = copy
+            copy.receiver, copy.on_death = self.receiver, self.on_death
+        else:
+            lost, self.cells = -1, 0
+            await self.start()
+        await self.equip()
+        return lost
+
+    async def _woken(self, copy: Peer) -> bool:
+        if copy.dead:
+            return False
+        woken = copy.expect(tags.WOKEN)
+        copy.send(tags.WAKE)
+        try:
+            await asyncio.wait_for(woken, ANSWER_SECONDS)
+        except (PeerDied, TimeoutError):
+            copy.drop()
+            return False
+        return True
+
+    def drop_all(self) -> None:
+        """End every process of the session."""
+        for peer in (self.live, self.dormant):
+            if peer is not None:
+                peer.drop()
+        self.live = self.dormant = None
+        self._watch_gate(())
+
+    def close(self) -> None:
+        """End the session's processes and give up its leases."""
+        self.drop_all()
+        for attachment in self.contexts.values():
+            attachment.close()
+        self.contexts.clear()
+
+    # -- the fork gate: a confined kernel forks only while it was asked to
+
+    def _watch_gate(self, descriptors: tuple[int, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        if self._gate is not None:
+            loop.remove_reader(self._gate.fileno())
+            self._gate.close()
+            self._gate = None
+        if descriptors:
+            self._gate = ForkGate(descriptors[0])
+            loop.add_reader(self._gate.fileno(), self._fork_wanted)
+
+    def _fork_wanted(self) -> None:
+        assert self._gate is not None
+        asked = self.live.pid if self.live is not None else None
+        if self._gate.answer(self._forks_allowed > 0, pid=asked):
+            self._forks_allowed = 0
+        if self._gate.hung_up:
+            self._watch_gate(())
+
+    # -- what a process needs to have
+
+    async def ask(
+        self, request: Mapping[str, Any], descriptors: tuple[int, ...] = ()
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """Put a request of ours to the live process; raises its KernelError, or `PeerDied`."""
+        assert self.live is not None
+        answered = self.live.expect(tags.ANSWERED)
+        self.live.send(tags.REQUEST, (wire.json_frame(request),), descriptors)
+        message = await answered
+        content = load(message)
+        if content.get("status") != "ok":
+            raise from_wire(content)
+        return content, message.frames[1:]
+
+    async def attach(self, name: str, attachment: Attachment) -> None:
+        """Give the live process a context, and remember it for those that come after."""
+        self._serial += 1
+        attachment.serial = self._serial
+        old = self.contexts.get(name)
+        self.contexts[name] = attachment
+        if old is not None:
+            old.close()
+        await self._attach(name, attachment)
+
+    async def _attach(self, name: str, attachment: Attachment) -> None:
+        assert self.live is not None
+        copies = tuple(os.dup(fd) for fd in attachment.descriptors)
+        request = {"op": "attach", "name": name, "header": attachment.header, **attachment.notes}
+        await self.ask(request, copies)
+        self.live.attached[name] = attachment.serial
+
+    def forget(self, name: str) -> None:
+        """Give up the lease of a context that the kernel no longer has."""
+        attachment = self.contexts.pop(name, None)
+        if attachment is not None:
+            attachment.close()
+        if self.live is not None:
+            self.live.attached.pop(name, None)
+
+    async def equip(self) -> None:
+        """Bring a process that took over up to date: contexts, and answers of queries."""
+        assert self.live is not None
+        for name in [n for n in self.live.attached if n not in self.contexts]:
+            await self.ask({"op": "detach", "name": name})
+            del self.live.attached[name]
+        for name, attachment in self.contexts.items():
+            if self.live.attached.get(name) != attachment.serial:
+                await self._attach(name, attachment)
+        if self.answers:
+            await self.ask({"op": "settle", "answers": dict(self.answers)})
+
+
+def cause_of_death(peer: Peer) -> str:
+    """Why the process ended, in words."""
+    if peer.stream.failure is not None:
+        return f"the kernel broke its protocol ({peer.stream.failure})"
+    if peer.status == process.EXIT_MEMORY:
+        return "the kernel ran out of its memory"
+    return f"the kernel {process.describe_exit(peer.status)}"
+
+
+def _why_not(walls: Mapping[str, Any], name: str) -> str:
+    """Why a wall does not stand; empty if it does."""
+    wall = walls.get(name, {"standing": False, "detail": "nothing has raised it"})
+    return "" if wall["standing"] else str(wall["detail"])

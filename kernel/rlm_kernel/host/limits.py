@@ -1,0 +1,118 @@
+"""Limits that a kernel cannot be trusted to keep: time and memory, enforced from outside.
+
+The ladder of a cell that runs too long: an interrupt at the limit, again several times a second while the grace
+lasts, and then SIGKILL. Nothing that runs in the kernel, Python or C, can step off it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+REPEAT_SECONDS = 0.15
+
+
+class Clock:
+    """The time limit of what a kernel does now; it stands still while the kernel waits for a person or a model."""
+
+    def __init__(self, seconds: float, on_limit: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_limit = on_limit
+        self._left = seconds
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.resume()
+
+    def resume(self) -> None:
+        """Let it run (again)."""
+        if self._timer is None:
+            self._since = self._loop.time()
+            self._timer = self._loop.call_later(self._left, self._on_limit)
+
+    def pause(self) -> None:
+        """Stop it; `resume` goes on with what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._left = max(0.0, self._left - (self._loop.time() - self._since))
+
+
+class Ladder:
+    """Interrupts a kernel until it gives way, and kills it when the grace is over."""
+
+    def __init__(self, send_signal: Callable[[int], None], grace_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._send = send_signal
+        self._deadline = self._loop.time() + grace_seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._step()
+
+    def _step(self) -> None:
+        if self._loop.time() >= self._deadline:
+            self._timer = None
+            self._send(signal.SIGKILL)
+            return
+        self._send(signal.SIGINT)
+        wait = min(REPEAT_SECONDS, self._deadline - self._loop.time())
+        self._timer = self._loop.call_later(max(0.0, wait), self._step)
+
+    def cancel(self) -> None:
+        """The kernel has given way."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class CellLimits:
+    """The limits of the request that a session works on: its clock, and the ladder once it has to end.
+
+    ``stopped_for`` is the name of the error that the request then gets, ``reason`` says why in words.
+    """
+
+    def __init__(self, send_signal: Callable[[int], None], seconds: float, grace_seconds: float) -> None:
+        self.stopped_for: str | None = None
+        self.reason = ""
+        self._send, self._seconds, self._grace = send_signal, seconds, grace_seconds
+        self._clock = Clock(seconds, self._time_is_up)
+        self._ladder: Ladder | None = None
+
+    def _time_is_up(self) -> None:
+        self.stop("CellTimeout", f"the cell was stopped at its limit of {self._seconds:g} s")
+
+    def stop(self, name: str, reason: str) -> None:
+        """Make the request end; the first reason counts."""
+        if self._ladder is None:
+            self.blame(name, reason)
+            self._ladder = Ladder(self._send, self._grace)
+
+    def blame(self, name: str, reason: str) -> None:
+        """Say why the request ends, if nothing has said so yet."""
+        if self.stopped_for is None:
+            self.stopped_for, self.reason = name, reason
+
+    def wait_for_input(self) -> None:
+        """The kernel waits for a person or a model: that time is not its own."""
+        self._clock.pause()
+
+    def input_came(self) -> None:
+        """The clock goes on."""
+        if self._ladder is None:
+            self._clock.resume()
+
+    def end(self) -> None:
+        """The request has ended, one way or the other."""
+        self._clock.pause()
+        if self._ladder is not None:
+            self._ladder.cancel()
+
+
+def private_memory(pid: int) -> int:
+    """Bytes of anonymous resident memory of a process; shared mappings of loaded contexts do not count. 0 if gone."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:
+        fields = statm.read().split()
+        return (int(fields[1]) - int(fields[2])) * PAGE
+    return 0

@@ -1,0 +1,102 @@
+"""What one cell writes: gathered, passed on in pieces, and cut at the policy's cap with the whole kept in a file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+STREAM_NAMES = {b"o": "stdout", b"e": "stderr"}
+GATHER_SECONDS = 0.02
+
+
+class CellOutput:
+    """The text of one cell.
+
+    ``cap`` bytes of stdout and stderr together are shown; what is beyond goes, with all before it, to the file
+    ``spool`` (at most ``spool_cap`` bytes), or is only counted when ``spool`` is None. ``publish(stream, text)`` gets
+    the shown text, joined over some milliseconds.
+    """
+
+    def __init__(self, cap: int, spool: Path | None, spool_cap: int, publish: Callable[[str, str], None]) -> None:
+        self.cap, self.spool, self.spool_cap = cap, spool, spool_cap
+        self.publish = publish
+        self.total = 0
+        self.truncated = False
+        self.shown: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        self._order: list[bytes] = []
+        self._pending: list[tuple[str, bytes]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._file: BinaryIO | None = None
+        self._spooled = 0
+
+    def write(self, tag: bytes, data: bytes) -> None:
+        """Take what code wrote to a stream."""
+        room = max(0, self.cap - self.total)
+        self.total += len(data)
+        if self._file is not None:
+            self._keep(data)
+        elif room >= len(data) and self.spool is not None:
+            self._order.append(data)
+        if room >= len(data):
+            self._show(STREAM_NAMES[tag], data)
+        elif not self.truncated:
+            self._cut(STREAM_NAMES[tag], data, room)
+
+    def _cut(self, stream: str, data: bytes, room: int) -> None:
+        self.truncated = True
+        head = data[:room].decode("utf-8", "ignore").encode()
+        self._show(stream, head)
+        self._show(stream, f"\n[output cut: the limit of {self.cap:,} bytes for one cell is reached]\n".encode())
+        if self.spool is not None:
+            self.spool.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.spool.open("wb")
+            for piece in self._order:
+                self._keep(piece)
+            self._keep(data)
+        self._order.clear()
+
+    def _keep(self, data: bytes) -> None:
+        assert self._file is not None
+        piece = data[: max(0, self.spool_cap - self._spooled)]
+        self._file.write(piece)
+        self._spooled += len(piece)
+
+    def _show(self, stream: str, data: bytes) -> None:
+        self.shown[stream].append(data)
+        self._pending.append((stream, data))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Publish what has gathered, stream by stream in the order in which it was written."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pending, self._pending = self._pending, []
+        while pending:
+            stream = pending[0][0]
+            run = 0
+            while run < len(pending) and pending[run][0] == stream:
+                run += 1
+            self.publish(stream, b"".join(data for _, data in pending[:run]).decode("utf-8", "replace"))
+            del pending[:run]
+
+    def text(self, stream: str) -> str:
+        """What is shown of ``stdout`` or ``stderr``, with the marker where it was cut."""
+        return b"".join(self.shown[stream]).decode("utf-8", "replace")
+
+    def close(self) -> Path | None:
+        """Flush; the path of the file that holds the whole, if the output was cut and kept."""
+        self.flush()
+        if self._file is None:
+            return None
+        self._file.close()
+        self._file = None
+        return self.spool
+
+    @property
+    def spool_complete(self) -> bool:
+        """True if the file holds every byte that was written."""
+        return self._spooled == self.total

@@ -1,0 +1,202 @@
+"""One kernel process as the host sees it: its stream, its pidfd, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from rlm_kernel import tags, wire
+from rlm_kernel.errors import KernelError
+from rlm_kernel.host.stream import Stream
+
+MAX_KERNEL_PAYLOAD = 512 << 20
+
+
+class ForkRefused(KernelError):
+    """A process cannot be copied now (it has threads, or no memory is left)."""
+
+
+class PeerDied(Exception):
+    """The process ended while something was expected of it."""
+
+
+class Peer:
+    """A kernel process (or the zygote). Everything it sends is hostile input.
+
+    ``receiver`` is told of messages that nobody waits for, ``on_death`` once when the process has ended and all that
+    it had written has been delivered.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.pid: int | None = None
+        self.status: int | None = None
+        self.dead = False
+        self.hello: dict[str, Any] = {}
+        self.attached: dict[str, int] = {}
+        self.receiver: Callable[[Peer, wire.Message], None] | None = None
+        self.on_death: Callable[[Peer], None] | None = None
+        self._pidfd: int | None = None
+        self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
+        self.stream = Stream(sock, self._message, self._stream_closed, MAX_KERNEL_PAYLOAD)
+
+    def expect(self, tag: bytes) -> asyncio.Future[Any]:
+        """The next message with ``tag``: its first frame as JSON and the message. Fails with `PeerDied`."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        if self.dead:
+            future.set_exception(PeerDied(self.status))
+        else:
+            self._waiting[tag].append(future)
+        return future
+
+    def send(self, tag: bytes, frames: tuple[wire.Frame, ...] = (), descriptors: tuple[int, ...] = ()) -> None:
+        """Send; to a dead process, nothing (its end is reported by `on_death`)."""
+        self.stream.send(tag, frames, descriptors)
+
+    def watch(self, pid: int) -> bool:
+        """Follow the process ``pid``, which must be a child of this one; False if it is not, or is gone."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (ProcessLookupError, OverflowError, ValueError, OSError):
+            return False
+        if _parent_of(pid) != os.getpid():
+            os.close(pidfd)
+            return False
+        self.pid, self._pidfd = pid, pidfd
+        self.loop.add_reader(pidfd, self._ended)
+        return True
+
+    def signal(self, number: int) -> None:
+        """Send a signal, never to a process that has taken over the pid."""
+        if self._pidfd is not None and not self.dead:
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                pass
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.signal(signal.SIGKILL)
+        if self._pidfd is None:
+            self.stream.close()
+
+    def drop(self) -> None:
+        """End it, and no longer listen."""
+        self.receiver = self.on_death = None
+        self.kill()
+
+    # -- what arrives
+
+    def _message(self, message: wire.Message) -> None:
+        if message.tag == tags.HELLO and self.pid is None and not self._introduced(message):
+            self.stream.close()
+            return
+        waiting = self._waiting[message.tag]
+        while waiting:
+            future = waiting.popleft()
+            if not future.done():
+                future.set_result(message)
+                return
+        if self.receiver is not None:
+            self.receiver(self, message)
+        else:
+            message.close()
+
+    def _introduced(self, message: wire.Message) -> bool:
+        try:
+            self.hello = json.loads(message.frames[0])
+            pid = self.hello["pid"]
+        except (ValueError, LookupError, TypeError):
+            return False
+        return isinstance(pid, int) and self.watch(pid)
+
+    # -- its end
+
+    def _stream_closed(self) -> None:
+        """It closed its line, sent rubbish, or died before it said who it is."""
+        if self._pidfd is None:
+            self._finish(None)
+        else:
+            self.signal(signal.SIGKILL)
+
+    def _ended(self) -> None:
+        if self.dead:
+            return
+        assert self._pidfd is not None
+        if not self.stream.closed:
+            self.stream.stop_reading()
+            self.stream.drain()
+        self.loop.remove_reader(self._pidfd)
+        status = self._reap()
+        os.close(self._pidfd)
+        self._finish(status)
+
+    def _reap(self) -> int | None:
+        assert self._pidfd is not None
+        try:
+            info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if info is None:
+            return None
+        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+    def _finish(self, status: int | None) -> None:
+        self.dead, self.status = True, status
+        self.stream.close()
+        for waiting in self._waiting.values():
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(PeerDied(status))
+        if self.on_death is not None:
+            self.on_death(self)
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def load(message: wire.Message) -> dict[str, Any]:
+    """The JSON object in a message's first frame; an empty one if a hostile kernel sent something else."""
+    try:
+        content = json.loads(message.frames[0])
+    except (ValueError, IndexError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+async def fork(parent: Peer, state: str, seconds: float) -> Peer:
+    """Have ``parent`` fork a child that waits to begin (``ready``) or sleeps (``sleep``).
+
+    Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
+    """
+    ours, theirs = wire.pair()
+    child = Peer(ours)
+    hello, forked = child.expect(tags.HELLO), parent.expect(tags.FORKED)
+    hello.add_done_callback(retrieved)
+    parent.send(tags.FORK, (wire.json_frame({"state": state}),), (theirs.detach(),))
+    try:
+        answer = load(await asyncio.wait_for(forked, seconds))
+        if "error" in answer:
+            raise ForkRefused(str(answer["error"]))
+        await asyncio.wait_for(hello, seconds)
+    except BaseException:
+        child.drop()
+        raise
+    return child
+
+
+def retrieved(future: asyncio.Future[Any]) -> None:
+    """Take note of a future's error that nobody else will ask for."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,103 @@
+"""What a kernel says, on its way to the clients: text gathered and capped, replies sent on or held back."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel import tags, wire
+from rlm_kernel.host.jupyter import Front
+from rlm_kernel.host.limits import CellLimits
+from rlm_kernel.host.output import CellOutput
+from rlm_kernel.host.peer import Peer
+from rlm_kernel.host.request import Request, direct_result
+from rlm_sandbox.policy_model import Limits
+
+CHANNELS = {tags.IOPUB: "iopub", tags.SHELL: "shell", tags.CONTROL: "control", tags.STDIN: "stdin"}
+
+
+class Relay:
+    """The outgoing side of one session.
+
+    ``current`` is the request in flight with its ``limits``. With ``hold`` set for it, its reply and all that comes
+    after wait for `release`: under strict checkpoints nothing is confirmed before its copy is taken.
+    """
+
+    def __init__(self, kernel_id: str, front: Front, limits: Limits, spool: Path) -> None:
+        self.kernel_id, self.front, self.policy_limits, self.spool = kernel_id, front, limits, spool
+        self.current: Request | None = None
+        self.limits: CellLimits | None = None
+        self.busy_since: float | None = None
+        self._held: list[tuple[str, tuple[bytes, ...]]] | None = None
+
+    def begin(self, request: Request, live: Peer, hold: bool) -> CellLimits:
+        """A request goes to the kernel now: its clock starts."""
+        request.started, self.busy_since = time.perf_counter(), time.time()
+        spool = self.spool / f"{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
+        publish = partial(self.front.stream, request.header)
+        allowed = self.policy_limits
+        request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, publish)
+        self._held = [] if hold else None
+        self.current = request
+        self.limits = CellLimits(live.signal, allowed.cell_seconds, allowed.interrupt_grace_seconds)
+        return self.limits
+
+    def end(self) -> None:
+        """The request has been answered; what was held goes out."""
+        held, self._held = self._held, None
+        for channel, frames in held or ():
+            self.front.sockets.send(channel, frames)
+        self.current = self.limits = self.busy_since = None
+
+    def forget_held(self) -> None:
+        """What was held back was never true: the kernel that said it is gone."""
+        self._held = None
+
+    def text(self, message: wire.Message) -> None:
+        """Text that code wrote; between requests (a task that still runs) it is published without a parent."""
+        data = message.frames[0] if message.frames else b""
+        if self.current is not None and self.current.output is not None:
+            self.current.output.write(message.tag, data)
+        else:
+            name = "stdout" if message.tag == tags.STDOUT else "stderr"
+            self.front.stream(b"{}", name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
+
+    def forward(self, channel: str, frames: tuple[bytes, ...]) -> None:
+        """A Jupyter message of the kernel."""
+        request = self.current
+        if request is not None and request.output is not None:
+            request.output.flush()
+        if channel == "stdin" and self.limits is not None:
+            self.limits.wait_for_input()
+        if request is not None and request.direct is not None:
+            request.collect(channel, frames)
+            if channel == "shell":
+                return
+        if self._held is not None and (channel == "shell" or self._held):
+            self._held.append((channel, frames))
+        else:
+            self.front.sockets.send(channel, frames)
+
+    def succeed(self, request: Request, summary: dict[str, Any], limits: CellLimits) -> None:
+        """The kernel has answered: hand the result to a caller of the host."""
+        if limits.stopped_for and request.reply and request.reply.get("status") == "error":
+            request.reply |= {"ename": limits.stopped_for, "evalue": limits.reason}
+        self._settle(request, summary)
+
+    def fail(self, request: Request, name: str, message: str) -> None:
+        """No kernel will answer: tell the Jupyter client, or the caller of the host."""
+        if request.output is not None:
+            request.output.flush()
+        content = {"status": "error", "ename": name, "evalue": message, "traceback": [f"{name}: {message}"]}
+        self.front.fail(request, content)
+        request.reply = content
+        self._settle(request, {})
+
+    def _settle(self, request: Request, summary: dict[str, Any]) -> None:
+        if request.direct is not None and not request.direct.done():
+            seconds = time.perf_counter() - request.started if request.started else 0.0
+            request.direct.set_result(direct_result(request, summary, seconds))
+        elif request.output is not None and (spool := request.output.close()) is not None:
+            spool.unlink(missing_ok=True)

@@ -1,0 +1,551 @@
+"""One session in the host: its queue, the driver that works through it, and what happens when a kernel dies.
+
+One driver task does requests, copies and recoveries strictly one after the other; everything else only appends to the
+queue. That is what makes recovery simple: while a request is in flight nothing else touches the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from rlm_kernel import process, tags, wire
+from rlm_kernel.errors import KernelBusy, KernelDied, KernelError, UnknownKernel
+from rlm_kernel.host.images import Attachment, Images, cause_of_death
+from rlm_kernel.host.jupyter import Front
+from rlm_kernel.host.limits import CellLimits, private_memory
+from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, retrieved
+from rlm_kernel.host.queries import QueryBook
+from rlm_kernel.host.relay import CHANNELS, Relay
+from rlm_kernel.host.request import Request, well_formed
+from rlm_sandbox.errors import ProcessGone
+from rlm_sandbox.monitor import MemoryMonitor, folder_bytes
+from rlm_sandbox.policy_model import Policy
+
+IDLE_BEFORE_COPY_SECONDS = 0.1
+COPY_EVERY_SECONDS = 1.0
+MAX_QUEUE = 1000
+SCRATCH_COUNTED = 16
+EXECUTE = "execute_request"
+
+log = logging.getLogger(__name__)
+
+Event = Callable[[str, dict[str, Any]], None]
+Operation = Callable[[], Awaitable[Any]]
+
+
+class KernelSession:
+    """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
+
+    ``emit(kernel_id, event)`` reports what happened: ``query``, ``dropped``, ``recovered``, ``ended``.
+    """
+
+    def __init__(
+        self,
+        kernel_id: str,
+        spec: dict[str, Any],
+        context: zmq.Context[Any],
+        image: Callable[[], Awaitable[Peer]],
+        spool: Path,
+        emit: Event,
+    ) -> None:
+        self.kernel_id, self.spec, self.emit = kernel_id, spec, emit
+        self.policy = Policy.model_validate_json(spec["policy"])
+        self.limits = self.policy.limits
+        self.connection: dict[str, Any] = spec["connection"]
+        self.front = Front(context, self.connection, self._from_client)
+        self.relay = Relay(kernel_id, self.front, self.limits, spool)
+        image_spec = {key: spec.get(key) for key in ("policy", "workspace", "scratch", "query_base", "protect")}
+        image_spec["key"] = self.connection["key"]
+        self.images = Images(image, image_spec, tuple(self.policy.walls.require), self._died, self._from_kernel)
+        self.queries = QueryBook(spec["query_base"], self.limits.queries)
+        self.images.answers = self.queries.answers
+        self.closed = False
+        self.last_used = time.time()
+        self._queue: deque[Request | tuple[Operation, asyncio.Future[Any]]] = deque()
+        self._taken: Request | tuple[Operation, asyncio.Future[Any]] | None = None
+        self._wake = asyncio.Event()
+        self._copy_timer: asyncio.TimerHandle | None = None
+        self._copied = 0.0
+        self._loss: str | None = None
+        self._memory_base = 0
+        self._scratch_seen: tuple[CellLimits | None, int] = (None, 0)
+        self._driver: asyncio.Task[None] | None = None
+
+    # -- life
+
+    async def start(self) -> None:
+        """Fork the first process; raises `WallsMissing` or `KernelDied`, and nothing is left then."""
+        try:
+            await self.images.start()
+        except BaseException:
+            self.front.sockets.close()
+            raise
+        self._measure_base()
+        self._driver = asyncio.create_task(self._drive())
+
+    def close(self) -> None:
+        """End the session: its processes, sockets, leases and waiting callers."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.relay.limits is not None:
+            self.relay.limits.end()
+        if self._copy_timer is not None:
+            self._copy_timer.cancel()
+        if self._driver is not None:
+            self._driver.cancel()
+        self._fail_waiting(UnknownKernel(self.kernel_id))
+        self.images.close()
+        self.front.sockets.close()
+        self.emit(self.kernel_id, {"event": "ended"})
+
+    def _fail_waiting(self, error: KernelError) -> None:
+        waiting: list[asyncio.Future[Any] | None] = [self.relay.current.direct if self.relay.current else None]
+        waiting += [item.direct if isinstance(item, Request) else item[1] for item in self._queue]
+        self._queue.clear()
+        for future in waiting:
+            if future is not None and not future.done():
+                future.set_exception(error)
+
+    def info(self) -> dict[str, Any]:
+        """What callers of the host see of this kernel."""
+        live = self.images.live
+        return {
+            "kernel_id": self.kernel_id,
+            "pid": live.pid if live else None,
+            "connection": self.connection,
+            "connection_file": self.spec.get("connection_file"),
+            "scratch": self.spec.get("scratch"),
+            "walls": self.images.walls,
+            "policy": self.policy.name,
+            "state": "busy" if self.relay.busy_since is not None else "idle",
+            "contexts": sorted(self.images.contexts),
+            "label": self.spec.get("label") or {},
+            "memory_bytes": private_memory(live.pid) if live and live.pid else 0,
+            "checkpoint": self.images.dormant is not None,
+            "last_used": self.last_used,
+        }
+
+    # -- what others ask
+
+    def execute(self, code: str, *, run: object = None, store_history: bool = True) -> asyncio.Future[dict[str, Any]]:
+        """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`)."""
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        frames = self.front.execute_request(code, store_history)
+        self._enqueue(Request(tags.SHELL, frames, direct=future, run=run))
+        return future
+
+    def operation(self, work: Operation) -> asyncio.Future[Any]:
+        """Have the driver do ``work`` between requests."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._enqueue((work, future))
+        return future
+
+    async def ask(
+        self, request: dict[str, Any], wait_seconds: float | None
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """A request of ours to the kernel process, in order with cells; `KernelBusy` after ``wait_seconds``."""
+        began = asyncio.Event()
+
+        async def work() -> tuple[dict[str, Any], tuple[bytes, ...]]:
+            began.set()
+            answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self._limited(self.images.ask(request))
+            return answer
+
+        future = self.operation(work)
+        if wait_seconds is not None and not await _within(began, future, wait_seconds):
+            future.cancel()
+            raise KernelBusy("the session runs a cell; wait for it, interrupt it, or ask again later")
+        result: tuple[dict[str, Any], tuple[bytes, ...]] = await future
+        return result
+
+    async def attach(self, name: str, attachment: Attachment) -> None:
+        """Bind a context to a global, now and in every process that takes over."""
+        await self.operation(lambda: self.images.attach(name, attachment))
+        self._copy_later()
+
+    async def detach(self, name: str) -> None:
+        """Unbind a context and give up its lease."""
+
+        async def work() -> None:
+            self.images.forget(name)
+            await self.images.ask({"op": "detach", "name": name})
+
+        await self.operation(work)
+        self._copy_later()
+
+    async def settle(self, answers: dict[str, Any]) -> list[str]:
+        """Inject answers of queries."""
+        self.queries.settle(answers)
+
+        async def work() -> list[str]:
+            content, _ = await self.images.ask({"op": "settle", "answers": answers})
+            return [str(known) for known in content.get("known", ())]
+
+        known: list[str] = await self.operation(work)
+        self._copy_later()
+        return known
+
+    def interrupt(self, escalate: bool = False) -> bool:
+        """Interrupt the running cell; with ``escalate`` it ends, whatever it does. False if nothing runs."""
+        if self.relay.current is None or self.images.live is None:
+            return False
+        if escalate:
+            if self.relay.limits is not None:
+                self.relay.limits.stop("CellInterrupted", "the cell was interrupted")
+        else:
+            self.images.live.signal(2)
+        return True
+
+    def stop(self, run: object) -> bool:
+        """End the cell of that name, whether it waits, is about to begin or runs. False if it has ended."""
+        current = self.relay.current
+        if current is not None and current.run == run:
+            return self.interrupt(escalate=True)
+        for item in (self._taken, *self._queue):
+            if isinstance(item, Request) and item.run == run:
+                item.withdrawn = True
+                return True
+        return False
+
+    async def restart(self) -> None:
+        """Begin anew with a fresh process: contexts stay, variables go."""
+
+        async def work() -> None:
+            self.images.drop_all()
+            self.images.cells = 0
+            await self.images.start()
+            await self.images.equip()
+
+        if self.relay.current is not None:
+            self.interrupt(escalate=True)
+        await self.operation(work)
+
+    # -- clients
+
+    def _from_client(self, channel: str, frames: list[bytes]) -> None:
+        if channel == "iopub":
+            self.front.welcome(frames)
+        elif not well_formed(frames):
+            return
+        elif channel == "shell":
+            self._enqueue(Request(tags.SHELL, frames))
+        elif channel == "control":
+            self._control(frames)
+        elif self.images.live is not None:
+            if self.relay.limits is not None:
+                self.relay.limits.input_came()
+            self.images.live.send(tags.STDIN, tuple(frames))
+
+    def _control(self, frames: list[bytes]) -> None:
+        read = self.front.read_control(frames)
+        if read is None:
+            return
+        identities, message = read
+        kind = message["msg_type"]
+        if kind == "interrupt_request":
+            self.interrupt()
+            self.front.answer_control(identities, message, {"status": "ok"})
+        elif kind == "shutdown_request":
+            restart = bool(message["content"].get("restart", False))
+            self.front.answer_control(identities, message, {"status": "ok", "restart": restart})
+            if self.spec.get("owned"):
+                asyncio.get_running_loop().call_later(0.05, self.close)
+        else:
+            self._enqueue(Request(tags.CONTROL, frames))
+
+    def _enqueue(self, item: Request | tuple[Operation, asyncio.Future[Any]]) -> None:
+        self.last_used = time.time()
+        if self.closed or len(self._queue) >= MAX_QUEUE:
+            error: KernelError = UnknownKernel(self.kernel_id) if self.closed else KernelBusy("the queue is full")
+            future = item.direct if isinstance(item, Request) else item[1]
+            if future is not None:
+                future.set_exception(error)
+            return
+        self._queue.append(item)
+        self._wake.set()
+
+    # -- the driver
+
+    async def _drive(self) -> None:
+        while not self.closed:
+            while not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            item = self._taken = self._queue.popleft()
+            try:
+                await (self._run(item) if isinstance(item, Request) else self._operate(*item))
+            except Exception as error:
+                # A fault of ours in one request must not silence the session for all that follow.
+                log.exception("a request of kernel %s failed in the host", self.kernel_id)
+                self._give_up(item, error)
+            finally:
+                self._taken = None
+
+    def _give_up(self, item: Request | tuple[Operation, asyncio.Future[Any]], error: Exception) -> None:
+        if isinstance(item, Request):
+            self.relay.fail(item, "KernelError", f"the host failed at this request ({error}); run it again")
+        elif not item[1].done():
+            item[1].set_exception(error)
+
+    async def _operate(self, work: Operation, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            return
+        try:
+            if not self.images.alive:
+                await self._recover()
+            result = await work()
+        except PeerDied:
+            error = KernelDied(*await self._recovered_from(None))
+            if not future.done():
+                future.set_exception(error)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(result)
+
+    async def _run(self, request: Request) -> None:
+        try:
+            if not self.images.alive:
+                await self._recover()
+            is_cell = request.kind == EXECUTE
+            if is_cell and self._copy_is_due():
+                await self._copy_or_recover()
+        except KernelError as error:
+            self.relay.fail(request, type(error).__name__, str(error))
+            return
+        if is_cell and self._loss:
+            loss, self._loss = self._loss, None
+            self.relay.fail(request, "KernelRolledBack", loss)
+            return
+        if request.withdrawn:
+            self.relay.fail(request, "CellInterrupted", "the cell was interrupted before it began")
+            return
+        await self._run_on_kernel(request, is_cell)
+
+    async def _run_on_kernel(self, request: Request, is_cell: bool) -> None:
+        live = self.images.live
+        assert live is not None
+        strict = is_cell and self.policy.checkpoint == "strict"
+        limits = self.relay.begin(request, live, hold=strict)
+        done = live.expect(tags.DONE)
+        live.send(request.tag, tuple(request.frames))
+        try:
+            summary = load(await done)
+            limits.end()
+            self._finish_cell(summary, is_cell)
+            if strict:
+                await self._copy()
+            self.relay.succeed(request, summary, limits)
+        except PeerDied:
+            limits.end()
+            self.relay.forget_held()
+            if live.status == process.EXIT_MEMORY:
+                limits.blame("MemoryLimit", f"the kernel used up its {self.limits.memory_bytes:,} bytes of memory")
+            reason, lost = await self._recovered_from(limits)
+            self.relay.fail(request, limits.stopped_for or "KernelRolledBack", f"{reason}; {lost}")
+        finally:
+            limits.end()
+            self.relay.end()
+        if is_cell:
+            self._copy_later()
+
+    def _finish_cell(self, summary: dict[str, Any], is_cell: bool) -> None:
+        if is_cell:
+            self.images.cells += 1
+        dropped = [name for name in summary.get("dropped") or () if isinstance(name, str)]
+        for name in dropped:
+            self.images.forget(name)
+        if dropped and self.relay.current is not None and self.relay.current.direct is None:
+            self.emit(self.kernel_id, {"event": "dropped", "names": dropped})
+
+    # -- limits
+
+    def check_memory(self) -> None:
+        """Called by the host several times a second: a kernel over its memory is killed, and its copy takes over."""
+        live = self.images.live
+        if live is None or live.pid is None or live.dead:
+            return
+        if private_memory(live.pid) > self._memory_base + self.limits.memory_bytes:
+            if self.relay.limits is not None:
+                limit = self.limits.memory_bytes
+                self.relay.limits.blame("MemoryLimit", f"the kernel went over its limit of {limit:,} bytes of memory")
+            live.kill()
+
+    def check_tree(self, monitor: MemoryMonitor) -> None:
+        """Called by the host every few seconds: programs that a session runs count towards its limits."""
+        live, limits = self.images.live, self.relay.limits
+        if not self.limits.processes or limits is None or live is None or live.pid is None:
+            return
+        with contextlib.suppress(ProcessGone):
+            used = monitor.sample(live.pid, tree=True)
+            if used.children > self.limits.processes:
+                limits.stop("ProcessLimit", f"the cell runs more than {self.limits.processes} processes")
+            elif used.rss > self._memory_base + self.limits.memory_bytes:
+                limits.stop("MemoryLimit", f"kernel and programs use over {self.limits.memory_bytes:,} bytes")
+
+    async def check_scratch(self) -> None:
+        """Called by the host every few seconds: a cell that goes on filling a full scratch folder is stopped."""
+        limits, folder = self.relay.limits, self.spec.get("scratch")
+        if limits is None or folder is None:
+            return
+        allowed = self.limits.scratch_bytes
+        held = await asyncio.to_thread(folder_bytes, Path(folder), stop_at=SCRATCH_COUNTED * allowed)
+        seen_by, seen = self._scratch_seen
+        self._scratch_seen = (limits, held)
+        if seen_by is limits and held >= allowed and held > seen:
+            limits.stop("ScratchLimit", f"the scratch folder holds its limit of {allowed:,} bytes; delete files in it")
+
+    def _measure_base(self) -> None:
+        live = self.images.live
+        self._memory_base = private_memory(live.pid) if live and live.pid else 0
+
+    async def _limited(self, work: Awaitable[Any]) -> Any:
+        """Our own requests may run a ``__repr__`` of the user's: they get the time of a cell."""
+        live = self.images.live
+        assert live is not None
+        limits = CellLimits(live.signal, self.limits.cell_seconds, self.limits.interrupt_grace_seconds)
+        try:
+            return await work
+        finally:
+            limits.end()
+
+    # -- death and copies
+
+    def _died(self, peer: Peer) -> None:
+        if peer is self.images.dormant:
+            self.images.dormant = None
+        elif peer is self.images.live and self.relay.current is None and not self.closed and self.images.cells:
+            # A process that has run a cell is replaced at once. One that died before it ran any is only replaced
+            # when somebody asks for something: a kernel that cannot live must not be started for ever.
+            self.operation(_nothing).add_done_callback(retrieved)
+
+    async def _recovered_from(self, limits: CellLimits | None) -> tuple[str, str]:
+        """Recover, and say what happened and what was lost."""
+        dead = self.images.live
+        assert dead is not None
+        reason = limits.reason if limits is not None and limits.stopped_for else cause_of_death(dead)
+        try:
+            lost = await self._recover()
+        except (KernelError, PeerDied) as error:
+            return reason, f"and no kernel could be started in its place: {error}"
+        return reason, _words(lost, in_cell=limits is not None)
+
+    async def _recover(self) -> int:
+        dead = self.images.live
+        reason = cause_of_death(dead) if dead is not None else "the kernel was gone"
+        lost = await self.images.take_over()
+        self._measure_base()
+        words = _words(lost, in_cell=self.relay.current is not None)
+        if lost and self.relay.current is None:
+            self._loss = f"{reason}; {words}"
+        self.emit(self.kernel_id, {"event": "recovered", "reason": reason, "lost": words, "lost_cells": lost})
+        if self.policy.checkpoint != "off":
+            with contextlib.suppress(PeerDied):
+                await self._copy()
+        return lost
+
+    async def _copy_or_recover(self) -> None:
+        """Take a copy; a kernel that dies of it is one that died, with what that loses."""
+        try:
+            await self._copy()
+        except PeerDied:
+            await self._recover()
+
+    async def _copy(self) -> None:
+        """Take a dormant copy. A kernel that cannot be copied goes on without one."""
+        self._copied = time.monotonic()
+        try:
+            await self.images.checkpoint()
+        except (ForkRefused, TimeoutError) as error:
+            self.emit(self.kernel_id, {"event": "checkpoint_refused", "reason": str(error)})
+
+    def _copy_is_due(self) -> bool:
+        """Cells that follow each other without a pause would never be copied: then the next one waits for it."""
+        if self.policy.checkpoint != "lazy" or self.images.cells <= self.images.dormant_cells:
+            return False
+        return self.images.dormant is None or time.monotonic() - self._copied >= COPY_EVERY_SECONDS
+
+    def _copy_later(self) -> None:
+        if self.policy.checkpoint == "off" or self.closed:
+            return
+        if self._copy_timer is not None:
+            self._copy_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._copy_timer = loop.call_later(IDLE_BEFORE_COPY_SECONDS, self._copy_if_idle)
+
+    def _copy_if_idle(self) -> None:
+        if self.relay.current is None and not self._queue and not self.closed:
+            self.operation(self._copy).add_done_callback(retrieved)
+
+    # -- what the kernel says
+
+    def _from_kernel(self, peer: Peer, message: wire.Message) -> None:
+        if peer is not self.images.live:
+            message.close()
+            return
+        if message.tag in (tags.STDOUT, tags.STDERR):
+            self.relay.text(message)
+        elif message.tag == tags.QUERY:
+            self._query(load(message))
+        elif message.tag == tags.ABORT:
+            self._abort_queue()
+        elif message.tag == tags.FATAL:
+            fault = b"".join(message.frames).decode("utf-8", "replace")
+            log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, fault)
+        elif (channel := CHANNELS.get(message.tag)) is not None:
+            self.relay.forward(channel, message.frames)
+        else:
+            message.close()
+
+    def _query(self, query: dict[str, Any]) -> None:
+        row = self.queries.ask(query)
+        if row is None:
+            return
+        self.images.spec["query_base"] = self.queries.next_number
+        if self.relay.current is not None:
+            self.relay.current.queries.append(row)
+        self.emit(self.kernel_id, {"event": "query", **row})
+
+    def _abort_queue(self) -> None:
+        """A cell failed and its client asked that its further cells do not run; cells of others do."""
+        current = self.relay.current
+        if current is None or current.direct is not None:
+            return
+        kept: deque[Request | tuple[Operation, asyncio.Future[Any]]] = deque()
+        for item in self._queue:
+            if isinstance(item, Request) and item.kind == EXECUTE and item.identities == current.identities:
+                self.front.fail(item, {"status": "aborted"})
+            else:
+                kept.append(item)
+        self._queue = kept
+
+
+def _words(lost: int, in_cell: bool) -> str:
+    if lost < 0:
+        return "its variables are lost; loaded contexts are there again"
+    if lost:
+        return f"variables are as they were {lost} completed cell(s) earlier"
+    return "variables are as they were before this cell" if in_cell else "no variable was lost"
+
+
+async def _within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:
+    waiter = asyncio.ensure_future(began.wait())
+    done, _ = await asyncio.wait({waiter, future}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    return bool(done)
+
+
+async def _nothing() -> None:
+    return None

@@ -1,0 +1,124 @@
+"""The host's end of a framed stream: never blocks, neither for a peer that does not read nor for one that floods."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rlm_kernel import wire
+from rlm_kernel.errors import ProtocolError
+
+
+class Stream:
+    """A non-blocking framed stream on an event loop.
+
+    ``on_message`` gets each message in order, ``on_close`` once, when the peer has gone, has sent what is no message,
+    or `close` was called. Descriptors handed to `send` are closed when they have left.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        on_message: Callable[[wire.Message], None],
+        on_close: Callable[[], None],
+        max_payload: int = wire.MAX_PAYLOAD,
+    ) -> None:
+        self.socket = sock
+        self.parser = wire.Parser(max_payload)
+        self.on_message, self.on_close = on_message, on_close
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+        self.failure: ProtocolError | None = None
+        self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
+        sock.setblocking(False)
+        self.loop.add_reader(sock.fileno(), self._readable)
+
+    def send(self, tag: bytes, frames: Sequence[wire.Frame] = (), descriptors: Sequence[int] = ()) -> None:
+        """Queue a message; it is written at once if the peer has room. Owns ``descriptors`` from here on."""
+        if self.closed:
+            _close_all(descriptors)
+            return
+        data = wire.pack(tag, frames, len(descriptors))
+        idle = not self._out
+        self._out.append((memoryview(data), tuple(descriptors)))
+        if idle:
+            self._writable()
+
+    def drain(self) -> None:
+        """Read what a dead peer had still written."""
+        try:
+            while wire.receive(self.socket, self.parser):
+                pass
+        except OSError:
+            pass
+        self._deliver()
+
+    def close(self) -> None:
+        """Stop, drop what was not sent, and close the socket; calls ``on_close`` once."""
+        if self.closed:
+            return
+        self.closed = True
+        self.loop.remove_reader(self.socket.fileno())
+        self.loop.remove_writer(self.socket.fileno())
+        self.socket.close()
+        self.parser.close()
+        while self._out:
+            _close_all(self._out.popleft()[1])
+        self.on_close()
+
+    def stop_reading(self) -> None:
+        """Leave what arrives unread (until `drain`)."""
+        if not self.closed:
+            self.loop.remove_reader(self.socket.fileno())
+
+    def _readable(self) -> None:
+        try:
+            alive = wire.receive(self.socket, self.parser)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            alive = False
+        if not self._deliver() or not alive:
+            self.close()
+
+    def _deliver(self) -> bool:
+        try:
+            while not self.closed and (message := self.parser.next()) is not None:
+                self.on_message(message)
+        except ProtocolError as error:
+            self.failure = error
+            return False
+        return True
+
+    def _writable(self) -> None:
+        try:
+            while self._out:
+                self._write_one()
+        except (BlockingIOError, InterruptedError):
+            self.loop.add_writer(self.socket.fileno(), self._writable)
+            return
+        except OSError:
+            # The peer's end is reported by the reader (or by its pidfd), with what it still wrote.
+            while self._out:
+                _close_all(self._out.popleft()[1])
+        self.loop.remove_writer(self.socket.fileno())
+
+    def _write_one(self) -> None:
+        data, descriptors = self._out[0]
+        if descriptors:
+            sent = socket.send_fds(self.socket, [data], list(descriptors))
+            _close_all(descriptors)
+        else:
+            sent = self.socket.send(data)
+        if sent == len(data):
+            self._out.popleft()
+        else:
+            self._out[0] = (data[sent:], ())
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)

@@ -1,0 +1,116 @@
+"""The host's own requests to a kernel, beside Jupyter's: contexts, variables, and answers to queries.
+
+They run between cells, in the kernel process, so that they see what code sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rlm_kernel.contexts import sharedstr
+from rlm_kernel.contexts.scan import scan
+from rlm_kernel.contexts.variable import attach
+from rlm_kernel.errors import CallerError
+from rlm_kernel.image import variables
+from rlm_kernel.image.session import user_code
+from rlm_kernel.wire import Message
+
+if TYPE_CHECKING:
+    from rlm_kernel.image.worker import Worker
+
+Reply = tuple[dict[str, Any], tuple[bytes, ...]]
+Handler = Callable[["Worker", dict[str, Any], Message], Reply]
+
+
+def handle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    """Carry out one request; raises a KernelError that the host hands back to the caller."""
+    handler = HANDLERS.get(str(request.get("op")))
+    if handler is None:
+        message.close()
+        raise CallerError(f"a kernel has no request {request.get('op')!r}")
+    return handler(worker, request, message)
+
+
+def _attach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    notes = {"type": request["type"], "metadata": request["metadata"]}
+    variable = attach(message.descriptors, request["header"], **notes)
+    state = worker.session
+    assert state is not None
+    state.attach(worker.namespace, request["name"], variable)
+    return {}, ()
+
+
+def _detach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    state = worker.session
+    assert state is not None
+    state.detach(worker.namespace, request["name"])
+    sharedstr.release_unused()
+    return {}, ()
+
+
+def _variables(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    contexts = worker.session.contexts if worker.session else {}
+    found = variables.visible(worker.namespace, worker.hidden)
+    rows = [variables.row(name, value) for name, value in found if name not in contexts]
+    return {"variables": rows}, ()
+
+
+def _lines(worker: Worker, name: str) -> Any:
+    """A variable's lines. A ``__repr__`` of the user's may run: under the wall, like a cell."""
+    with user_code(worker.session):
+        return variables.as_lines(variables.find(worker.namespace, worker.hidden, name))
+
+
+def _peek(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    lines = _lines(worker, request["name"])
+    offset, limit, room = request["offset"], request["limit"], request["max_chars"]
+    taken: list[str] = []
+    for line in lines[offset : offset + limit]:
+        room -= len(line) + 1
+        if room < 0 and taken:
+            break
+        taken.append(line if room >= 0 else line[: len(line) + 1 + room])
+        if room < 0:
+            break
+    return {"total_lines": len(lines), "returned": len(taken)}, ("\n".join(taken).encode("utf-8", "replace"),)
+
+
+def _scan(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    found = scan(
+        _lines(worker, request["name"]),
+        request["pattern"],
+        context_lines=request["context_lines"],
+        max_matches=request["max_matches"],
+        seconds=request["seconds"],
+    )
+    matches = [{"line": m.line, "text": m.text, "context": list(m.context)} for m in found.matches]
+    return {"matches": matches, "truncated": found.truncated, "total": found.total, "exact": found.exact}, ()
+
+
+def _export(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    with user_code(worker.session):
+        text = variables.as_text(variables.find(worker.namespace, worker.hidden, request["name"]))
+    data = text.encode("utf-8", "replace")
+    if len(data) > request["max_bytes"]:
+        raise CallerError(
+            f"{request['name']!r} is {len(data):,} bytes as text, over the {request['max_bytes']:,} allowed"
+        )
+    return {"bytes": len(data)}, (data,)
+
+
+def _settle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    state = worker.session
+    assert state is not None
+    return {"known": state.settle(worker.namespace, request["answers"])}, ()
+
+
+HANDLERS: dict[str, Handler] = {
+    "attach": _attach,
+    "detach": _detach,
+    "variables": _variables,
+    "peek": _peek,
+    "scan": _scan,
+    "export": _export,
+    "settle": _settle,
+}

@@ -1,0 +1,130 @@
+"""What makes a kernel image *this* session: its policy, walls, contexts and queries, and its place on the machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel.image.queries import ANSWERS_NAME, Queries
+from rlm_kernel.image.shell import GuardedShell
+from rlm_sandbox.language.wall import LanguageWall
+from rlm_sandbox.oswall.confine import confine
+from rlm_sandbox.oswall.report import WallReport
+from rlm_sandbox.policy_model import Policy
+
+ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+class SessionState:
+    """The state that a session's kernel has beside its globals.
+
+    ``spec`` is the host's: policy (resolved, as JSON), scratch and workspace folders, first query number.
+    """
+
+    def __init__(self, spec: Mapping[str, Any], announce: Callable[[dict[str, Any]], None]) -> None:
+        self.policy = Policy.model_validate_json(spec["policy"])
+        self.scratch = Path(spec["scratch"])
+        self.protect = [Path(folder) for folder in spec["protect"]]
+        self.workspace = Path(spec["workspace"]) if spec.get("workspace") else None
+        self.queries = Queries(announce, spec["query_base"], self.policy.limits.queries)
+        self.contexts: dict[str, Any] = {}
+        self.wall: LanguageWall | None = None
+        self.streams: tuple[Any, Any] | None = None
+
+    def begin(
+        self, shell: GuardedShell, streams: tuple[Any, Any], keep: Sequence[int]
+    ) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Raise the walls, before the first cell; returns the report of walls and a descriptor of the fork gate.
+
+        ``keep`` are the descriptors that this process goes on using.
+        """
+        self._settle_in()
+        self._raise_language_wall(shell, streams)
+        confinement = confine(
+            self.policy, scratch=self.scratch, read=(), keep_fds=keep, fork_gate=True, protect=self.protect
+        )
+        self._report_language_wall(confinement.report)
+        gate = () if confinement.notify_fd is None else (confinement.notify_fd,)
+        return confinement.report.to_dict(), gate
+
+    def _report_language_wall(self, report: WallReport) -> None:
+        up = self.wall is not None
+        off = "the policy has it off"
+        report.set("language", up, "every cell is compiled under the policy" if up else off)
+        report.set("audit", up, "files, processes and compilation are audited while code runs" if up else off)
+
+    def _settle_in(self) -> None:
+        """A process group of its own, an environment with nothing in it, a working folder that it may read."""
+        os.setsid()
+        home = str(self.scratch)
+        os.environ.clear()
+        os.environ.update(ENVIRONMENT, HOME=home, TMPDIR=home, MPLCONFIGDIR=home, IPYTHONDIR=home)
+        os.chdir(self.workspace if self.workspace and self._may_read(self.workspace) else self.scratch)
+        tempfile.tempdir = home
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+
+    def _may_read(self, folder: Path) -> bool:
+        return folder.is_dir() and any(folder.is_relative_to(root) for root in self.policy.files.read)
+
+    def _raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
+        helpers = {**self.queries.helpers(), "display": self._display}
+        planted: dict[str, Any] = {ANSWERS_NAME: self.queries.answers}
+        if self.policy.language.wall == "off":
+            planted |= helpers
+            shell.raise_wall(None)
+            if self.workspace:
+                sys.path.append(str(self.workspace))
+            self.streams = streams
+        else:
+            self.wall = LanguageWall(self.policy, helpers=helpers)
+            shell.raise_wall(self.wall)
+            self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
+        shell.user_ns.update(planted)
+        shell.user_ns_hidden.update(planted)
+
+    def _display(self, *objects: Any, display_id: str | None = None) -> None:
+        """Show objects in their richest form, as in any notebook."""
+        from IPython.display import display
+
+        with nullcontext() if self.wall is None else self.wall.trusted():
+            display(*objects, display_id=display_id)
+
+    def attach(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
+        """Bind a loaded context to its global."""
+        self.contexts[name] = variable
+        namespace[name] = variable
+
+    def detach(self, namespace: dict[str, Any], name: str) -> None:
+        """Unbind a context, unless the name has come to mean something else."""
+        variable = self.contexts.pop(name, None)
+        if variable is not None and namespace.get(name) is variable:
+            del namespace[name]
+
+    def dropped(self, namespace: Mapping[str, Any]) -> list[str]:
+        """Contexts whose name code has bound anew or deleted since this was last asked; they are let go."""
+        gone = [name for name, variable in self.contexts.items() if namespace.get(name) is not variable]
+        for name in gone:
+            del self.contexts[name]
+        return gone
+
+    def settle(self, namespace: dict[str, Any], answers: Mapping[str, Any]) -> list[str]:
+        """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""
+        namespace[ANSWERS_NAME] = self.queries.answers
+        return self.queries.settle(answers)
+
+
+def user_code(state: SessionState | None) -> AbstractContextManager[Any]:
+    """The bracket in which code of the user's may run: the wall's audit hook is armed in it."""
+    return nullcontext() if state is None or state.wall is None else state.wall.user()

@@ -1,0 +1,151 @@
+"""The user's globals, as rows and as text: what lists, pages and searches of kernel variables read.
+
+Rows (`row`) run no code of the user's. Texts (`as_text`) may call a ``__repr__`` of theirs, so the worker runs them
+like a cell: interruptible, and under the host's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlm_kernel.errors import UnknownVariable
+
+SCALARS = (int, float, complex, bool, type(None))
+CONTAINERS = (list, tuple, dict, set, frozenset)
+PREVIEW_CHARS = 120
+KEPT_RESULTS = 100
+
+
+def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The globals that a person made: no underscore names, modules, or names that the session came with."""
+    for name, value in list(namespace.items()):
+        if not isinstance(name, str) or name.startswith("_") or name in ("In", "Out"):
+            continue
+        if isinstance(value, types.ModuleType) or hidden.get(name, hidden) is value:
+            continue
+        yield name, value
+
+
+def row(name: str, value: Any) -> dict[str, Any]:
+    """What a list shows of a variable: name, type, bytes (shallow), lines where it has some, a preview."""
+    kind = type(value)
+    found: dict[str, Any] = {
+        "name": name,
+        "type": kind.__name__,
+        "size": _size(value),
+        "preview": _preview(value),
+    }
+    if kind is str:
+        found["line_count"] = value.count("\n") + (1 if value and not value.endswith("\n") else 0)
+    elif kind in CONTAINERS:
+        found["line_count"] = len(value)
+    return found
+
+
+def _size(value: Any) -> int:
+    nbytes = getattr(type(value), "nbytes", None)
+    if nbytes is not None and type(value).__module__.split(".")[0] in ("numpy", "pandas"):
+        return int(value.nbytes)
+    try:
+        return object.__sizeof__(value) if not isinstance(value, type) else sys.getsizeof(value)
+    except TypeError:
+        return 0
+
+
+class _Plain(reprlib.Repr):
+    """reprs of built-in values; anything else shows only its type, so no code of the user's runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = PREVIEW_CHARS
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = 6
+        self.maxlevel = 3
+
+    def repr1(self, x: Any, level: int) -> str:
+        known = type(x) in SCALARS or type(x) in CONTAINERS or type(x) in (str, bytes)
+        return super().repr1(x, level) if known else f"<{type(x).__name__}>"
+
+
+_plain = _Plain()
+
+
+def _preview(value: Any) -> str:
+    return _plain.repr(value)[:PREVIEW_CHARS]
+
+
+def find(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> Any:
+    """The user's global of that name; `UnknownVariable` says which there are."""
+    found = dict(visible(namespace, hidden))
+    if name not in found:
+        raise UnknownVariable(name, sorted(found))
+    return found[name]
+
+
+def as_lines(value: Any) -> Sequence[str]:
+    """A variable as lines: a text by its newlines, a list by its items, a dict by its pairs."""
+    if isinstance(value, Mapping) and isinstance(value.get("lines"), Sequence) and "line_count" in value:
+        return value["lines"]  # type: ignore[no-any-return]
+    if isinstance(value, dict):
+        return [f"{_item(k)}: {_item(v)}" for k, v in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_item(item) for item in value]
+    text = value if isinstance(value, str) else value.decode("utf-8", "replace") if _is_bytes(value) else _shown(value)
+    return [line.removesuffix("\r") for line in str(text).removesuffix("\n").split("\n")] if text else []
+
+
+def as_text(value: Any) -> str:
+    """A variable as one text, the way `load_context` from a variable stores it; dicts and nested lists as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    if _is_bytes(value):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, Mapping) and isinstance(value.get("content"), str) and "line_count" in value:
+        return str(value["content"])
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return "\n".join(str(item) for item in value)
+    if isinstance(value, list | tuple | dict):
+        try:
+            return json.dumps(value, ensure_ascii=False, indent=1)
+        except (TypeError, ValueError):
+            pass
+    return "\n".join(as_lines(value))
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, bytes | bytearray)
+
+
+def _shown(value: Any) -> str:
+    return repr(value)
+
+
+def _item(value: Any) -> str:
+    return str(value) if isinstance(value, str) else repr(value)
+
+
+def identities(namespace: Mapping[str, Any]) -> dict[str, int]:
+    """The identity of every global that has no underscore in front, to see later which were bound anew."""
+    return {name: id(value) for name, value in namespace.items() if name[:1] != "_"}
+
+
+def changed(before: Mapping[str, int], namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
+    """Names that a cell has made or bound anew, compared with `identities` from before it."""
+    after = identities(namespace)
+    bound = {name: namespace[name] for name, identity in after.items() if before.get(name) != identity}
+    return [name for name, _ in visible(bound, hidden)]
+
+
+def prune(namespace: dict[str, Any], count: int) -> None:
+    """Forget input and result of a cell long past: ``_i3``, ``_3`` and ``Out[3]`` would keep their objects."""
+    old = count - KEPT_RESULTS
+    if old > 0:
+        for name in (f"_i{old}", f"_{old}"):
+            namespace.pop(name, None)
+        results = namespace.get("_oh")
+        if isinstance(results, dict):
+            results.pop(old, None)

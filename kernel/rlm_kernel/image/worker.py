@@ -1,0 +1,330 @@
+"""The loop of a kernel process: requests of the host in, Jupyter messages out, and fork.
+
+Fork is one message (``FORK``), and three things: from the warm zygote a new session, from a session between two cells
+a child session, and a dormant copy (a checkpoint) that sleeps in ``recvmsg`` until it is woken to take over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from IPython.core.profiledir import ProfileDir
+from jupyter_client.session import Session
+from tornado.ioloop import IOLoop
+from traitlets.config import Config
+
+from rlm_kernel import process, tags, wire
+from rlm_kernel.contexts.errors import ContextError
+from rlm_kernel.errors import KernelError, to_wire
+from rlm_kernel.image import requests, session
+from rlm_kernel.image.immortal import immortalize
+from rlm_kernel.image.kernel import SessionKernel, interruptible
+from rlm_kernel.image.stdio import LinkSocket, TextStream
+from rlm_kernel.image.variables import changed, identities, prune
+
+_KEPT: list[object] = []
+
+
+class Worker:
+    """One kernel image. ``supervisor`` is the pid of the host, the parent of every image."""
+
+    def __init__(self, sock: socket.socket, supervisor: int) -> None:
+        self.link = wire.Link(sock)
+        self.supervisor = supervisor
+        self.dormant = False
+        self.session: session.SessionState | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.stdout, self.stderr = TextStream(self.link, tags.STDOUT), TextStream(self.link, tags.STDERR)
+        self.sockets = {tag: LinkSocket(self.link, tag) for tag in (tags.SHELL, tags.CONTROL, tags.IOPUB, tags.STDIN)}
+        self.kernel = self._build_kernel()
+
+    def _build_kernel(self) -> SessionKernel:
+        config = Config()
+        config.HistoryManager.enabled = False
+        config.InteractiveShell.colors = "nocolor"
+        home = tempfile.mkdtemp(prefix="rlm-ipython-")
+        os.environ["IPYTHONDIR"] = home
+        kernel: SessionKernel = SessionKernel.instance(
+            config=config,
+            session=Session(check_pid=False, key=b""),
+            profile_dir=ProfileDir.create_profile_dir(home),
+            iopub_socket=self.sockets[tags.IOPUB],
+            shell_stream=self.sockets[tags.SHELL],
+            control_stream=self.sockets[tags.CONTROL],
+            stdin_channel=self.sockets[tags.STDIN],
+            receive_input=self.link.receive,
+            on_abort=lambda: self.link.send(tags.ABORT),
+            hold=self.link.hold,
+            log=_log(self.link),
+            user_ns={},
+        )
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return kernel
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The user's globals."""
+        return self.kernel.shell.user_ns  # type: ignore[no-any-return]
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """Globals that the session came with."""
+        return self.kernel.shell.user_ns_hidden  # type: ignore[no-any-return]
+
+    # -- the zygote's part
+
+    def warm(self) -> None:
+        """Run the paths of a first cell once, so that every fork has them in memory; then forget what they left."""
+        streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = self.stdout, self.stderr
+        self._new_loop()
+        assert self.loop is not None
+        with self._muted():
+            for code in ("1+1", "missing", "import asyncio\nawait asyncio.sleep(0)", "print(1)"):
+                self.loop.run_until_complete(self.kernel.do_execute(code, False))
+            self.kernel.do_complete("import o", 8)
+        self.loop.close()
+        asyncio.set_event_loop(None)
+        sys.stdout, sys.stderr = streams
+        self.kernel.shell.reset(new_session=True)
+        self.kernel.shell.execution_count = 1
+        immortalize()
+        gc.collect()
+        gc.freeze()
+
+    @contextmanager
+    def _muted(self) -> Iterator[None]:
+        """Run cells that nobody is to hear of."""
+        send, self.link.send = self.link.send, lambda *_args, **_options: None  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            self.link.send = send  # type: ignore[method-assign]
+            self.link.hold(False)
+
+    def hello(self) -> None:
+        """Tell the host that this process is there."""
+        self.link.send(tags.HELLO, (wire.json_frame({"pid": os.getpid()}),))
+
+    def serve(self) -> NoReturn:
+        """Serve the host until it goes away. A fault of our own is reported to the host before the process ends."""
+        try:
+            while (message := self._next()) is not None:
+                self._handle(message)
+        except MemoryError:
+            os._exit(process.EXIT_MEMORY)
+        except BaseException:
+            self.link.send(tags.FATAL, (traceback.format_exc().encode("utf-8", "replace"),))
+            os._exit(process.EXIT_FAULT)
+        os._exit(0)
+
+    def _handle(self, message: wire.Message) -> None:
+        if message.tag in (tags.SHELL, tags.CONTROL):
+            self._dispatch(message)
+        elif message.tag == tags.REQUEST:
+            self._answer(message)
+        elif message.tag == tags.FORK:
+            self._fork(message)
+        elif message.tag == tags.BEGIN:
+            self._begin(json.loads(message.frames[0]))
+        elif message.tag == tags.WAKE:
+            self._wake()
+
+    def _next(self) -> wire.Message | None:
+        """The next message. While the user's tasks are pending they go on running; the host's word ends the wait."""
+        loop = self.loop
+        if loop is not None and not self.dormant and self.link.parser.empty and asyncio.all_tasks(loop):
+            readable = loop.create_future()
+            loop.add_reader(self.link.socket.fileno(), _set, readable)
+            try:
+                with session.user_code(self.session):
+                    loop.run_until_complete(readable)
+            finally:
+                loop.remove_reader(self.link.socket.fileno())
+        return self.link.receive()
+
+    # -- requests
+
+    def _dispatch(self, message: wire.Message) -> None:
+        assert self.loop is not None
+        before = identities(self.namespace)
+        stream = self.sockets[message.tag]
+        self.link.hold(True)
+        try:
+            self.loop.run_until_complete(self.kernel.dispatch(stream, message.frames))
+        finally:
+            prune(self.namespace, self.kernel.execution_count)
+            self.link.send(tags.DONE, (wire.json_frame(self._summary(before)),))
+            self.link.hold(False)
+
+    def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
+        state = self.session
+        return {
+            "defined": changed(before, self.namespace, self.hidden),
+            "dropped": state.dropped(self.namespace) if state else [],
+        }
+
+    def _answer(self, message: wire.Message) -> None:
+        request = json.loads(message.frames[0])
+        try:
+            with interruptible():
+                content, blobs = requests.handle(self, request, message)
+            reply = {"status": "ok", **content}
+        except KeyboardInterrupt:
+            reply, blobs = {"status": "error", "error": "KernelError", "message": "interrupted"}, ()
+        except (KernelError, ContextError, ValueError, TypeError, OSError) as error:
+            reply, blobs = {"status": "error", **to_wire(error)}, ()
+        except Exception as error:
+            reply, blobs = (
+                {"status": "error", "error": "KernelError", "message": f"{type(error).__name__}: {error}"},
+                (),
+            )
+        self.link.send(tags.ANSWERED, (wire.json_frame(reply), *blobs))
+
+    # -- fork
+
+    def _fork(self, message: wire.Message) -> None:
+        """Fork a child that owns the descriptor sent along; it waits for a session, or sleeps."""
+        request = json.loads(message.frames[0])
+        threads = process.thread_count()
+        if threads > 1:
+            message.close()
+            self.link.send(tags.FORKED, (wire.json_frame({"error": "threads", "threads": threads}),))
+            return
+        # A signal that meets the call while the host is asked about it would end it, or make it run twice.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid = process.fork_sibling()
+        except (OSError, MemoryError) as error:
+            message.close()
+            self.link.send(tags.FORKED, (wire.json_frame({"error": str(error)}),))
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if pid:
+            message.close()
+            self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
+        else:
+            self._become_child(message.descriptors[0], request)
+
+    def _become_child(self, descriptor: int, request: dict[str, Any]) -> None:
+        os.close(self.link.socket.detach())
+        self._drop_loop()
+        self.link.socket, self.link.parser = socket.socket(fileno=descriptor), wire.Parser()
+        process.adopted_by(self.supervisor)
+        self.dormant = request["state"] == "sleep"
+        if not self.dormant:
+            self._rehearse()
+        self.hello()
+
+    def _rehearse(self) -> None:
+        """In a fork of the zygote that waits for its session: touch the pages that a first cell touches.
+
+        What the system copies now it need not copy while somebody waits.
+        """
+        self._activate()
+        assert self.loop is not None
+        with self._muted():
+            self.loop.run_until_complete(self.kernel.do_execute("1+1", True, False))
+
+    def _begin(self, spec: dict[str, Any]) -> None:
+        """Become a session: take its policy, raise the walls, and say which stand."""
+        try:
+            state = session.SessionState(spec, announce=self._announce)
+            self.session = state
+            self.kernel.session.key = spec["key"].encode()
+            report, descriptors = state.begin(self.kernel.shell, (self.stdout, self.stderr), self._descriptors())
+            self._use_streams(state.streams or (self.stdout, self.stderr))
+        except Exception as error:
+            self.link.send(tags.BEGUN, (wire.json_frame({"error": f"{type(error).__name__}: {error}"}),))
+            os._exit(1)
+        self.link.send(tags.BEGUN, (wire.json_frame({"walls": report}),), descriptors)
+        for fd in descriptors:
+            os.close(fd)
+
+    def _descriptors(self) -> list[int]:
+        """What this process goes on using: its line to the host and its event loop."""
+        loop: Any = self.loop
+        return [
+            0,
+            1,
+            2,
+            self.link.socket.fileno(),
+            *(s.fileno() for s in (loop._selector, loop._ssock, loop._csock)),
+        ]
+
+    def _announce(self, query: dict[str, Any]) -> None:
+        self.link.send(tags.QUERY, (wire.json_frame(query),))
+
+    def _wake(self) -> None:
+        self.dormant = False
+        self._activate()
+        self.link.send(tags.WOKEN)
+
+    def _activate(self) -> None:
+        """Become a process that serves: a counter, an event loop and streams of its own."""
+        signing = self.kernel.session
+        signing.message_count = 0
+        signing.digest_history = set()
+        self._new_loop()
+        walled = self.session.streams if self.session is not None else None
+        self._use_streams(walled or (self.stdout, self.stderr))
+        self.kernel.shell.exit_now = False
+
+    def _use_streams(self, streams: tuple[Any, Any]) -> None:
+        sys.stdout, sys.stderr = self.kernel._stdout, self.kernel._stderr = streams
+
+    def _new_loop(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        self.kernel.io_loop = IOLoop.current()
+
+    def _drop_loop(self) -> None:
+        """In the child of a fork: let go of the event loop, whose epoll is the parent's too, without touching it."""
+        loop = self.loop
+        if loop is not None and not loop.is_closed():
+            _KEPT.append(loop)
+            for task in asyncio.all_tasks(loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _KEPT.append(task)
+            for fd in (loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()):  # type: ignore[attr-defined]
+                os.close(fd)
+        self.loop = None
+        asyncio.set_event_loop(None)
+        signal.set_wakeup_fd(-1)
+
+
+class _HostHandler(logging.Handler):
+    """Sends log records to the host: the person's stderr is not the place for our own faults."""
+
+    def __init__(self, link: wire.Link) -> None:
+        super().__init__(logging.WARNING)
+        self.link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record."""
+        self.link.send(tags.FATAL, (self.format(record).encode("utf-8", "replace"),))
+
+
+def _log(link: wire.Link) -> logging.Logger:
+    log = logging.getLogger("rlm_kernel.image")
+    log.propagate = False
+    log.addHandler(_HostHandler(link))
+    return log
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,91 @@
+"""Processes: who is whose parent, who dies with whom, and how a process that is not our child ended (Linux).
+
+Every kernel process is a direct child of the host, also one that was forked by another kernel: then the host reaps
+it, learns its exit status, and takes it along when it dies (PR_SET_PDEATHSIG). See clone(2), prctl(2), pidfd_open(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_PARENT = 0x00008000
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+_libc = ctypes.PyDLL(None, use_errno=True)
+
+ADOPTION_SECONDS = 2.0
+EXIT_FAULT = 70
+EXIT_MEMORY = 71
+EXIT_ORPHAN = 113
+
+
+def prctl(option: int, value: int) -> None:
+    """Make the system call with one argument; a system without it is left as it is."""
+    if sys.platform == "linux":
+        _libc.prctl(*(ctypes.c_ulong(v) for v in (option, value, 0, 0, 0)))
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process (the host), so that none is ever lost."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel send SIGKILL to this process when its parent's main thread ends."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def thread_count() -> int:
+    """Operating-system threads of this process, from the link count of a folder that a confined process cannot list."""
+    return os.stat("/proc/self/task").st_nlink - 2
+
+
+def fork_sibling() -> int:
+    """A fork whose child has *our parent* as its parent: 0 in the child, its pid here.
+
+    A raw clone(CLONE_PARENT) between CPython's own at-fork hooks. glibc's at-fork work is skipped, so this is only
+    for a process with a single thread (malloc's locks are free then); the caller has checked `thread_count`.
+    """
+    if _SYS_CLONE is None:
+        raise OSError(f"fork_sibling is not known on {platform.machine()}")
+    api = ctypes.pythonapi
+    api.PyOS_BeforeFork()
+    pid = int(_libc.syscall(ctypes.c_long(_SYS_CLONE), ctypes.c_ulong(CLONE_PARENT | signal.SIGCHLD), 0, 0, 0, 0))
+    if pid == 0:
+        api.PyOS_AfterFork_Child()
+        return 0
+    error = ctypes.get_errno()
+    api.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(error, os.strerror(error))
+    return pid
+
+
+def adopted_by(parent: int) -> None:
+    """In a fresh child: wait until ``parent`` is our parent, then die with it; exits the process if it is gone."""
+    deadline = time.monotonic() + ADOPTION_SECONDS
+    while os.getppid() != parent:
+        if time.monotonic() > deadline:
+            os._exit(EXIT_ORPHAN)
+        os.sched_yield()
+    die_with_parent()
+    if os.getppid() != parent:
+        os._exit(EXIT_ORPHAN)
+
+
+def describe_exit(status: int | None) -> str:
+    """An exit status in words: ``"was killed by SIGSEGV"``, ``"exited with 3"``."""
+    if status is None:
+        return "ended"
+    if status >= 0:
+        return f"exited with {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"

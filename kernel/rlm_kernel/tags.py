@@ -1,0 +1,19 @@
+"""The one-byte tags of messages on the private streams."""
+
+# kernel ↔ host: the channels of Jupyter (raw frames), and text that code writes
+SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"
+STDOUT, STDERR = b"o", b"e"
+
+# host → kernel
+FORK, BEGIN, WAKE, REQUEST = b"F", b"B", b"W", b"X"
+
+# kernel → host
+HELLO, BEGUN, WOKEN, FORKED, DONE, ANSWERED = b"h", b"b", b"w", b"f", b"d", b"x"
+QUERY, ABORT, FATAL = b"q", b"A", b"!"
+
+# client (daemon, provisioner) ↔ host
+CALL, RESULT, EVENT = b"Q", b"R", b"E"
+
+# The version of the calls, and the largest one.
+PROTOCOL = 1
+MAX_CALL = 512 << 20

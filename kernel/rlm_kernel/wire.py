@@ -1,0 +1,186 @@
+"""Framing of the private streams: kernel process ↔ host, and host ↔ daemon.
+
+A message is a one-byte tag, some byte frames and some open file descriptors (SCM_RIGHTS)::
+
+    tag:1  descriptors:1  frames:2  payload:8  (big-endian)   length:8 for each frame   payload
+
+`Parser` is the protocol without I/O: bytes in, messages out, and a `ProtocolError` for anything that a correct peer
+never sends. Both ends of every stream are processes of one user, but what comes from a kernel is hostile: sizes are
+bounded before memory is taken. `Link` is the blocking end (kernel process); the host's end is in `host.stream`.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_kernel.errors import ProtocolError
+
+HEADER = struct.Struct("!cBHQ")
+MAX_FRAMES = 4096
+MAX_PAYLOAD = 1 << 31
+MAX_DESCRIPTORS = 16
+READ_SIZE = 1 << 18
+
+Frame = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: what it is (tag), its byte frames, and the descriptors that now belong to the receiver."""
+
+    tag: bytes
+    frames: tuple[bytes, ...]
+    descriptors: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        """Close the descriptors, for a message that nobody wants."""
+        for fd in self.descriptors:
+            os.close(fd)
+
+
+def pack(tag: bytes, frames: Sequence[Frame] = (), descriptors: int = 0) -> bytes:
+    """The bytes of a message; its descriptors go beside the first of them."""
+    views = [f if isinstance(f, bytes | bytearray) else memoryview(f).cast("B") for f in frames]
+    lengths = [len(v) for v in views]
+    head = HEADER.pack(tag, descriptors, len(views), sum(lengths))
+    return b"".join((head, struct.pack(f"!{len(views)}Q", *lengths), *views))
+
+
+def json_frame(content: Mapping[str, Any]) -> bytes:
+    """A JSON object as a frame; a lone surrogate is written as ``?``."""
+    return json.dumps(content, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class Parser:
+    """Incremental parser of one stream's bytes.
+
+    `feed` takes what arrived, `messages` yields what is complete. ``max_payload`` bytes a message are the most it
+    will hold; a peer that announces more is refused at the header.
+    """
+
+    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
+        self._buffer = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._max_payload = max_payload
+
+    def feed(self, data: bytes, descriptors: Iterable[int] = ()) -> None:
+        """Take bytes and descriptors in the order in which they arrived."""
+        self._buffer += data
+        self._descriptors.extend(descriptors)
+
+    @property
+    def empty(self) -> bool:
+        """True if no part of a further message is waiting."""
+        return not self._buffer
+
+    def next(self) -> Message | None:
+        """The next complete message, or None until more bytes are fed; raises ProtocolError."""
+        if len(self._buffer) < HEADER.size:
+            return None
+        tag, nfds, nframes, payload = HEADER.unpack_from(self._buffer)
+        if nframes > MAX_FRAMES or payload > self._max_payload or nfds > MAX_DESCRIPTORS:
+            raise ProtocolError(f"a message of {payload} bytes in {nframes} frames is over the limit of this stream")
+        start = HEADER.size + 8 * nframes
+        if len(self._buffer) < start + payload:
+            return None
+        return self._take(tag, nfds, nframes, start, payload)
+
+    def _take(self, tag: bytes, nfds: int, nframes: int, start: int, payload: int) -> Message:
+        lengths = struct.unpack_from(f"!{nframes}Q", self._buffer, HEADER.size)
+        if sum(lengths) != payload or len(self._descriptors) < nfds:
+            raise ProtocolError("a message whose frames or descriptors do not add up")
+        frames = []
+        with memoryview(self._buffer) as view:
+            for length in lengths:
+                frames.append(bytes(view[start : start + length]))
+                start += length
+        del self._buffer[:start]
+        return Message(tag, tuple(frames), tuple(self._descriptors.popleft() for _ in range(nfds)))
+
+    def close(self) -> None:
+        """Close descriptors that arrived for a message that never did."""
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+
+
+def receive(sock: socket.socket, parser: Parser) -> bool:
+    """Read once from ``sock`` into ``parser``; False at end of file. May raise BlockingIOError or OSError."""
+    space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+    data, ancillary, _, _ = sock.recvmsg(READ_SIZE, space, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    parser.feed(data, _descriptors(ancillary))
+    return bool(data)
+
+
+def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return list(fds)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected stream sockets with room for a large cell's output."""
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for sock in (a, b):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return a, b
+
+
+class Link:
+    """The blocking end of a stream, for the single-threaded kernel process.
+
+    SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut a frame
+    in two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one write.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.parser = Parser()
+        self._held: list[bytes] | None = None
+
+    def hold(self, on: bool) -> None:
+        """Start gathering outgoing messages, or send what was gathered and stop."""
+        held, self._held = self._held, ([] if on else None)
+        if held:
+            self._write(b"".join(held))
+
+    def send(self, tag: bytes, frames: Sequence[Frame] = (), descriptors: Sequence[int] = ()) -> None:
+        """Send a message, with copies of ``descriptors``; blocks until the host has room."""
+        data = pack(tag, frames, len(descriptors))
+        if self._held is not None and not descriptors:
+            self._held.append(data)
+            return
+        if self._held:
+            data, self._held = b"".join((*self._held, data)), []
+        self._write(data, descriptors)
+
+    def _write(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
+        try:
+            sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
+            self.socket.sendall(memoryview(data)[sent:])
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
+
+    def receive(self) -> Message | None:
+        """Wait for the next message; None when the host has gone."""
+        while (message := self.parser.next()) is None:
+            try:
+                if not receive(self.socket, self.parser):
+                    return None
+            except ConnectionError:
+                return None
+        return message
+
+
+_INTERRUPT = {signal.SIGINT}
