@@ -1,0 +1,71 @@
+"""The commands of ``rlm-kernel``, put together."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlm_mcp.cli import clients, daemon, doctor, policy, sessions
+from rlm_mcp.cli.output import failing
+from rlm_mcp.version import VERSION
+
+app = typer.Typer(
+    name="rlm-kernel",
+    help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.",
+    epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(daemon.app, name="daemon")
+app.add_typer(policy.app, name="policy")
+app.command("serve")(daemon.serve)
+app.command("sessions")(sessions.sessions)
+app.command("load")(sessions.load)
+app.command("run")(sessions.run)
+app.command("doctor")(doctor.doctor)
+app.command("config")(clients.config)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(VERSION)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Say what the options that come before a command mean."""
+
+
+@app.command("mcp")
+def mcp() -> None:
+    """Speak MCP on standard input and output; this is what a client's configuration starts."""
+    from rlm_mcp.front import main as front
+
+    raise typer.Exit(front())
+
+
+@app.command("demo")
+@failing
+def demo(
+    file: Annotated[Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Text to work on.")] = None,
+) -> None:
+    """Show the main job: four MCP clients work on one large text in parallel."""
+    from rlm_mcp.demo.run import main as run_demo
+
+    raise typer.Exit(run_demo(file))
+
+
+def main() -> int:
+    """Run the command line; typer ends the program with the command's exit code."""
+    logging.lastResort = None  # what libraries warn about is for logs, not for people at a prompt
+    app(prog_name="rlm-kernel")
+    return 0

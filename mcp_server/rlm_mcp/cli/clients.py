@@ -1,0 +1,168 @@
+"""``rlm-kernel config CLIENT``: a ready configuration for each client that we know.
+
+docs/clients.md holds the same blocks with what to know about each client; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlm_mcp.cli.output import JsonFlag, failing, show
+
+__all__ = ["CLIENTS", "Client", "config"]
+
+NAME = "rlm-kernel"
+Command = Sequence[str]
+"""A program and its arguments."""
+CODEX_VARIABLES = (
+    "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR",
+    "RLM_KERNEL_CONFIG_DIR", "RLM_KERNEL_POLICY", "RLM_KERNEL_TOOLS", "PARENT_SESSION_ID",
+)  # fmt: skip
+"""Codex hands a server only the variables that its configuration names, beside HOME, PATH and the like."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """How one client is told about an MCP server."""
+
+    title: str
+    file: str
+    """Where the configuration belongs."""
+    command: str
+    """The client's own command that does the same; ``{command}`` is ours."""
+    render: Callable[[Command], str]
+    """Returns the text for the file, given the command to start."""
+
+
+def _json(**content: Any) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _plain(command: Command) -> str:
+    return _json(mcpServers={NAME: _order(command)})
+
+
+def _order(command: Command) -> dict[str, Any]:
+    return {"command": command[0], "args": [*command[1:], "mcp"]}
+
+
+def _claude_code(command: Command) -> str:
+    return _json(mcpServers={NAME: {"type": "stdio", **_order(command)}})
+
+
+def _opencode(command: Command) -> str:
+    # The shape of version 1, which version 2 reads as well. The time is for one call, in milliseconds.
+    server = {"type": "local", "command": [*command, "mcp"], "enabled": True, "timeout": 120_000}
+    return _json(**{"$schema": "https://opencode.ai/config.json"}, mcp={NAME: server})
+
+
+def _codex(command: Command) -> str:
+    variables = ", ".join(json.dumps(name) for name in CODEX_VARIABLES)
+    return (
+        f"[mcp_servers.{NAME}]\n"
+        f"command = {json.dumps(command[0])}\n"
+        f"args = {json.dumps([*command[1:], 'mcp'])}\n"
+        f"env_vars = [{variables}]\n"
+        "startup_timeout_sec = 30\n"
+        "tool_timeout_sec = 120\n"
+    )
+
+
+def _copilot_cli(command: Command) -> str:
+    return _json(mcpServers={NAME: {"type": "local", **_order(command), "tools": ["*"]}})
+
+
+CLIENTS = {
+    "claude-code": Client(
+        "Claude Code", ".mcp.json", f"claude mcp add --scope user {NAME} -- {{command}} mcp", _claude_code
+    ),
+    "opencode": Client("OpenCode", "opencode.json or ~/.config/opencode/opencode.json", "", _opencode),
+    "codex": Client("Codex", "~/.codex/config.toml", f"codex mcp add {NAME} -- {{command}} mcp", _codex),
+    "gemini-cli": Client(
+        "Gemini CLI",
+        ".gemini/settings.json or ~/.gemini/settings.json",
+        f"gemini mcp add --scope user {NAME} {{command}} mcp",
+        _plain,
+    ),
+    "qwen-code": Client(
+        "Qwen Code",
+        ".mcp.json or ~/.qwen/settings.json",
+        f"qwen mcp add --scope user {NAME} {{command}} mcp",
+        _plain,
+    ),
+    "copilot-cli": Client(
+        "Copilot CLI",
+        "~/.copilot/mcp-config.json",
+        f"copilot mcp add {NAME} -- {{command}} mcp",
+        _copilot_cli,
+    ),
+}
+"""The clients by the name that `rlm-kernel config` takes."""
+
+
+def _known(name: str) -> str:
+    if name not in CLIENTS:
+        raise typer.BadParameter(f"{name!r} is not known; known are {', '.join(CLIENTS)}")
+    return name
+
+
+def _complete(incomplete: str) -> list[str]:
+    return [name for name in CLIENTS if name.startswith(incomplete)]
+
+
+def _words(command: str) -> list[str]:
+    """The command and its arguments, as a shell would part them."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise typer.BadParameter(f"{command!r} is no command: {error}") from error
+    if not words:
+        raise typer.BadParameter("the command is empty")
+    return words
+
+
+def our_command() -> str:
+    """Return the command that clients start: a plain name if that finds this installation, else a path."""
+    found = shutil.which(NAME)
+    beside = Path(sys.executable).with_name(NAME)
+    if found is not None and (not beside.exists() or Path(found).resolve() == beside.resolve()):
+        return NAME
+    return str(beside)
+
+
+@failing
+def config(
+    client: Annotated[
+        str,
+        typer.Argument(
+            help=f"The client to configure: {', '.join(CLIENTS)}.", callback=_known, autocompletion=_complete
+        ),
+    ],
+    command: Annotated[
+        str | None, typer.Option(help="Command that starts rlm-kernel; default: this installation's.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a ready configuration for a client; where it belongs goes to standard error."""
+    known = CLIENTS[client]
+    start = _words(command) if command is not None else [our_command()]
+    text = known.render(start)
+    shortcut = known.command.format(command=shlex.join(start))
+    data = {"client": client, "file": known.file, "content": text, "command": shortcut or None}
+    show(data, as_json, lambda: _print(known, text, shortcut))
+
+
+def _print(client: Client, text: str, shortcut: str) -> None:
+    print(f"# {client.title}: put this into {client.file}", file=sys.stderr)
+    if shortcut:
+        print(f"# or run: {shortcut}", file=sys.stderr)
+    print(text, end="")

@@ -1,0 +1,195 @@
+"""``rlm-kernel doctor``: what works on this machine, which walls stand, and how to fix what does not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rlm_kernel import rendezvous
+from rlm_mcp.cli.daemon_link import the_socket
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show
+from rlm_mcp.version import VERSION
+from rlm_sandbox.errors import SandboxError
+
+__all__ = ["Check", "checks", "doctor"]
+
+OLDEST_PYTHON = (3, 11)
+MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
+KERNELSPEC = "rlm"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    ``ok`` is false for what keeps rlm-kernel from working and ``None`` for what it does without. ``fix`` says
+    what to do about either.
+    """
+
+    name: str
+    ok: bool | None
+    detail: str
+    fix: str = ""
+
+
+def checks() -> Iterator[Check]:
+    """Look at everything; a check that fails in an unforeseen way is itself a failed check."""
+    for check in (_python, _packages, _folders, _daemon, _host, _policies, _walls, _kernelspec):
+        try:
+            yield from check()
+        except Exception as error:
+            name = check.__name__.strip("_")
+            yield Check(name, False, f"{type(error).__name__}: {error}", "please report this as a bug")
+
+
+def _python() -> Iterator[Check]:
+    ok = sys.version_info >= OLDEST_PYTHON
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    detail = f"{sys.version.split()[0]} at {sys.executable}"
+    yield Check("Python", ok, detail, "" if ok else f"install Python {oldest} or newer")
+    linux = sys.platform == "linux"
+    yield Check(
+        "system",
+        linux or None,
+        sys.platform,
+        "" if linux else "the operating-system walls need Linux; see LIMITATIONS.md",
+    )
+
+
+# --- packages -------------------------------------------------------------------------------------
+
+
+def _packages() -> Iterator[Check]:
+    try:
+        required = importlib.metadata.requires("rlm-kernel") or []
+    except importlib.metadata.PackageNotFoundError:
+        yield Check("rlm-kernel", None, f"{VERSION}, not installed as a package", "pip install rlm-kernel")
+        return
+    yield Check("rlm-kernel", True, VERSION)
+    for requirement in required:
+        if "extra ==" not in requirement:
+            yield _package(requirement)
+
+
+def _package(requirement: str) -> Check:
+    """Check one requirement of ours, such as ``mcp>=2.3``."""
+    match = re.match(r"[A-Za-z0-9._-]+", requirement)
+    name = match[0] if match else requirement
+    lowest = re.search(r">=\s*([0-9.]+)", requirement)
+    fix = f"{sys.executable} -m pip install '{requirement.partition(';')[0].strip()}'"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, False, "not installed", fix)
+    ok = lowest is None or _numbers(version) >= _numbers(lowest[1])
+    return Check(
+        name,
+        ok,
+        version if ok else f"{version} is older than {lowest[1] if lowest else ''}",
+        "" if ok else fix,
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version, which is all that our lower bounds have."""
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version)[0]))
+
+
+# --- folders and processes ------------------------------------------------------------------------
+
+
+def _folders() -> Iterator[Check]:
+    for name, find in (("runtime folder", rendezvous.runtime_dir), ("state folder", rendezvous.state_dir)):
+        try:
+            yield Check(name, True, str(find()))
+        except rendezvous.RendezvousError as error:
+            yield Check(name, False, str(error), str(error).rpartition("; ")[2])
+
+
+def _daemon() -> Iterator[Check]:
+    yield _server("daemon", Path(the_socket()), "it starts with the first client, or: rlm-kernel daemon start")
+
+
+def _host() -> Iterator[Check]:
+    yield _server("kernel host", rendezvous.runtime_dir() / "host.sock", "it starts with the first cell")
+
+
+def _server(name: str, path: Path, when: str) -> Check:
+    """Say whether the process at a socket path lives and takes connections."""
+    sock = rendezvous.connect(path)
+    if sock is None:
+        if rendezvous.is_claimed(path):
+            fix = "wait; if it stays so, end it: rlm-kernel daemon stop"
+            return Check(name, False, f"lives but does not listen at {path}", fix)
+        return Check(name, True, f"not running; {when}")
+    with sock:
+        return Check(name, True, f"process {rendezvous.peer(sock).pid} at {path}")
+
+
+# --- policies and walls ---------------------------------------------------------------------------
+
+
+def _policies() -> Iterator[Check]:
+    from rlm_sandbox.policy import load_policy, policy_names
+
+    for name in policy_names():
+        try:
+            yield Check(f"policy {name}", True, load_policy(name).description)
+        except SandboxError as error:
+            yield Check(f"policy {name}", False, str(error), "correct the file, or remove it")
+
+
+def _walls() -> Iterator[Check]:
+    from rlm_sandbox.oswall.probe import probe
+
+    report: dict[str, Any] = probe().to_dict()
+    for name, wall in report.items():
+        standing, detail = _wall(wall)
+        fix = "" if standing else "policies that require it refuse to start; docs: SECURITY.md"
+        yield Check(f"wall {name}", standing or None, detail, fix)
+
+
+def _wall(wall: Any) -> tuple[bool, str]:
+    """Return whether a wall of a report stands, and what is said about it."""
+    if isinstance(wall, dict):
+        return bool(wall.get("standing")), str(wall.get("detail", ""))
+    return bool(wall), ""
+
+
+def _kernelspec() -> Iterator[Check]:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    found = KernelSpecManager().find_kernel_specs()
+    if KERNELSPEC in found:
+        yield Check("Jupyter kernelspec", True, found[KERNELSPEC])
+    else:
+        fix = "install rlm-kernel as a package; only `jupyter console --kernel rlm` needs it"
+        yield Check("Jupyter kernelspec", None, f"{KERNELSPEC!r} is not installed", fix)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@failing
+def doctor(as_json: JsonFlag = False) -> None:
+    """Check what works here, which walls stand and how to fix what does not. Exit code 1: it fails."""
+    found = list(checks())
+    healthy = all(check.ok is not False for check in found)
+    show({"healthy": healthy, "checks": [asdict(check) for check in found]}, as_json, lambda: _print(found))
+    if not healthy:
+        raise typer.Exit(FAILED)
+
+
+def _print(found: list[Check]) -> None:
+    for check in found:
+        console.print(f"{MARKS[check.ok]} [bold]{check.name}[/]: ", end="")
+        console.print(check.detail, markup=False)
+        if check.fix:
+            console.print(f"        → {check.fix}", markup=False)

@@ -1,0 +1,76 @@
+"""``rlm-kernel policy list|show|check|schema``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
+from rlm_sandbox.errors import PolicyError
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy import Policy
+
+__all__ = ["app"]
+
+app = typer.Typer(help="What sessions may do.", no_args_is_help=True)
+
+PolicyName = Annotated[str, typer.Argument(help="Name of a policy, or path of a YAML file.")]
+
+
+@app.command("list")
+@failing
+def list_policies(as_json: JsonFlag = False) -> None:
+    """List the policies that can be named."""
+    from rlm_sandbox.policy import load_policy, policy_names
+
+    policies: list[dict[str, str]] = []
+    for name in policy_names():
+        try:
+            policies.append({"name": name, "description": load_policy(name).description})
+        except PolicyError as error:
+            policies.append({"name": name, "error": str(error)})
+    rows = [(row["name"], row.get("description") or f"cannot be used: {row['error']}") for row in policies]
+    show({"policies": policies}, as_json, lambda: table("policies", ("name", "description"), rows))
+
+
+@app.command("show")
+@failing
+def show_policy(name: PolicyName, as_json: JsonFlag = False) -> None:
+    """Show a policy with everything that it inherits and every default."""
+    import yaml
+
+    from rlm_sandbox.policy import load_policy
+
+    policy = load_policy(name)
+    show(_plain(policy), as_json, lambda: print(yaml.safe_dump(_plain(policy), sort_keys=False), end=""))
+
+
+@app.command("check")
+@failing
+def check_policy(
+    path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="YAML file to check.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Check a policy file; a mistake is reported with its line and field, and exit code 1."""
+    from rlm_sandbox.policy import load_policy
+
+    policy = load_policy(path)
+    data = {"valid": True, "name": policy.name, "file": str(path)}
+    show(data, as_json, lambda: console.print(f"{path} is a valid policy named {policy.name}", markup=False))
+
+
+@app.command("schema")
+@failing
+def schema(as_json: JsonFlag = False) -> None:
+    """Show every field of a policy file; with --json the JSON schema, for editors."""
+    from rlm_sandbox.policy import policy_fields, policy_schema
+
+    rows = [(field.name, field.type, field.default, field.description) for field in policy_fields()]
+    show(policy_schema(), as_json, lambda: table("policy", ("field", "type", "default", "meaning"), rows))
+
+
+def _plain(policy: Policy) -> dict[str, Any]:
+    return policy.model_dump(mode="json")

@@ -1,0 +1,79 @@
+"""``rlm-kernel sessions``, ``load`` and ``run``: MCP calls from the command line, and no more than that."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlm_mcp.cli.daemon_link import Control, call_tool
+from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, fail, failing, show, table
+
+__all__ = ["load", "run", "sessions"]
+
+
+@failing
+def sessions(
+    session: Annotated[str | None, typer.Argument(help="Show this session; default: list all.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the sessions of this user, or show one: its policy, kernel, walls and limits."""
+    with Control("sessions", start=True) as control:
+        answer = {"sessions": control.reply["sessions"]}
+    if session is not None:
+        names = [row["session"] for row in answer["sessions"]]
+        if session not in names:  # a call would open it
+            fail(f"no session {session}; there are {', '.join(names) or 'none'}", FAILED, as_json=as_json)
+        show(call_tool("status", {}, session=session), as_json)
+        return
+    show(answer, as_json, lambda: _print_sessions(answer["sessions"]))
+
+
+def _print_sessions(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        console.print("there are no sessions; a client's first call opens one")
+        return
+    columns = list(rows[0])
+    table("sessions", columns, [[row.get(column, "") for column in columns] for row in rows])
+
+
+@failing
+def load(
+    name: Annotated[str, typer.Argument(help="Name of the variable to make.")],
+    path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="Text file.")],
+    kind: Annotated[str, typer.Option("--type", help="file, log, json or custom.")] = "file",
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Load a text file into a session, where every agent of that session has it by name."""
+    arguments = {"name": name, "path": str(path.resolve()), "content_type": kind}
+    answer = call_tool("load_context", arguments, session=session)
+    show(answer, as_json)
+
+
+@failing
+def run(
+    code: Annotated[str | None, typer.Argument(help="Code to run; `-` or nothing reads standard input.")] = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run Python in a session, under its policy. Exit code 1: the code raised or was refused."""
+    source = sys.stdin.read() if code is None or code == "-" else code
+    answer = call_tool("eval_code", {"code": source}, session=session)
+    show(answer, as_json, lambda: _print_run(answer))
+    if not answer.get("success", True):
+        raise typer.Exit(FAILED)
+
+
+def _print_run(answer: dict[str, Any]) -> None:
+    sys.stdout.write(answer.get("stdout") or "")
+    sys.stderr.write(answer.get("stderr") or "")
+    if answer.get("result") is not None:
+        print(answer["result"])
+    error = answer.get("error")
+    if error:
+        print(error if isinstance(error, str) else error.get("message", error), file=sys.stderr)
+    for query in answer.get("pending_llm_queries") or []:
+        print(f"pending query {query.get('id')}: {query.get('prompt')}", file=sys.stderr)

@@ -1,0 +1,280 @@
+"""The daemon: one process per user that serves MCP to every front over a unix socket.
+
+Started by the first front (or by ``rlm-kernel daemon start``), it takes the claim for its socket path,
+builds the server, listens, and ends by itself when nobody was connected for a while. SIGTERM and SIGINT
+end it in order.
+
+A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line),
+``status`` and ``stop`` (answered once), ``http`` (HTTP is served for as long as the connection stays
+open).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from rlm_kernel import rendezvous
+from rlm_mcp.errors import HelloRefused, RlmMcpError, SetupFault, WrongUsage
+from rlm_mcp.hello import ClientHello, parse_hello
+from rlm_mcp.link import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
+from rlm_mcp.logs import log_to
+from rlm_mcp.version import VERSION
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+__all__ = ["DEFAULT_SERVER", "Daemon", "main"]
+
+DEFAULT_SERVER = "rlm_mcp.server:create"
+"""Import string of the server factory: a function without arguments that returns an async context manager,
+which yields the SDK's low-level ``Server``."""
+HELLO_SECONDS = 10.0
+"""How long a new connection may take to say hello."""
+CLOSE_SECONDS = 10.0
+"""How long connections may take to end when the daemon stops."""
+TICK_SECONDS = 60.0
+
+log = structlog.get_logger("rlm_mcp.daemon")
+
+
+class Daemon:
+    """Accepts connections at ``path`` until it is told to stop or nobody needs it any more."""
+
+    def __init__(self, server: Server[Any], state: Any, path: Path, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._server = server
+        self._state = state
+        self._path = path
+        self._idle_seconds = idle_seconds
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._stop = asyncio.Event()
+        self._started = time.time()
+        self._last_used = time.monotonic()
+        self._doors: list[str] = []
+        self._roles: dict[str, Callable[[_Caller], Awaitable[None]]] = {
+            "mcp": self._serve_mcp,
+            "status": self._serve_status,
+            "sessions": self._serve_sessions,
+            "stop": self._serve_stop,
+            "http": self._serve_http,
+        }
+
+    async def run(self, claim: rendezvous.Claim, ready_fd: int | None = None) -> None:
+        """Listen, announce it, and serve until the end. The caller holds ``claim`` for the path."""
+        sock = rendezvous.listen(self._path)
+        listener = await asyncio.start_unix_server(self._accept, sock=sock, limit=CHUNK)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
+        log.info("daemon listens", path=str(self._path), pid=os.getpid(), version=VERSION)
+        rendezvous.announce_ready(ready_fd)
+        try:
+            await self._until_stopped(claim)
+        finally:
+            # The path goes first: newcomers then start another daemon, which waits for our claim.
+            self._path.unlink(missing_ok=True)
+            listener.close()
+            await self._hang_up()
+
+    def stop(self, reason: str) -> None:
+        """End the daemon in order."""
+        log.info("daemon stops", reason=reason)
+        self._stop.set()
+
+    async def _until_stopped(self, claim: rendezvous.Claim) -> None:
+        while not self._stop.is_set():
+            claim.touch()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(self._idle_seconds, TICK_SECONDS)):
+                    await self._stop.wait()
+            if not self._connections and time.monotonic() - self._last_used >= self._idle_seconds:
+                self.stop("idle")
+
+    async def _hang_up(self) -> None:
+        """End every connection, with a goodbye so that no front starts another daemon at once."""
+        for task, writer in self._connections.items():
+            if not writer.is_closing():
+                writer.write(GOODBYE)
+            writer.close()
+            task.cancel()
+        if self._connections:
+            _, late = await asyncio.wait(self._connections, timeout=CLOSE_SECONDS)
+            if late:
+                log.warning("connections did not end in time", count=len(late))
+
+    # --- connections ------------------------------------------------------------------------------
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = writer
+        try:
+            await self._welcome(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            log.info("connection ended", reason="hung up" if not self._stop.is_set() else "stopping")
+        except Exception:
+            log.exception("connection failed")
+        finally:
+            del self._connections[task]
+            self._last_used = time.monotonic()
+            writer.close()
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Check who is there and what for, then serve that."""
+        peer = rendezvous.peer(writer.get_extra_info("socket"))
+        if peer.uid != os.getuid():
+            log.warning("stranger refused", pid=peer.pid, uid=peer.uid)
+            return
+        caller = _Caller(reader, writer)
+        try:
+            await caller.listen()
+            serve = self._roles.get(caller.role)
+            if serve is None:
+                raise HelloRefused(f"there is no role {caller.role!r}; roles are {', '.join(self._roles)}")
+        except HelloRefused as refused:
+            log.info("hello refused", pid=peer.pid, reason=str(refused))
+            caller.reply(ok=False, error=str(refused))
+            return
+        await serve(caller)
+
+    async def _serve_mcp(self, caller: _Caller) -> None:
+        from rlm_mcp.transport import serve_client
+
+        with structlog.contextvars.bound_contextvars(client=caller.hello.pid):
+            log.info("client connected", cwd=caller.hello.cwd)
+            caller.reply(ok=True, **self._identity())
+            await serve_client(self._server, self._state, caller.reader, caller.writer, caller.hello)
+            log.info("client left")
+
+    async def _serve_status(self, caller: _Caller) -> None:
+        clients = len(self._connections) - 1
+        caller.reply(
+            ok=True,
+            **self._identity(),
+            clients=clients,
+            uptime_seconds=round(time.time() - self._started, 1),
+            idle_seconds=self._idle_seconds,
+            python=sys.version.split()[0],
+            http=self._doors,
+        )
+
+    async def _serve_sessions(self, caller: _Caller) -> None:
+        caller.reply(ok=True, **self._identity(), sessions=self._state.list_sessions())
+
+    async def _serve_stop(self, caller: _Caller) -> None:
+        caller.reply(ok=True, **self._identity())
+        self.stop("asked to")
+
+    async def _serve_http(self, caller: _Caller) -> None:
+        from rlm_mcp.http import HttpDoor
+
+        try:
+            async with HttpDoor(self._server, caller.message.get("host"), caller.message.get("port")) as door:
+                self._doors.append(door.url)
+                caller.reply(ok=True, **self._identity(), url=door.url, token_file=str(door.token_file))
+                try:
+                    while await caller.reader.read(CHUNK):
+                        pass  # whoever asked for HTTP keeps it open by staying connected
+                finally:
+                    self._doors.remove(door.url)
+        except RlmMcpError as error:
+            caller.reply(ok=False, error=str(error), fault="usage" if isinstance(error, WrongUsage) else "request")
+
+    @staticmethod
+    def _identity() -> dict[str, Any]:
+        return {"version": VERSION, "pid": os.getpid()}
+
+
+class _Caller:
+    """A connection that says hello."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.hello = ClientHello()
+        self.message: dict[str, Any] = {}
+
+    @property
+    def role(self) -> str:
+        """What the connection is for."""
+        return str(self.message.get("role", "mcp"))
+
+    async def listen(self) -> None:
+        """Read the hello line; raises :class:`HelloRefused`."""
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                line = await self.reader.readline()
+        except (TimeoutError, ValueError):
+            line = b""
+        self.hello, self.message = parse_hello(line)
+
+    def reply(self, *, ok: bool, **more: object) -> None:
+        """Answer the hello."""
+        self.writer.write(json.dumps({"rlm": PROTOCOL, "ok": ok, **more}).encode() + b"\n")
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a daemon; returns the exit status."""
+    options = _options(argv)
+    if not options.foreground:
+        rendezvous.detach()
+    os.umask(0o077)
+    faulthandler.enable()
+    try:
+        log_to(rendezvous.state_dir() / "logs" / "daemon.log")
+        with rendezvous.claim(options.socket) as claim:
+            asyncio.run(_serve(options, claim))
+    except (RlmMcpError, rendezvous.RendezvousError) as error:
+        print(f"rlm-kernel daemon: {error}", file=sys.stderr)
+        log.error("daemon ended", reason=str(error))
+        return 1
+    return 0
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rlm-kernel-daemon", description="Serve MCP at a unix socket.")
+    parser.add_argument("socket", type=Path, help="where to listen")
+    parser.add_argument("--server", default=DEFAULT_SERVER, help="MODULE:FUNCTION that makes the MCP server")
+    parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="seconds to stay without a client")
+    parser.add_argument("--ready-fd", type=int, help="descriptor to write a byte to when listening")
+    parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
+    return parser.parse_args(argv)
+
+
+async def _serve(options: argparse.Namespace, claim: rendezvous.Claim) -> None:
+    factory = _factory(options.server)
+    async with factory() as server, server.lifespan(server) as state:
+        await Daemon(server, state, options.socket, idle_seconds=options.idle).run(claim, options.ready_fd)
+
+
+def _factory(name: str) -> Callable[[], AbstractAsyncContextManager[Server[Any]]]:
+    """Import the server factory; raises :class:`SetupFault` when there is none of that name."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SetupFault(f"cannot import the server {name!r}: {error}; use MODULE:FUNCTION") from error
+    if not callable(found):
+        raise SetupFault(f"the server {name!r} is not a function; use MODULE:FUNCTION")
+    return found  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

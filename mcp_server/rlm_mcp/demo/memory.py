@@ -1,0 +1,63 @@
+"""What the whole of rlm-kernel takes: the proportional memory of every process of it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+_RUNTIME = "RLM_KERNEL_RUNTIME_DIR"
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """`processes` of rlm-kernel and the memory they take together, in bytes.
+
+    Shared pages count once over all (PSS). Where the system does not tell, `exact` is False and pages which
+    two processes share count twice (RSS).
+    """
+
+    processes: int
+    total: int
+    exact: bool
+
+
+def footprint() -> Footprint:
+    """Measure every process of the rlm-kernel that this process would use, but not this process itself."""
+    total, count, exact = 0, 0, True
+    for process in _family():
+        with suppress(psutil.Error):
+            full = process.memory_full_info()
+            pss = getattr(full, "pss", 0)
+            exact = exact and bool(pss)
+            total += pss or full.rss
+            count += 1
+    return Footprint(count, total, exact)
+
+
+def _family() -> Iterator[psutil.Process]:
+    """Yield the fronts, the daemon, the host, and what these have started."""
+    seen: set[int] = {os.getpid()}
+    for process in psutil.process_iter():
+        if not _is_ours(process):
+            continue
+        for member in (process, *_children(process)):
+            if member.pid not in seen:
+                seen.add(member.pid)
+                yield member
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        arguments = " ".join(process.cmdline()[1:])
+        if process.pid == os.getpid() or not ("rlm_mcp." in arguments or "rlm_kernel." in arguments):
+            return False
+        return process.environ().get(_RUNTIME) == os.environ.get(_RUNTIME)
+    return False
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return process.children(recursive=True)
+    return []

@@ -1,0 +1,80 @@
+"""Errors of the MCP server, by whose fault they are.
+
+::
+
+    RlmMcpError
+    ├── ClientFault            the client (or the agent behind it) sent something that cannot be served
+    │   ├── MessageRefused     a line is no JSON-RPC message that we take; has the code and id to answer
+    │   ├── HelloRefused       a connection did not open with the hello line of our protocol
+    │   └── ToolFailed         a tool answered the command line with an error
+    ├── DaemonFault            rlm-kernel itself failed, or is not running
+    │   └── DaemonUnavailable  no daemon answers and none could be started
+    └── SetupFault             the machine is not set up for what was asked (folders, ports, missing packages)
+
+Every message says what to do next: it is read by an agent or by a person at a prompt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "ClientFault",
+    "DaemonFault",
+    "DaemonUnavailable",
+    "HelloRefused",
+    "MessageRefused",
+    "RlmMcpError",
+    "SetupFault",
+    "ToolFailed",
+    "WrongUsage",
+]
+
+
+class RlmMcpError(Exception):
+    """Base of every error that the MCP server raises on purpose."""
+
+
+class ClientFault(RlmMcpError):
+    """The client asked for something that cannot be served as it was asked."""
+
+
+class MessageRefused(ClientFault):
+    """A line from a client is not a message that can be served.
+
+    ``code`` is the JSON-RPC error code to answer with, ``request_id`` the id to answer to (``None``: not
+    known).
+    """
+
+    def __init__(self, code: int, message: str, request_id: str | int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.request_id = request_id
+
+
+class HelloRefused(ClientFault):
+    """A connection to the daemon did not open with a hello line that it understands."""
+
+
+class ToolFailed(ClientFault):
+    """A tool answered with an error; ``answer`` is the whole of its answer."""
+
+    def __init__(self, message: str, answer: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+class WrongUsage(ClientFault):
+    """An argument of a command is none that can be taken."""
+
+
+class DaemonFault(RlmMcpError):
+    """rlm-kernel itself failed; the daemon's log says more than the message."""
+
+
+class DaemonUnavailable(DaemonFault):
+    """No daemon answers, and none could be started."""
+
+
+class SetupFault(RlmMcpError):
+    """The machine is not set up for what was asked; the message names the file, port or package."""

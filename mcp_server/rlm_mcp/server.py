@@ -1,0 +1,111 @@
+"""The MCP server: the SDK's low-level `Server` over one `Service`, for every protocol version it speaks.
+
+Nothing is kept per connection: which session a call is for comes with the call (argument ``session``, or
+``_meta.session``), else from the client's hello line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+
+from rlm_mcp import prompts
+from rlm_mcp.hello import ClientHello, current_hello
+from rlm_mcp.service import Caller, Service
+from rlm_mcp.service_sessions import DEFAULT_POLICY
+from rlm_mcp.tools.arguments import Tier
+from rlm_mcp.tools.catalogue import TOOLS
+from rlm_mcp.tools.registry import TIERS
+from rlm_mcp.version import VERSION
+from rlm_sandbox.errors import PolicyError
+from rlm_sandbox.policy import load_policy
+
+__all__ = ["build_server", "create", "tier_for"]
+
+NAME = "rlm-kernel"
+Context = ServerRequestContext[Any]
+
+
+def build_server(service: Service) -> Server[Any]:
+    """Make the server whose tools work on ``service``; one is enough for any number of connections."""
+
+    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        tier = tier_for(current_hello.get())
+        return ListToolsResult(tools=[tool.listed() for tool in TOOLS.tools(tier)])
+
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        caller = _caller(context)
+        outcome = await TOOLS.call(service, params.name, params.arguments, caller)
+        return CallToolResult(content=[TextContent(text=outcome.text)], is_error=outcome.is_error)
+
+    @asynccontextmanager
+    async def lifespan(server: Server[Any]) -> AsyncIterator[Service]:
+        # The service is opened once, by `create`; every transport that enters the server shares it.
+        yield service
+
+    return Server(
+        NAME,
+        lifespan=lifespan,
+        version=VERSION,
+        title="RLM kernel",
+        instructions=prompts.INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
+    )
+
+
+@asynccontextmanager
+async def create() -> AsyncIterator[Server[Any]]:
+    """Open the service on the user's state folder and give the server over it."""
+    async with Service.open() as service:
+        yield build_server(service)
+
+
+def tier_for(hello: ClientHello) -> Tier:
+    """Return which tools a client is shown: what its environment says, else what its policy does."""
+    wanted = hello.env.get("RLM_KERNEL_TOOLS")
+    if wanted in TIERS:
+        return wanted
+    try:
+        return load_policy(hello.env.get("RLM_KERNEL_POLICY") or DEFAULT_POLICY).tools
+    except PolicyError:
+        return "core"  # each call will say what is wrong with the policy
+
+
+async def _list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    return ListPromptsResult(prompts=prompts.list_prompts())
+
+
+async def _get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    found = prompts.get_prompt(params.name)
+    if found is None:
+        names = ", ".join(prompt.name for prompt in prompts.list_prompts())
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}; there is: {names}")
+    return found
+
+
+def _caller(context: Context) -> Caller:
+    asked = (context.meta or {}).get("session")
+
+    async def progress(seconds: float, message: str) -> None:
+        await context.session.report_progress(seconds, None, message)
+
+    return Caller(current_hello.get(), asked if isinstance(asked, str) and asked else None, progress)

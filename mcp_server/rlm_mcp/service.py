@@ -1,0 +1,184 @@
+"""The service behind the tools: one object for all clients, which share sessions through it.
+
+It joins the rows (rlm_memory), the texts and kernels (rlm_kernel) and the policies (rlm_sandbox), and has no
+idea of MCP: tools call it with a `Caller` and get an `Answer`; `Service.render` makes the text of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel import rendezvous
+from rlm_kernel.contexts.errors import ContextError
+from rlm_kernel.contexts.store import ContextStore
+from rlm_kernel.contexts.workers import ScanWorkers
+from rlm_kernel.errors import KernelError
+from rlm_mcp.hello import ClientHello
+from rlm_mcp.service_answers import Answer, encode, fit, whole_of
+from rlm_mcp.service_contexts import Contexts
+from rlm_mcp.service_control import Control
+from rlm_mcp.service_handles import Handles
+from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
+from rlm_mcp.service_queries import Queries
+from rlm_mcp.service_reading import Reading
+from rlm_mcp.service_runs import Progress, Runs, Waiting
+from rlm_mcp.service_sessions import Clock, Session, Sessions
+from rlm_mcp.service_texts import Texts
+from rlm_mcp.service_variables import KernelVariables
+from rlm_memory.errors import StoreFault
+from rlm_memory.store import Store
+
+__all__ = ["Caller", "Service"]
+
+log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls a tool: the client, the session that the call itself names, and where progress goes."""
+
+    hello: ClientHello
+    session: str | None
+    progress: Progress
+
+
+class Service:
+    """Everything the tools can do, by noun: `contexts`, `reading`, `handles`, `queries`, `runs`, `control`.
+
+    Use `Service.open`; there is one for each daemon.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        files: ContextStore,
+        *,
+        clock: Clock = time.time,
+        waiting: Waiting | None = None,
+        connect: Connect = connect_host,
+    ) -> None:
+        self._store = store
+        self._scanner = ScanWorkers(files)
+        self._texts = Texts(store, files)
+        self.gateway = KernelGateway(files, str(files.root), connect)
+        self.sessions = Sessions(store, self.gateway, clock)
+        variables = KernelVariables(store)
+        self.contexts = Contexts(store, self._texts, variables, clock)
+        self.reading = Reading(store, self._texts, self.contexts, variables, self._scanner)
+        self.handles = Handles(store, self.contexts, clock)
+        self.queries = Queries(store, clock)
+        self.runs = Runs(store, clock, waiting or Waiting())
+        self.control = Control(store, self.sessions, self.runs, self.gateway)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        state: Path | None = None,
+        *,
+        clock: Clock = time.time,
+        waiting: Waiting | None = None,
+        connect: Connect = connect_host,
+        warm: bool = True,
+    ) -> AsyncIterator[Service]:
+        """Open the service on the user's state folder (or ``state``), with the sessions of the last daemon.
+
+        ``warm`` starts the kernel host in the background, so that the first cell need not wait for it.
+        """
+        folder = state or rendezvous.state_dir()
+        store = Store.open(folder / "rlm.sqlite3")
+        service = cls(store, ContextStore(folder / "contexts"), clock=clock, waiting=waiting, connect=connect)
+        try:
+            await service._start(warm)
+            yield service
+        finally:
+            await service._stop()
+            store.close()
+
+    @asynccontextmanager
+    async def session(self, caller: Caller) -> AsyncIterator[Session]:
+        """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
+        await self.sweep()
+        session = self.sessions.open(caller.hello, caller.session)
+        session.kernel.on_query = lambda query: self.runs.note_query(session, query)
+        with self.sessions.use(session):
+            yield session
+
+    def list_sessions(self) -> list[dict[str, Any]]:
+        """One row for each open session, for the person whose sessions they are; no tool gives it to agents."""
+        return [self.control.row(session) for session in self.sessions]
+
+    async def sweep(self) -> list[str]:
+        """End the sessions that have idled for longer than their policy allows; return their ids."""
+        gone = await self.sessions.sweep()
+        for session in gone:
+            self.runs.drop(session)
+        if gone:
+            await self._texts.collect()
+        return gone
+
+    async def render(self, session: Session, answer: Answer) -> str:
+        """Write an answer as the client gets it; what there is no room for is kept under a name."""
+        if answer.text is None:
+            limit = answer.limit or session.policy.limits.answer_chars
+            text = encode(answer.fields)
+            if len(text) > limit or answer.spool is not None:
+                text = fit(answer.fields, answer.cuttable, limit, await self._keep(session, answer))
+            answer.text = text
+        return answer.text
+
+    async def _keep(self, session: Session, answer: Answer) -> str:
+        """Keep the whole of an answer; returns its name, or why there is none: a preview is given anyway."""
+        whole = answer.spool or whole_of(answer.fields, answer.cuttable)
+        try:
+            return await self.contexts.keep_output(session, whole)
+        except (ContextError, StoreFault, OSError) as error:
+            return f"(not kept: {error})"
+        finally:
+            if answer.spool is not None:
+                with suppress(OSError):
+                    await asyncio.to_thread(answer.spool.unlink)
+
+    async def _start(self, warm: bool) -> None:
+        self.sessions.restore()
+        live = await self.gateway.adopt()
+        for session in self.sessions:
+            if session.id in live:
+                session.kernel.adopt(live.pop(session.id))
+        await self.control.end_orphans(list(live.values()))
+        self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
+        if warm:
+            self._tasks.append(asyncio.create_task(self._warm()))
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.runs.aclose()
+        self.sessions.close()
+        self.gateway.close()
+        await self._scanner.aclose()
+
+    async def _warm(self) -> None:
+        try:
+            await self.gateway.client()
+        except (KernelError, OSError, RuntimeError) as error:
+            log.warning("the kernel host could not be started ahead of need: %s", error)
+
+    async def _sweep_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                await self.sweep()
+            except Exception:
+                log.exception("the sweep of idle sessions failed")

@@ -1,0 +1,181 @@
+"""Names for loaded texts: load, unload, attach, and the outputs that answers had no room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel.contexts.model import StoredText
+from rlm_mcp.hello import ClientHello
+from rlm_mcp.service_answers import Answer
+from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_names import check_context_name, is_handle
+from rlm_mcp.service_sessions import Clock, Session
+from rlm_mcp.service_texts import Texts, readable_path
+from rlm_mcp.service_variables import KernelVariables
+from rlm_memory import contexts, handles
+from rlm_memory.contexts import Origin, StoredContent
+from rlm_memory.errors import QuotaExceeded
+from rlm_memory.store import Store
+
+__all__ = ["Contexts", "Source"]
+
+_MOST_OUTPUTS = 16
+"""Kept outputs of a session; the oldest make room."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a text comes from: exactly one of the three is set."""
+
+    content: str | None = None
+    path: str | None = None
+    variable: str | None = None
+
+
+class Contexts:
+    """The contexts of every session."""
+
+    def __init__(self, store: Store, texts: Texts, variables: KernelVariables, clock: Clock) -> None:
+        self._store = store
+        self._texts = texts
+        self._variables = variables
+        self._clock = clock
+
+    async def load(
+        self,
+        session: Session,
+        name: str,
+        source: Source,
+        content_type: str,
+        metadata: dict[str, Any],
+        hello: ClientHello,
+    ) -> Answer:
+        """Store a text and let ``name`` stand for it, in place of whatever it stood for."""
+        name = check_context_name(name)
+        stored, notes = await self._ingest(session, source, hello)
+        if stored.replacements:
+            notes["replacements"] = stored.replacements
+        content = StoredContent(stored.digest, stored.size, stored.line_count, content_type, {**notes, **metadata})
+        quota = session.policy.limits.content_bytes
+        row = contexts.put(self._store, session.id, name, content, now=self._clock(), quota=quota)
+        session.kernel.changed()
+        fields = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
+        return Answer({**fields, "expires_in": _expiry(session.policy.limits.idle_seconds)})
+
+    async def unload(self, session: Session, name: str) -> Answer:
+        """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""
+        if is_handle(name):
+            self._unload_handle(session, name)
+        elif self._unload_context(session, name):
+            session.kernel.changed()
+        else:
+            await self._variables.delete(session, name)
+        self._texts.close_unused()
+        return Answer({"unloaded": name})
+
+    def find(self, session: Session, name: str) -> StoredContent | None:
+        """Return the text that a name or handle stands for, noting that it is read; None: no such context.
+
+        Raises:
+            UnknownHandle: it is a handle that this session may not resolve.
+        """
+        if is_handle(name):
+            return handles.resolve(self._store, name, session.row).content
+        with self._store.transaction():
+            row = contexts.find(self._store, session.id, name)
+            if row is None:
+                return None
+            contexts.touch(self._store, session.id, name, self._clock())
+        return row.content
+
+    def attach(self, session: Session, content: StoredContent, wanted: str) -> str:
+        """Give the session a name for a text that it got by a handle; a name that it has for it is kept."""
+        rows = contexts.of_session(self._store, session.id)
+        same = [row.name for row in rows if row.digest == content.digest]
+        if same:
+            return wanted if wanted in same else same[0]
+        name = wanted if self._is_free(session, wanted) else self._free_name(session, wanted + "_{}", 2)
+        contexts.put(self._store, session.id, name, content, now=self._clock(), origin=Origin.ATTACHED)
+        session.kernel.changed()
+        return name
+
+    async def keep_output(self, session: Session, whole: str | Path) -> str:
+        """Store what an answer has no room for and return its name, ``out_N``. The oldest ones make room."""
+        most = session.policy.limits.content_bytes
+        stored = await self._texts.keep(whole, most)
+        content = StoredContent(stored.digest, stored.size, stored.line_count, "output", {})
+        with self._store.transaction():
+            self._make_room(session, stored.size, most)
+            name = self._free_name(session, "out_{}", self._store.count(f"output {session.id}") + 1)
+            contexts.put(self._store, session.id, name, content, now=self._clock(), origin=Origin.OUTPUT)
+        session.kernel.changed()
+        return name
+
+    async def _ingest(self, session: Session, source: Source, hello: ClientHello) -> tuple[StoredText, dict[str, Any]]:
+        """Store the text of ``source``; returns it with the metadata that its origin adds."""
+        quota = session.policy.limits.content_bytes
+        if source.content is not None:
+            self._refuse_larger(session, len(source.content), quota)
+            return await self._texts.take(source.content, quota), {}
+        if source.path is not None:
+            path = readable_path(source.path, session, hello)
+            self._refuse_larger(session, _size_of(path), quota)
+            return await self._texts.read(path, quota), {"path": str(path)}
+        variable = source.variable or ""
+        content = self.find(session, variable)
+        if content is not None:
+            return self._texts.stored(content.digest), {"variable": variable}
+        data = await self._variables.export(session, variable, quota)
+        return await self._texts.take(data, quota), {"variable": variable}
+
+    def _refuse_larger(self, session: Session, size: int, quota: int) -> None:
+        """Refuse what cannot fit before it is read; the exact check is made when the name is put in."""
+        if size > quota:
+            used = contexts.charged_bytes(self._store, session.id)
+            raise QuotaExceeded(session.id, used=used, asked=size, limit=quota)
+
+    def _unload_context(self, session: Session, name: str) -> bool:
+        with self._store.transaction():
+            known = contexts.drop(self._store, session.id, [name])
+            handles.drop_named(self._store, session.id, name)
+        return bool(known)
+
+    def _unload_handle(self, session: Session, handle: str) -> None:
+        """The owner deletes it; anybody else lets go of what came by it."""
+        row = handles.resolve(self._store, handle, session.row)
+        if row.session == session.id:
+            handles.drop(self._store, handle)
+            return
+        rows = contexts.of_session(self._store, session.id)
+        contexts.drop(self._store, session.id, [r.name for r in rows if r.digest == row.digest])
+        session.kernel.changed()
+
+    def _make_room(self, session: Session, size: int, most: int) -> None:
+        rows = contexts.of_session(self._store, session.id)
+        kept = [row for row in rows if row.origin is Origin.OUTPUT]
+        while kept and (len(kept) >= _MOST_OUTPUTS or sum(row.size for row in kept) + size > most):
+            contexts.drop(self._store, session.id, [kept.pop(0).name])
+
+    def _is_free(self, session: Session, name: str) -> bool:
+        return name not in session.kernel.names and contexts.find(self._store, session.id, name) is None
+
+    def _free_name(self, session: Session, form: str, number: int) -> str:
+        while not self._is_free(session, form.format(number)):
+            number += 1
+        return form.format(number)
+
+
+def _size_of(path: Path) -> int:
+    """The size of a regular file; 0 for anything else, which reading it will refuse."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError as error:
+        said = f"{str(path)[:200]!r} cannot be read: {error.strerror}"
+        raise ToolFault("cannot_read", said, "give the path of a readable, regular file") from error
+
+
+def _expiry(seconds: float) -> str:
+    amount, unit = (seconds / 60, "minute") if seconds >= 60 else (seconds, "second")
+    return f"{amount:g} {unit}{'' if amount == 1 else 's'} if not accessed"

@@ -1,0 +1,316 @@
+"""Runs: cells as the agent sees them. A call waits for its run for a while; the run goes on without it.
+
+A run waits for its turn in the session, runs one cell, and keeps what came of it until somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel.errors import KernelDied, KernelError
+from rlm_kernel.hostclient import CellResult, Execution
+from rlm_mcp.service_answers import Answer, clean_text
+from rlm_mcp.service_errors import ToolFault, fault_from, run_not_found
+from rlm_mcp.service_sessions import Session
+from rlm_memory import contexts, queries
+from rlm_memory.store import Store
+
+__all__ = ["Progress", "Run", "Runs", "Waiting"]
+
+Progress = Callable[[float, str], Awaitable[None]]
+"""Tells the client that its call is still being worked on: seconds so far, and what is happening."""
+
+CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
+_MOST_WAITING = 32
+"""Cells of one session that may wait for their turn."""
+_MOST_KEPT = 64
+"""Finished runs of one session whose answers are kept."""
+_LONGEST_TAIL = 2000
+"""Characters shown of the output of a cell that still runs."""
+_LAST_WORD_SECONDS = 10.0
+"""How long the end of a cell is awaited whose session ends."""
+_NUMBERS_TAKEN = 100
+"""Run numbers reserved in the database at once, so that a cell costs no write."""
+_DEATHS = frozenset({"KernelRolledBack", "KernelDied", "UnknownKernel", "HostGone"})
+"""Error names that the host gives to a cell whose process is gone."""
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long a call waits for its run, and how often it tells the client that it still does (seconds)."""
+
+    longest: float = 45.0
+    progress: float = 10.0
+
+
+@dataclass(eq=False)
+class Run:
+    """One cell on its way. ``task`` ends with the answer, or with the `ToolFault` that became of it."""
+
+    id: str
+    session: Session
+    code: str
+    task: asyncio.Task[Answer] = field(init=False)
+    execution: Execution | None = None
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def state(self) -> str:
+        """``queued``, ``running`` or ``finished``."""
+        if self.task.done():
+            return "finished"
+        return "queued" if self.execution is None else "running"
+
+    async def stdout_so_far(self) -> str:
+        """Return what the cell has printed until now."""
+        if self.execution is None:
+            return ""
+        with suppress(KernelError):
+            out, _ = await self.execution.output_so_far()
+            return out
+        return ""
+
+    async def interrupt(self) -> None:
+        """Stop it: a waiting run never starts, a running one gets KeyboardInterrupt."""
+        if self.execution is not None:
+            await self.execution.interrupt()
+        else:
+            self.task.cancel()
+
+
+class Runs:
+    """All runs of the daemon, by session."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], waiting: Waiting) -> None:
+        self._store = store
+        self._clock = clock
+        self._waiting = waiting
+        self._runs: dict[str, dict[str, Run]] = {}
+        self._numbers = iter(range(0))
+        self._stopping: set[asyncio.Task[object]] = set()
+
+    def start(self, session: Session, code: str) -> Run:
+        """Queue a cell.
+
+        Raises:
+            ToolFault: too many cells of the session wait already.
+        """
+        if len(self.active(session)) >= _MOST_WAITING:
+            raise ToolFault(
+                "busy",
+                f"{_MOST_WAITING} cells of this session wait for their turn already",
+                "wait for one of them, or interrupt the running one",
+                active=[run.id for run in self.active(session)],
+            )
+        run = Run(f"r{self._next_number()}", session, code)
+        run.task = asyncio.create_task(self._work(run), name=f"run {run.id}")
+        run.task.add_done_callback(_retrieved)
+        held = self._runs.setdefault(session.id, {})
+        held[run.id] = run
+        for old in [known for known in held.values() if known.task.done()][:-_MOST_KEPT]:
+            del held[old.id]
+        return run
+
+    def active(self, session: Session) -> list[Run]:
+        """List the session's runs that have not finished, the oldest first."""
+        return [run for run in self._runs.get(session.id, {}).values() if not run.task.done()]
+
+    def find(self, session: Session, run: str | None) -> Run:
+        """Return the run of that id, or the session's latest.
+
+        Raises:
+            ToolFault: there is none.
+        """
+        held = self._runs.get(session.id, {})
+        if run is None and held:
+            run = next(reversed(held))
+        if run is None or run not in held:
+            raise run_not_found(run or "", [known.id for known in self.active(session)])
+        return held[run]
+
+    async def follow(self, run: Run, progress: Progress, *, longest: float | None = None) -> Answer:
+        """Wait for the run, but not for longer than a call may block; then tell that it is running."""
+        limit = min(longest if longest is not None else self._waiting.longest, self._waiting.longest)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not run.task.done():
+            left = limit - (loop.time() - began)
+            if left <= 0:
+                return await _running(run)
+            await asyncio.wait({run.task}, timeout=min(left, self._waiting.progress))
+            if not run.task.done() and loop.time() - began < limit:
+                await progress(loop.time() - began, f"{run.id} is {run.state}")
+        return _result_of(run)
+
+    def abandon(self, run: Run) -> None:
+        """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
+        if not run.task.done():
+            self._background(run.interrupt())
+
+    async def interrupt(self, session: Session) -> list[str]:
+        """Interrupt every active run of the session, the waiting ones first; return their ids."""
+        stopped = self.active(session)
+        for run in reversed(stopped):
+            await run.interrupt()
+        return [run.id for run in stopped]
+
+    def drop(self, session: str) -> None:
+        """Forget the session's runs; those that wait never start."""
+        for run in self._runs.pop(session, {}).values():
+            if run.execution is not None and not run.task.done():
+                # Its kernel is ended with the session: somebody has to hear of it.
+                self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
+            run.task.cancel()
+
+    async def aclose(self) -> None:
+        """Let go of every run; cells that run go on in their kernels."""
+        tasks = [run.task for held in self._runs.values() for run in held.values()]
+        self._runs.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
+
+    # --- one run ----------------------------------------------------------------------------------
+
+    async def _work(self, run: Run) -> Answer:
+        kernel = run.session.kernel
+        try:
+            async with kernel.turn():
+                notice, kernel.notice = kernel.notice, ""
+                run.execution = await kernel.execute(run.code)
+                async with kernel.watched():
+                    result = await run.execution.result()
+                _raise_if_died(result)
+                return self._settle(run, result, notice)
+        except KernelError as error:
+            cancelled = queries.cancel_pending(self._store, run.session.id, self._clock(), among=run.asked)
+            fault = fault_from(error)
+            fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
+            raise fault from error
+
+    def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
+        """Write down what the cell changed, and shape its answer."""
+        session = run.session
+        gone = session.kernel.finished(list(result.dropped), list(result.defined))
+        contexts.drop(self._store, session.id, gone)
+        for query in result.queries:
+            self.note_query(session, query)
+        return Answer(_fields(result, notice), CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+    def note_query(self, session: Session, query: dict[str, Any]) -> None:
+        """Write down a query of code; it may be reported twice, when it is asked and at the cell's end."""
+        identity = clean_text(str(query.get("id", "")))
+        model = query.get("model")
+        queries.record(
+            self._store,
+            session.id,
+            identity,
+            clean_text(str(query.get("prompt", ""))),
+            clean_text(str(model)) if model is not None else None,
+            self._clock(),
+        )
+        for run in self.active(session):
+            if run.state == "running":
+                run.asked.add(identity)
+
+    def _next_number(self) -> int:
+        number = next(self._numbers, None)
+        if number is None:
+            first = self._store.count("run", _NUMBERS_TAKEN) + 1
+            self._numbers = iter(range(first, first + _NUMBERS_TAKEN))
+            number = next(self._numbers)
+        return number
+
+    def _background(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        task.add_done_callback(_retrieved)
+
+
+def _raise_if_died(result: CellResult) -> None:
+    """A cell whose process died under it is no answer of code: the host says so with a name of its own."""
+    error = result.error or {}
+    if error.get("ename") in _DEATHS:
+        raise KernelDied(*_halves(str(error.get("evalue") or "the kernel process died")))
+
+
+def _halves(said: str) -> tuple[str, str]:
+    reason, _, lost = said.partition("; ")
+    return reason, lost or "variables may be lost, loaded contexts are kept"
+
+
+def _result_of(run: Run) -> Answer:
+    if run.task.cancelled():
+        said = "was given up while it ran: its session ended" if run.execution else "was stopped before it began"
+        raise ToolFault("interrupted", f"run {run.id} {said}", "call eval_code again", run=run.id)
+    error = run.task.exception()
+    if isinstance(error, Exception):
+        raise fault_from(error)
+    return run.task.result()
+
+
+async def _running(run: Run) -> Answer:
+    fields: dict[str, Any] = {
+        "status": "running",
+        "run": run.id,
+        "stdout": _tail(await run.stdout_so_far()),
+        "hint": f"call wait(run={run.id!r}) for the result",
+    }
+    if run.state == "queued":
+        fields["hint"] += "; it waits until other code of this session has finished"
+    return Answer(fields)
+
+
+def _tail(text: str) -> str:
+    """The end of what a cell has printed so far; all of it comes with the result."""
+    if len(text) <= _LONGEST_TAIL:
+        return text
+    return f"…[{len(text) - _LONGEST_TAIL:,} characters before]…\n{text[-_LONGEST_TAIL:]}"
+
+
+def _fields(result: CellResult, notice: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "success": result.status == "ok",
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "error": _error_text(result),
+        "execution_time_seconds": round(result.seconds, 3),
+        "pending_llm_queries": [
+            {"id": query.get("id"), "prompt": query.get("prompt"), "model": query.get("model")}
+            for query in result.queries
+        ],
+        "defined_variables": list(result.defined),
+    }
+    if result.result is not None:
+        fields["result"] = result.result
+    if notice:
+        fields["notice"] = notice
+    return fields
+
+
+def _error_text(result: CellResult) -> str | None:
+    """The traceback as plain text, its last line the error itself; None for a cell that ended well."""
+    if result.status == "ok":
+        return None
+    error = result.error or {}
+    name, value = error.get("ename") or "Error", error.get("evalue") or ""
+    lines = [str(line) for line in error.get("traceback") or []]
+    last = f"{name}: {value}" if value else str(name)
+    text = _ANSI.sub("", "\n".join(lines)).rstrip()
+    # A refusal tells its place above its message, and in a value of its own words: one of them is enough.
+    told = re.search(rf"^(?:[\w.]+\.)?{re.escape(str(name))}(?::|$)", text, re.MULTILINE)
+    return text if told else f"{text}\n{last}".lstrip()
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Look at a task's outcome, so that one nobody waits for is not reported as forgotten."""
+    if not task.cancelled():
+        task.exception()

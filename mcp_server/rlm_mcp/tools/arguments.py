@@ -1,0 +1,164 @@
+"""The arguments of every tool, as pydantic models that refuse what they do not know.
+
+Numbers above a cap are clamped by the service, not refused: agents ask for "everything". Objects may also
+come as JSON text, the way several clients send them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+__all__ = [
+    "AnswerQueries",
+    "Arguments",
+    "EvalCode",
+    "ListVars",
+    "LlmQuery",
+    "LlmQueryBatched",
+    "LoadContext",
+    "Named",
+    "Peek",
+    "RegisterHandle",
+    "ResolveHandle",
+    "Scan",
+    "Wait",
+]
+
+LONGEST_METADATA = 16_384
+"""Characters of a context's metadata as JSON."""
+
+
+def _parsed(value: Any) -> Any:
+    """An object or list that came as its JSON text."""
+    if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """A single text where a list of texts is wanted."""
+    parsed = _parsed(value)
+    return [parsed] if isinstance(parsed, str) else parsed
+
+
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed)]
+Texts = Annotated[list[str], BeforeValidator(_listed)]
+
+
+class Arguments(BaseModel):
+    """What every tool takes: which session the call is for."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    session: str | None = None
+
+
+class LoadContext(Arguments):
+    """Arguments of load_context."""
+
+    name: str
+    content: str | None = None
+    path: str | None = None
+    variable: str | None = None
+    content_type: Annotated[str, Field(max_length=40)] = "custom"
+    metadata: JsonObject = {}
+
+    @model_validator(mode="after")
+    def _one_source(self) -> LoadContext:
+        given = [name for name in ("content", "path", "variable") if getattr(self, name) is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "none"
+            raise ValueError(f"give exactly one of content, path and variable (got {got})")
+        if len(json.dumps(self.metadata, default=str)) > LONGEST_METADATA:
+            raise ValueError(f"metadata is longer than {LONGEST_METADATA:,} characters; load it as a context")
+        return self
+
+
+class Peek(Arguments):
+    """Arguments of peek."""
+
+    name: str
+    offset: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1)] = 2000
+    max_chars: Annotated[int | None, Field(ge=1)] = None
+
+
+class Scan(Arguments):
+    """Arguments of scan."""
+
+    name: str
+    pattern: Annotated[str, Field(min_length=1, max_length=10_000)]
+    context_lines: Annotated[int, Field(ge=0)] = 0
+    max_matches: Annotated[int, Field(ge=1)] = 50
+
+
+class ListVars(Arguments):
+    """Arguments of list_vars, and of every other tool that only needs to know the session."""
+
+
+class Named(Arguments):
+    """Arguments of var_info and unload."""
+
+    name: str
+
+
+class RegisterHandle(Arguments):
+    """Arguments of register_handle."""
+
+    name: str
+    content_type: Annotated[str | None, Field(max_length=40)] = None
+    share_with: Texts | None = None
+
+
+class ResolveHandle(Arguments):
+    """Arguments of resolve_handle."""
+
+    handle: str
+
+
+class EvalCode(Arguments):
+    """Arguments of eval_code."""
+
+    code: str
+
+
+class AnswerQueries(Arguments):
+    """Arguments of answer_queries: an object, or a list of ``{"id", "answer" or "error"}``.
+
+    What the items are is looked at one by one, when they are taken: a bad one does not stop the others.
+    """
+
+    answers: Annotated[
+        dict[str, Any] | list[Any],
+        BeforeValidator(_parsed),
+        WithJsonSchema({"type": "object", "description": '{id: text or {"error": text}}'}),
+    ]
+
+
+class Wait(Arguments):
+    """Arguments of wait."""
+
+    run: str | None = None
+
+
+class LlmQuery(Arguments):
+    """Arguments of llm_query."""
+
+    prompt: str
+    model: str | None = None
+
+
+class LlmQueryBatched(Arguments):
+    """Arguments of llm_query_batched."""
+
+    prompts: Texts
+    model: str | None = None
+
+
+Tier = Literal["core", "all", "compat"]

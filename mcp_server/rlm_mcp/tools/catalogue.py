@@ -1,0 +1,188 @@
+"""The tools, one short function each: what an agent reads about it, and which part of the service does it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rlm_mcp.service import Caller, Service
+from rlm_mcp.service_answers import Answer
+from rlm_mcp.service_contexts import Source
+from rlm_mcp.service_queries import GivenAnswer
+from rlm_mcp.service_sessions import Session
+from rlm_mcp.tools import arguments as take
+from rlm_mcp.tools.registry import Registry
+from rlm_memory.queries import QueryRow
+
+__all__ = ["TOOLS"]
+
+TOOLS = Registry()
+"""Every tool of the server."""
+
+
+@TOOLS.add(
+    "Load a large text (log, file, JSON) once as a shared variable, from content, a file path or a variable.",
+    take.LoadContext,
+    tier="core",
+)
+async def load_context(service: Service, session: Session, given: take.LoadContext, caller: Caller) -> Answer:
+    """Store a text under a name."""
+    source = Source(given.content, given.path, given.variable)
+    return await service.contexts.load(session, given.name, source, given.content_type, given.metadata, caller.hello)
+
+
+@TOOLS.add(
+    "Read lines of a variable by 0-based offset; limit is at most 20000.",
+    take.Peek,
+    tier="core",
+    read_only=True,
+)
+async def peek(service: Service, session: Session, given: take.Peek, caller: Caller) -> Answer:
+    """Return a page of lines."""
+    return await service.reading.peek(session, given.name, given.offset, given.limit, given.max_chars)
+
+
+@TOOLS.add(
+    "Search a variable's lines (grep) with a case-insensitive regex; at most 200 matches. Scan before peek.",
+    take.Scan,
+    tier="core",
+    read_only=True,
+)
+async def scan(service: Service, session: Session, given: take.Scan, caller: Caller) -> Answer:
+    """Return the matching lines with their numbers."""
+    return await service.reading.scan(session, given.name, given.pattern, given.context_lines, given.max_matches)
+
+
+@TOOLS.add("List the session's variables with sizes.", take.ListVars, tier="core", read_only=True)
+async def list_vars(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+    """List what there is."""
+    return await service.reading.list_vars(session)
+
+
+@TOOLS.add("Describe one variable: size, type, metadata, times.", take.Named, tier="core", read_only=True)
+async def var_info(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
+    """Describe one variable."""
+    return await service.reading.var_info(session, given.name)
+
+
+@TOOLS.add("Delete a variable, free its memory.", take.Named, tier="core")
+async def unload(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
+    """Let go of a name."""
+    return await service.contexts.unload(session, given.name)
+
+
+@TOOLS.add(
+    "Make a handle by which other sessions read a variable; share_with: session ids or *, else workspace.",
+    take.RegisterHandle,
+    tier="core",
+)
+async def register_handle(service: Service, session: Session, given: take.RegisterHandle, caller: Caller) -> Answer:
+    """Make and grant a handle."""
+    return service.handles.register(session, given.name, given.content_type, given.share_with)
+
+
+@TOOLS.add("Turn a handle into a variable of this session.", take.ResolveHandle, tier="core")
+async def resolve_handle(service: Service, session: Session, given: take.ResolveHandle, caller: Caller) -> Answer:
+    """Give a handle's text a name in the session."""
+    return service.handles.resolve(session, given.handle)
+
+
+@TOOLS.add(
+    "Run Python in the session's sandboxed Jupyter kernel: 60 s, variables persist; a loaded text is a dict "
+    "(log['content'], log['lines']); llm_query(prompt) asks you.",
+    take.EvalCode,
+    tier="core",
+)
+async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> Answer:
+    """Run a cell; a call that is cancelled interrupts it."""
+    run = service.runs.start(session, given.code)
+    try:
+        return await service.runs.follow(run, caller.progress)
+    except asyncio.CancelledError:
+        service.runs.abandon(run)
+        raise
+
+
+@TOOLS.add(
+    "Answer pending_llm_queries; code then finds the answers in llm_answers and in what llm_query returned.",
+    take.AnswerQueries,
+    tier="core",
+)
+async def answer_queries(service: Service, session: Session, given: take.AnswerQueries, caller: Caller) -> Answer:
+    """Take answers, each on its own."""
+    return await service.queries.answer(session, _given_answers(given))
+
+
+@TOOLS.add("Wait up to 45 s for eval_code that is still running.", take.Wait, tier="core", read_only=True)
+async def wait(service: Service, session: Session, given: take.Wait, caller: Caller) -> Answer:
+    """Wait for a run; a cancelled wait leaves it running."""
+    return await service.runs.follow(service.runs.find(session, given.run), caller.progress)
+
+
+@TOOLS.add(
+    "Show the session: policy, kernel, walls, memory, runs, pending queries.",
+    take.ListVars,
+    tier="core",
+    read_only=True,
+)
+async def status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+    """Describe the session."""
+    return await service.control.status(session)
+
+
+@TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
+async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+    """Stop what runs."""
+    return await service.control.interrupt(session)
+
+
+@TOOLS.add("Restart the kernel: Python variables go, loaded texts stay.", take.ListVars, tier="all")
+async def restart_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+    """Begin anew with the loaded texts."""
+    return await service.control.restart(session)
+
+
+@TOOLS.add("End the session and delete everything in it.", take.ListVars, tier="all")
+async def end_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+    """Delete the session."""
+    return await service.control.end(session)
+
+
+@TOOLS.add("Queue a question to a language model, to be answered with answer_queries.", take.LlmQuery, tier="compat")
+async def llm_query(service: Service, session: Session, given: take.LlmQuery, caller: Caller) -> Answer:
+    """Queue one query."""
+    (row,) = service.queries.ask(session, [given.prompt], given.model)
+    return Answer(_deferred(row), ("prompt",))
+
+
+@TOOLS.add("Queue several questions to a language model.", take.LlmQueryBatched, tier="compat")
+async def llm_query_batched(service: Service, session: Session, given: take.LlmQueryBatched, caller: Caller) -> Answer:
+    """Queue several queries."""
+    rows = service.queries.ask(session, given.prompts, given.model)
+    return Answer({"status": "deferred", "queries": [_deferred(row) for row in rows]}, ("queries",))
+
+
+def _deferred(row: QueryRow) -> dict[str, Any]:
+    said = f"[DEFERRED:{row.id}] LLM query queued"
+    return {"status": "deferred", "id": row.id, "prompt": row.prompt, "model": row.model, "message": said}
+
+
+def _given_answers(given: take.AnswerQueries) -> list[GivenAnswer]:
+    if isinstance(given.answers, list):
+        return [_listed_answer(number, item) for number, item in enumerate(given.answers)]
+    return [_given_answer(name, outcome) for name, outcome in given.answers.items()]
+
+
+def _listed_answer(number: int, item: object) -> GivenAnswer:
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return GivenAnswer(f"answers[{number}]", problem='an item is {"id": text, "answer": text}')
+    outcome = {key: value for key, value in item.items() if key != "id" and value is not None}
+    return _given_answer(item["id"], outcome.get("answer") if outcome.keys() == {"answer"} else outcome)
+
+
+def _given_answer(name: str, outcome: object) -> GivenAnswer:
+    if isinstance(outcome, str):
+        return GivenAnswer(name, outcome)
+    if isinstance(outcome, dict) and outcome.keys() == {"error"} and isinstance(outcome["error"], str):
+        return GivenAnswer(name, error=outcome["error"])
+    return GivenAnswer(name, problem='give either the answer as a text, or {"error": text}')

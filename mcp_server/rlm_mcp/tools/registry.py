@@ -1,0 +1,166 @@
+"""The registry: which tools there are, in which tier they are listed, and how one is called.
+
+A tool is an async function ``(service, session, arguments, caller) -> Answer`` with an argument model.
+Whatever goes wrong becomes one JSON object that says what to do next; nothing a client sends raises out of
+`call`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from mcp_types import Tool as McpTool
+from mcp_types import ToolAnnotations
+from pydantic import ValidationError
+
+from rlm_mcp.service import Caller, Service
+from rlm_mcp.service_answers import Answer, clean, encode
+from rlm_mcp.service_errors import ToolFault, fault_from, invalid_arguments
+from rlm_mcp.service_sessions import Session
+from rlm_mcp.tools.arguments import Arguments, Tier
+
+__all__ = ["TIERS", "Outcome", "Registry", "Tool"]
+
+TIERS: tuple[Tier, ...] = ("core", "all", "compat")
+"""Each tier lists its own tools and those of the tiers before it. Every tool can be called in every tier."""
+
+A = TypeVar("A", bound=Arguments)
+ToolFunction = Callable[[Service, Session, A, Caller], Awaitable[Answer]]
+
+_UNCLEANED = {"content"}
+"""Arguments whose lone surrogates the context store replaces and counts itself."""
+_MOST_LISTED = 50
+_LONGEST_MESSAGE = 2000
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool. ``arguments`` is the model of what it takes."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    function: ToolFunction[Any]
+    tier: Tier
+    read_only: bool
+
+    def accepted(self) -> dict[str, str]:
+        """Map each argument to its type and default, in words for an error message."""
+        shown = {}
+        required = set(self.schema().get("required", ()))
+        for name, part in self.schema()["properties"].items():
+            default = "required" if name in required else f"default {part.get('default', 'none')}"
+            shown[name] = f"{part.get('type', 'any')}, {default}"
+        return shown
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments without what only costs tokens."""
+        full = self.arguments.model_json_schema()
+        properties = {name: _compact(part) for name, part in full["properties"].items()}
+        properties["session"] = properties.pop("session")  # last: it matters least
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if "required" in full:
+            schema["required"] = full["required"]
+        return schema
+
+    def listed(self) -> McpTool:
+        """Return the tool as `tools/list` shows it."""
+        annotations = ToolAnnotations(read_only_hint=True) if self.read_only else None
+        return McpTool(
+            name=self.name, description=self.description, input_schema=self.schema(), annotations=annotations
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The text of a call, and whether it is an error."""
+
+    text: str
+    is_error: bool = False
+
+
+class Registry:
+    """All tools, in the order in which they are listed."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, Tool] = {}
+
+    def add(
+        self, description: str, arguments: type[A], *, tier: Tier, read_only: bool = False
+    ) -> Callable[[ToolFunction[A]], ToolFunction[A]]:
+        """Register the decorated function under its own name."""
+
+        def register(function: ToolFunction[A]) -> ToolFunction[A]:
+            name = function.__name__
+            self._tools[name] = Tool(name, description, arguments, function, tier, read_only)
+            return function
+
+        return register
+
+    def tools(self, tier: Tier) -> list[Tool]:
+        """List the tools of a tier."""
+        shown = TIERS[: TIERS.index(tier) + 1]
+        return [tool for tool in self._tools.values() if tool.tier in shown]
+
+    async def call(self, service: Service, name: str, given: Mapping[str, Any] | None, caller: Caller) -> Outcome:
+        """Call a tool by name with arguments from a client; every failure becomes an outcome."""
+        try:
+            tool = self._find(name)
+            arguments = _validated(tool, given or {})
+            caller = replace(caller, session=arguments.session or caller.session)
+            async with service.session(caller) as session:
+                answer = await tool.function(service, session, arguments, caller)
+                return Outcome(await service.render(session, answer))
+        except Exception as error:
+            return Outcome(encode(_capped(fault_from(error).answer())), is_error=True)
+
+    def _find(self, name: str) -> Tool:
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolFault(
+                "unknown_tool",
+                f"there is no tool {name[:80]!r}",
+                "call one of `available`",
+                name=name[:80],
+                available=list(self._tools),
+            )
+        return tool
+
+
+def _validated(tool: Tool, given: Mapping[str, Any]) -> Arguments:
+    cleaned = {key: value if key in _UNCLEANED else clean(value) for key, value in given.items()}
+    try:
+        return tool.arguments.model_validate(cleaned)
+    except ValidationError as error:
+        said = "; ".join(_said(detail) for detail in error.errors(include_url=False, include_input=False))
+        raise invalid_arguments(tool.name, f"{tool.name}: {said}", tool.accepted()) from error
+
+
+def _said(detail: Mapping[str, Any]) -> str:
+    where = ".".join(str(part) for part in detail["loc"])
+    what = "unknown argument" if detail["type"] == "extra_forbidden" else detail["msg"].removeprefix("Value error, ")
+    return f"{where}: {what}" if where else what
+
+
+def _compact(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A property without title, without the null of an optional one, and without a null default."""
+    kept = {key: value for key, value in part.items() if key not in {"title", "anyOf"}}
+    for choice in part.get("anyOf", ()):
+        if choice.get("type") != "null":
+            kept |= choice
+    bounds = {"minimum", "minLength", "maxLength", "additionalProperties"}
+    return {
+        key: value for key, value in kept.items() if key not in bounds and (key != "default" or value not in (None, {}))
+    }
+
+
+def _capped(said: dict[str, Any]) -> dict[str, Any]:
+    """An error that stays readable: not all of a thousand names, not a novel as message."""
+    for key, value in said.items():
+        if isinstance(value, list) and len(value) > _MOST_LISTED:
+            said[key] = [*value[:_MOST_LISTED], f"… and {len(value) - _MOST_LISTED} more"]
+        elif isinstance(value, str) and len(value) > _LONGEST_MESSAGE:
+            said[key] = value[:_LONGEST_MESSAGE] + "…"
+    return said
