@@ -1,0 +1,183 @@
+"""What every test gets: directories of its own, and proof that it leaves no process behind.
+
+Isolation. Sockets, state and configuration live in a fresh folder with a short path (a Unix socket's path
+is limited to 107 bytes), so that no test sees the user's own daemon or another test's. A fixture of a wider
+scope that starts processes asks for `module_isolation`; the tests of that module then share its folder.
+
+Processes. The test process is a subreaper: whatever a test starts stays its descendant, however often it
+detaches itself. What is alive at the end of a test and was not there at its start is killed, and the test
+fails.
+"""
+
+import asyncio
+import ctypes
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SECONDS_TO_LEAVE = 3.0
+"""How long a process that is already on its way out may take after the test has ended."""
+
+_SECONDS_TO_END = 20.0
+"""How long a process that was told to end may take, on a machine that is busy."""
+
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Processes that the standard library keeps for the life of the interpreter."""
+
+
+@dataclass(frozen=True)
+class Directories:
+    """The folders that a test works in; the environment variables already point to them."""
+
+    root: Path
+    runtime: Path
+    state: Path
+    config: Path
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make a child process use these folders."""
+        return {
+            "RLM_KERNEL_RUNTIME_DIR": str(self.runtime),
+            "RLM_KERNEL_STATE_DIR": str(self.state),
+            "RLM_KERNEL_CONFIG_DIR": str(self.config),
+            "JUPYTER_RUNTIME_DIR": str(self.root / "jr"),
+            "JUPYTER_CONFIG_DIR": str(self.root / "jc"),
+            "JUPYTER_DATA_DIR": str(self.root / "jd"),
+            "JUPYTER_NO_CONFIG": "1",
+            "JUPYTER_PLATFORM_DIRS": "1",
+            "IPYTHONDIR": str(self.root / "ip"),
+        }
+
+
+_FROM_THE_CLIENT = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID", "RLM_KERNEL_POLICY", "RLM_KERNEL_TOOLS")
+"""Variables of whoever runs the tests that would change what they do."""
+
+
+def _make_directories() -> Directories:
+    root = Path(tempfile.mkdtemp(prefix="rk", dir="/tmp" if Path("/tmp").is_dir() else None))
+    directories = Directories(root, root / "r", root / "s", root / "c")
+    for folder in ("r", "s", "c", "jr", "jc", "jd", "ip"):
+        (root / folder).mkdir(mode=0o700)
+    return directories
+
+
+@pytest.hookimpl
+def pytest_configure() -> None:
+    """Make this process the parent of every orphan that a test makes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run the async tests on asyncio: zmq and jupyter_client know no other loop."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def module_isolation() -> Iterator[Directories]:
+    """Give the whole module one set of folders, for daemons and hosts that its tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield from _isolated(patch)
+
+
+@pytest.fixture(autouse=True)
+def isolation(request: pytest.FixtureRequest) -> Iterator[Directories]:
+    """Give the test folders of its own, and fail it when it leaves a process behind."""
+    before = _descendants()
+    if "module_isolation" in request.fixturenames:
+        yield request.getfixturevalue("module_isolation")
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            yield from _isolated(patch)
+    _refuse_leftovers(before)
+
+
+@pytest.fixture(scope="session")
+def gone() -> Callable[[int], Awaitable[None]]:
+    """Wait until a process has ended, whether or not somebody has collected its exit status."""
+
+    async def wait(pid: int) -> None:
+        async with asyncio.timeout(_SECONDS_TO_END):
+            while _runs(pid):
+                await asyncio.sleep(0.02)
+
+    return wait
+
+
+def _runs(pid: int) -> bool:
+    # A process may end between any two looks at it: one look, and no such process is an answer.
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    return False
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """Fail when the fixtures of a module leave a process behind, and leave no zombie to the next module."""
+    before = _descendants()
+    yield
+    _refuse_leftovers(before)
+
+
+def _isolated(patch: pytest.MonkeyPatch) -> Iterator[Directories]:
+    directories = _make_directories()
+    for name, value in directories.environment().items():
+        patch.setenv(name, value)
+    for name in _FROM_THE_CLIENT:
+        patch.delenv(name, raising=False)
+    try:
+        yield directories
+    finally:
+        shutil.rmtree(directories.root, ignore_errors=True)
+
+
+def _descendants() -> set[psutil.Process]:
+    return {child for child in psutil.Process().children(recursive=True) if not _is_helper(child)}
+
+
+def _is_helper(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any(helper in " ".join(process.cmdline()) for helper in _HELPERS)
+    return False
+
+
+def _belongs_to(process: psutil.Process, owners: set[psutil.Process]) -> bool:
+    """Tell whether one of `owners`, which were there before the test, has started `process`."""
+    with suppress(psutil.Error):
+        return not owners.isdisjoint(process.parents())
+    return False
+
+
+def _refuse_leftovers(before: set[psutil.Process]) -> None:
+    """Kill what was started since `before` and is still there; fail when there was any such process.
+
+    Waiting also collects the exit status of orphans, so that none stays a zombie.
+    """
+    started = [child for child in _descendants() - before if not _belongs_to(child, before)]
+    _, alive = psutil.wait_procs(started, timeout=_SECONDS_TO_LEAVE)
+    left = [_describe(process) for process in alive]
+    _kill(alive)
+    if left:
+        pytest.fail("the test left processes behind (now killed):\n  " + "\n  ".join(left), pytrace=False)
+
+
+def _describe(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}"
+    return f"{process.pid} (gone)"
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(processes, timeout=_SECONDS_TO_LEAVE)

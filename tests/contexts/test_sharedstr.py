@@ -1,0 +1,162 @@
+"""A string over foreign memory is a string in every respect."""
+
+import ast
+import builtins
+import copy
+import ctypes
+import gc
+import json
+import pickle
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm_kernel.contexts import sharedstr
+from rlm_kernel.contexts.store import ContextStore
+from rlm_kernel.contexts.variable import ContextVariable
+
+ALPHABETS: dict[sharedstr.Encoding, st.SearchStrategy[str]] = {
+    "ascii": st.text(st.characters(codec="ascii"), min_size=2, max_size=60),
+    "latin-1": st.text(st.characters(codec="latin-1"), min_size=2, max_size=60).map(lambda text: text + "\xe9"),
+    "ucs2": st.text(st.characters(codec="utf-8", max_codepoint=0xFFFF), min_size=2, max_size=60).map(
+        lambda text: text + "\u0416"
+    ),
+    "ucs4": st.text(st.characters(codec="utf-8"), min_size=2, max_size=60).map(lambda text: text + "\U0001f600"),
+}
+BUILTINS = ["len", "hash", "repr", "str", "list", "set", "sorted", "ascii", "bool", "type", "min", "max"]
+METHODS = [
+    "upper",
+    "lower",
+    "title",
+    "casefold",
+    "swapcase",
+    "strip",
+    "split",
+    "splitlines",
+    "encode",
+    "expandtabs",
+]
+TESTS = ["isascii", "isalpha", "isprintable", "isidentifier", "isspace", "isdecimal", "isupper"]
+IDIOMS: list[Callable[[str], Any]] = [
+    lambda s: (s[::-1], s[1:-1], s[0] + s[-1], s * 3, s + "x", "x" + s),
+    lambda s: (f"{s:>80}", f"{s!r}", "%s" % s, "{}".format(s)),  # noqa: UP031, UP032
+    lambda s: (s.replace("a", "b\u20ac"), s.translate({97: "zz"}), s.center(90, "*"), s.zfill(90)),
+    lambda s: (s.partition("a"), s.rsplit("\n", 1), "-".join(s), s.join(["1", "2"]), s.removeprefix(s[:2])),
+    lambda s: (s.find(s[len(s) // 2 :]), s.count(s[0]), s[1] in s, s.startswith(s[:2]), s < "m", s > "m"),
+    lambda s: (re.findall(r"\w+", s), re.sub(r"\s", "_", s), re.split("a", s)),
+    lambda s: (s.encode("utf-16"), s.encode("latin-1", "replace"), {s: 1}[s], {s, s + ""}),
+    lambda s: (json.dumps(s), pickle.dumps(s), re.escape(s)),
+    lambda s: (json.loads(json.dumps({s: s})), copy.deepcopy([s]), ast.literal_eval(repr(s))),
+]
+
+
+def shared(text: str, encoding: sharedstr.Encoding) -> str:
+    """The text over a buffer of its own."""
+    units = ctypes.create_string_buffer(sharedstr.encode_for(encoding, text) + bytes(4))
+    utf8 = ctypes.create_string_buffer(text.encode() + b"\0")
+    where = (ctypes.addressof(utf8), len(text.encode()))
+    return sharedstr.make(ctypes.addressof(units), len(text), encoding, where, units, utf8)
+
+
+def test_this_interpreter_can_share_strings() -> None:
+    """On every Python the project supports the self-test passes."""
+    assert sharedstr.why_not() is None
+
+
+@pytest.mark.parametrize("encoding", ALPHABETS)
+@given(data=st.data())
+def test_every_idiom_gives_what_it_gives_for_an_ordinary_string(
+    encoding: sharedstr.Encoding, data: st.DataObject
+) -> None:
+    """K-16: content is a real str, in all four layouts."""
+    plain = data.draw(ALPHABETS[encoding])
+    text = shared(plain, encoding)
+    assert type(text) is str
+    assert text == plain
+    for name in BUILTINS:
+        assert getattr(builtins, name)(text) == getattr(builtins, name)(plain)
+    for name in METHODS + TESTS:
+        assert getattr(text, name)() == getattr(plain, name)()
+    for idiom in IDIOMS:
+        assert idiom(text) == idiom(plain)
+
+
+@pytest.mark.parametrize("encoding", ALPHABETS)
+def test_c_code_reads_the_same_utf8(encoding: sharedstr.Encoding) -> None:
+    """The UTF-8 form is the one given, with its terminating NUL, not a new copy."""
+    plain = {"ascii": "plain", "latin-1": "caf\xe9", "ucs2": "\u0416uk", "ucs4": "smile \U0001f600"}[encoding]
+    text = shared(plain, encoding)
+    function = ctypes.pythonapi.PyUnicode_AsUTF8
+    function.restype, function.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    assert function(text) == plain.encode()
+
+
+def test_adding_to_a_shared_string_leaves_it_alone() -> None:
+    """CPython grows strings in place when nobody else has them; this one it must not."""
+    text = shared("immutable", "ascii")
+    address = id(text)
+    text += " and more"
+    assert text == "immutable and more"
+    assert id(text) != address
+
+
+def test_memory_is_given_back_when_nobody_refers_to_the_string() -> None:
+    """K-6: not before, and not while any object still holds it."""
+    sharedstr.release_unused()
+    text: str | None = shared("short lived", "ascii")
+    keeper = {"held": [text]}
+    text = None
+    assert sharedstr.release_unused() == 0
+    assert keeper["held"] == ["short lived"]
+    keeper.clear()
+    gc.collect()
+    assert sharedstr.release_unused() == 1
+
+
+def test_an_interned_string_is_never_given_back() -> None:
+    """The table of interned strings refers to it without counting."""
+    sharedstr.release_unused()
+    name = f"interned_by_{len('this test')}"  # not a constant: those are interned already
+    text: str | None = shared(name, "ascii")
+    assert sys.intern(text) is text  # type: ignore[arg-type]
+    text = None
+    gc.collect()
+    assert sharedstr.release_unused() == 0
+    assert sys.intern(name) == name
+
+
+def test_without_a_known_layout_the_content_is_an_ordinary_string(
+    store: ContextStore, attach_text: Callable[..., ContextVariable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any doubt means a private copy: same value, nothing shared."""
+    monkeypatch.setattr(sharedstr, "_LAYOUTS", {})
+    sharedstr.why_not.cache_clear()
+    try:
+        assert "not known" in str(sharedstr.why_not())
+        with pytest.raises(sharedstr.UnavailableError):
+            sharedstr.make(0, 10, "ascii", (0, 10))
+        for text in ("plain\n" * 20_000, "\U0001f600\n" * 20_000):
+            assert attach_text(store, text)["content"] == text
+    finally:
+        sharedstr.why_not.cache_clear()
+
+
+def test_a_wrong_layout_is_noticed_by_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two fields swapped: no string is ever made with it."""
+    words = list(sharedstr._LAYOUTS[sys.version_info[:2]])
+    words[2], words[3] = words[3], words[2]
+    monkeypatch.setattr(sharedstr, "_LAYOUTS", {sys.version_info[:2]: tuple(words)})
+    sharedstr.why_not.cache_clear()
+    sharedstr._template.cache_clear()
+    try:
+        assert "not where it was expected" in str(sharedstr.why_not())
+    finally:
+        monkeypatch.undo()
+        sharedstr.why_not.cache_clear()
+        sharedstr._template.cache_clear()
+        assert sharedstr.available()

@@ -1,0 +1,156 @@
+"""Limits that hold whatever the code does, because they are kept from outside."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+GRACE = 2.0
+
+
+async def timed(host, kernel, code):
+    """Run a cell and measure it from outside."""
+    began = time.monotonic()
+    async with asyncio.timeout(30):
+        result = await host.execute(kernel.kernel_id, code).result()
+    return result, time.monotonic() - began
+
+
+STUBBORN = {
+    "loop": "while True: pass",
+    "swallows KeyboardInterrupt": "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass",
+    "swallows everything": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "sits in a C call": "sum(range(10**13))",
+    "sleeps": "import time\ntime.sleep(100)",
+    "backtracks": "import re\nre.match(r'(a+)+$', 'a' * 60 + 'b')",
+    "awaits": "import asyncio\nawait asyncio.sleep(100)",
+}
+
+
+@pytest.mark.parametrize("code", STUBBORN.values(), ids=STUBBORN.keys())
+async def test_a_cell_ends_at_its_limit_and_variables_survive(host, spawn, policy, code) -> None:
+    """K-18: whatever the cell does, it ends within the limit plus 2 s, says so, and the session goes on."""
+    kernel = await spawn(policy(cell_seconds=1.0, checkpoint="strict"))
+    await host.execute(kernel.kernel_id, "kept = 'before'").result()
+    result, seconds = await timed(host, kernel, code)
+    assert result.status == "error"
+    assert result.error["ename"] == "CellTimeout"
+    assert "limit of 1 s" in result.error["evalue"]
+    assert seconds < 1.0 + GRACE + 3.0  # the machine of a test may be busy; the bench measures the real figure
+    after = await host.execute(kernel.kernel_id, "kept").result()
+    assert after.result == "'before'"
+    await host.shutdown(kernel.kernel_id)
+
+
+async def test_a_lazy_copy_saves_variables_of_earlier_cells(host, spawn, policy) -> None:
+    """With lazy checkpoints, what was there when the session was last idle comes back after a kill."""
+    kernel = await spawn(policy(cell_seconds=1.0, checkpoint="lazy"))
+    await host.execute(kernel.kernel_id, "kept = 1").result()
+    async with asyncio.timeout(10):
+        while not (await host.kernel_info(kernel.kernel_id)).checkpoint:
+            await asyncio.sleep(0.02)
+    result, _ = await timed(host, kernel, STUBBORN["swallows everything"])
+    assert result.error["ename"] == "CellTimeout"
+    assert (await host.execute(kernel.kernel_id, "kept").result()).result == "1"
+    await host.shutdown(kernel.kernel_id)
+
+
+async def test_text_printed_before_a_timeout_arrives(host, spawn, policy) -> None:
+    """The output of a cell that was killed is not lost."""
+    kernel = await spawn(policy(cell_seconds=1.0))
+    result, _ = await timed(host, kernel, "print('so far')\n" + STUBBORN["swallows everything"])
+    assert result.stdout == "so far\n"
+    await host.shutdown(kernel.kernel_id)
+
+
+async def test_output_is_cut_at_its_cap_and_kept_whole(host, kernel, run) -> None:
+    """K-19: 1 MB of output arrives, the cut is marked, and the whole is in a file."""
+    result = await run("for i in range(20000): print('x' * 99)")
+    assert result.truncated
+    assert result.stdout.rstrip().endswith("limit of 1,048,576 bytes for one cell is reached]")
+    assert len(result.stdout) < 1_048_576 + 200
+    spool = Path(result.spool)
+    assert spool.stat().st_size == result.output_bytes == 2_000_000
+    assert result.spool_complete
+    spool.unlink()
+
+
+async def test_output_of_exactly_the_cap_is_not_cut(host, spawn, policy) -> None:
+    """The cap is what may arrive, not one byte less."""
+    kernel = await spawn(policy(output_bytes=1000))
+    result = await host.execute(kernel.kernel_id, "print('x' * 999)").result()
+    assert (result.truncated, result.spool, len(result.stdout)) == (False, None, 1000)
+    await host.shutdown(kernel.kernel_id)
+
+
+async def test_memory_without_end_fails_and_the_session_goes_on(host, spawn, policy) -> None:
+    """K-20: an allocation over the limit fails in the cell; variables and session stay."""
+    kernel = await spawn(policy(memory_bytes=200 << 20, checkpoint="strict"))
+    await host.execute(kernel.kernel_id, "kept = 'yes'").result()
+    for code in ("big = bytearray(1 << 30)", "hog = []\nwhile True: hog.append(bytes(1 << 20))"):
+        result, _ = await timed(host, kernel, code)
+        assert result.status == "error"
+        assert result.error["ename"] in {"MemoryError", "MemoryLimit"}
+    await host.execute(kernel.kernel_id, "hog = None").result()
+    assert (await host.execute(kernel.kernel_id, "kept").result()).result == "'yes'"
+    await host.shutdown(kernel.kernel_id)
+
+
+async def test_an_interrupt_ends_the_cell_only(host, kernel) -> None:
+    """A cancelled cell ends with an error of its own; what it had done stays."""
+    execution = host.execute(kernel.kernel_id, "import time\nfor step in range(1000): time.sleep(0.05)")
+    async with asyncio.timeout(10):
+        while not await host.interrupt(kernel.kernel_id):
+            await asyncio.sleep(0.02)
+        result = await execution.result()
+    assert result.error["ename"] == "CellInterrupted"
+    assert (await host.execute(kernel.kernel_id, "'step' in dir() or step >= 0").result()).status == "ok"
+
+
+async def test_the_output_so_far_can_be_read_while_the_cell_runs(host, kernel) -> None:
+    """Progress is visible before the cell ends."""
+    execution = host.execute(kernel.kernel_id, "import time\nprint('working')\ntime.sleep(30)")
+    async with asyncio.timeout(10):
+        while (await execution.output_so_far())[0] != "working\n":
+            await asyncio.sleep(0.02)
+    await execution.interrupt()
+    assert (await execution.result()).stdout == "working\n"
+
+
+async def test_many_small_files_are_stopped_at_the_scratch_limit(host, spawn, policy) -> None:
+    """No single file is over its limit, but all of them together are: the cell ends, the session goes on."""
+    kernel = await spawn(policy(scratch_bytes=1 << 20, cell_seconds=20.0))
+    write = f"open({kernel.scratch!r} + f'/{{n}}', 'w').write('x')"
+    code = f"import time\nn = 0\nwhile True:\n    n += 1\n    {write}\n    time.sleep(0.002)"
+    result, _ = await timed(host, kernel, code)
+    assert result.error["ename"] == "ScratchLimit"
+    unrelated = await host.execute(kernel.kernel_id, "import time\ntime.sleep(5)\nn > 0").result()
+    assert unrelated.result == "True"
+    await host.shutdown(kernel.kernel_id)
+
+
+async def test_a_cell_that_waits_can_be_stopped_before_it_begins(host, kernel) -> None:
+    """Stopping one cell of the queue leaves the one that runs and those behind it alone."""
+    running = host.execute(kernel.kernel_id, "import time\nfor _ in range(40): time.sleep(0.05)")
+    waiting = host.execute(kernel.kernel_id, "began = True")
+    behind = host.execute(kernel.kernel_id, "'began' in dir()")
+    await waiting.interrupt()
+    assert (await waiting.result()).error["ename"] == "CellInterrupted"
+    assert (await running.result()).status == "ok"
+    assert (await behind.result()).result == "False"
+
+
+async def test_a_cell_that_is_stopped_at_once_ends_at_once(host, spawn, policy) -> None:
+    """Also in the moment between its turn and its beginning, when a copy of the kernel is taken."""
+    kernel = await spawn(policy(cell_seconds=30.0))
+    for _ in range(5):
+        await host.execute(kernel.kernel_id, "kept = 1").result()
+        execution = host.execute(kernel.kernel_id, "while True: pass")
+        async with asyncio.timeout(15):
+            await execution.interrupt()
+            assert (await execution.result()).error["ename"] == "CellInterrupted"
+    assert (await host.execute(kernel.kernel_id, "kept").result()).result == "1"
+    await host.shutdown(kernel.kernel_id)

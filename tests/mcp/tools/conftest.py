@@ -1,0 +1,191 @@
+"""The real server over a real service, spoken to by the SDK's client; real kernels where they are needed.
+
+``connect`` opens a client with the hello that a front would have sent; it yields an agent: call it with a
+tool's name and arguments, and it returns the JSON of the one text block. ``text`` is that block as it came.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client import Client
+
+from rlm_kernel.errors import HostGone
+from rlm_kernel.hostclient import HostClient, SpawnRequest
+from rlm_mcp.hello import ClientHello, current_hello
+from rlm_mcp.server import build_server
+from rlm_mcp.service import Caller, Service
+from rlm_mcp.service_runs import Waiting
+from rlm_mcp.tools.catalogue import TOOLS
+from rlm_sandbox.policy import load_policy
+
+Connect = Callable[..., AbstractAsyncContextManager["Agent"]]
+
+
+class Agent:
+    """A client of the server, as short to use as a tool call is to an agent."""
+
+    def __init__(self, client: Client, hello: ClientHello) -> None:
+        self.client = client
+        self.hello = hello
+        self.text = ""
+        self.is_error = False
+
+    async def __call__(self, tool: str, /, *, meta: dict[str, Any] | None = None, **arguments: Any) -> Any:
+        current_hello.set(self.hello)  # in process, a handler runs in the context of the call
+        result = await self.client.call_tool(tool, arguments, meta=meta)  # type: ignore[arg-type]
+        (block,) = result.content
+        self.text, self.is_error = block.text, result.is_error  # type: ignore[union-attr]
+        return json.loads(self.text)
+
+    async def run(self, code: str) -> Any:
+        """Run code and wait for it, however long a call may block."""
+        answer = await self("eval_code", code=code)
+        async with asyncio.timeout(40):
+            while answer.get("status") == "running":
+                answer = await self("wait", run=answer["run"])
+        return answer
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def connected(service: Service, mode: str, hello: ClientHello) -> AsyncIterator[Agent]:
+    current_hello.set(hello)
+    async with Client(build_server(service), mode=mode) as client:
+        yield Agent(client, hello)
+
+
+def connector(service: Service) -> Connect:
+    """Make the function that connects to ``service``."""
+
+    def connect(session: str = "s", *, mode: str = "auto", cwd: str = "", **env: str) -> Any:
+        environment = {"PARENT_SESSION_ID": session, **env} if session else env
+        return connected(service, mode, ClientHello(cwd=cwd, env=environment, pid=os.getpid()))
+
+    return connect
+
+
+async def no_host(start: bool) -> HostClient:
+    """Stand in for a machine on which no kernel host can be started."""
+    raise HostGone("there is no kernel host in this test")
+
+
+async def end_host(client: HostClient) -> None:
+    """End a kernel host with all its kernels, and wait until it is gone."""
+    if client.alive and client.pid is not None:
+        os.kill(client.pid, signal.SIGTERM)
+        await client.wait_gone()
+    client.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def quiet(clock: Clock) -> AsyncIterator[Service]:
+    """A service without kernels, whose clock stands still."""
+    async with Service.open(clock=clock, connect=no_host, warm=False) as service:
+        yield service
+
+
+@pytest.fixture
+def connect(quiet: Service) -> Connect:
+    """Connect to the service without kernels."""
+    return connector(quiet)
+
+
+@pytest.fixture
+def unchecked(quiet: Service) -> Callable[..., Any]:
+    """Call a tool below the SDK, whose client cannot send everything that a hostile one can."""
+
+    async def call(tool: str, /, **arguments: Any) -> Any:
+        outcome = await TOOLS.call(quiet, tool, arguments, Caller(ClientHello(cwd="/tmp"), "s", _no_progress))
+        outcome.text.encode()  # what UTF-8 cannot carry would end the connection
+        return json.loads(outcome.text)
+
+    return call
+
+
+async def _no_progress(seconds: float, message: str) -> None:
+    """Tell nobody."""
+
+
+@pytest.fixture(scope="module")
+async def host(module_isolation: object, anyio_backend: str) -> AsyncIterator[None]:
+    """One kernel host for the tests of a module: warming it up takes longer than any test."""
+    client = await HostClient.connect()
+    info = await client.spawn(SpawnRequest("warm", load_policy("default")))
+    await client.shutdown(info.kernel_id)
+    yield
+    await end_host(client)
+
+
+@pytest.fixture(scope="module")
+async def live(host: None) -> AsyncIterator[Service]:
+    """A service with kernels, shared by the tests of a module. Calls block for 1 s at most."""
+    async with Service.open(waiting=Waiting(longest=1.0, progress=0.2)) as service:
+        yield service
+
+
+@pytest.fixture
+def attach(live: Service) -> Connect:
+    """Connect to `live`."""
+    return connector(live)
+
+
+@pytest.fixture
+async def own(host: None, clock: Clock, tmp_path: Path) -> AsyncIterator[Service]:
+    """A service of the test's own on the module's host; its clock stands still."""
+    async with Service.open(tmp_path, clock=clock, waiting=Waiting(longest=20.0)) as service:
+        yield service
+        for session in service.sessions:
+            await service.sessions.end(session)
+
+
+@pytest.fixture
+def connect_own(own: Service) -> Connect:
+    """Connect to `own`."""
+    return connector(own)
+
+
+@pytest.fixture
+def reopen(own: Service, clock: Clock, tmp_path: Path) -> Callable[[], AbstractAsyncContextManager[Connect]]:
+    """Open a second service on the same folder, as the daemon does that follows one which has died."""
+
+    @asynccontextmanager
+    async def again() -> AsyncIterator[Connect]:
+        async with Service.open(tmp_path, clock=clock, waiting=Waiting(longest=20.0)) as service:
+            yield connector(service)
+
+    return again
+
+
+@pytest.fixture
+async def alone(isolation: object, anyio_backend: str) -> AsyncIterator[Service]:
+    """A service with a host of its own, for a test that kills hosts."""
+    async with Service.open(waiting=Waiting(longest=20.0)) as service:
+        yield service
+        await end_host(await service.gateway.client())
+
+
+@pytest.fixture
+def connect_alone(alone: Service) -> Connect:
+    """Connect to `alone`."""
+    return connector(alone)

@@ -1,0 +1,86 @@
+"""What a session's policy forbids and bounds, seen through the tools."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+TIGHT = """
+description: The default policy with little time.
+extends: default
+limits:
+  cell_seconds: {seconds}
+  content_bytes: 1 MiB
+"""
+
+
+@pytest.fixture
+def tight(tmp_path: Path):
+    """Write a policy that lets a cell run for so many seconds; returns its path."""
+
+    def write(seconds: float) -> str:
+        path = tmp_path / "tight.yaml"
+        path.write_text(TIGHT.format(seconds=seconds))
+        return str(path)
+
+    return write
+
+
+async def test_a_cell_ends_at_its_time_limit_and_the_variables_survive(connect_own, tight) -> None:
+    """K-18: also one that swallows what interrupts it."""
+    async with connect_own(RLM_KERNEL_POLICY=tight(1.0)) as agent:
+        await agent("eval_code", code="kept = 1")
+        stubborn = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
+        for code in ("while True: pass", stubborn):
+            answer = await agent("eval_code", code=code)
+            assert answer["success"] is False
+            assert "CellTimeout" in answer["error"]
+            assert answer["execution_time_seconds"] < 10
+        assert (await agent("eval_code", code="kept"))["result"] == "1"
+
+
+async def test_editing_the_policy_changes_the_limits_of_the_next_session(connect_own, tight) -> None:
+    """K-28: limits come from the file."""
+    async with connect_own("a", RLM_KERNEL_POLICY=tight(1.0)) as first:
+        assert (await first("status"))["limits"]["cell_seconds"] == 1.0
+    path = tight(7.0)
+    os.utime(path, ns=(1, 1))  # an edit within the same tick of the file system's clock
+    async with connect_own("b", RLM_KERNEL_POLICY=path) as second:
+        limits = (await second("status"))["limits"]
+        assert (limits["cell_seconds"], limits["content_bytes"]) == (7.0, 1024 * 1024)
+        refused = await second("load_context", name="big", content="x" * 1_100_000)
+        assert refused["message"].startswith("Session b would exceed 1MB limit")
+
+
+async def test_an_allocation_without_end_fails_alone(connect_own) -> None:
+    """K-20: a gigabyte is refused; the session keeps its variables and goes on."""
+    async with connect_own() as agent:
+        await agent("eval_code", code="kept = 1")
+        answer = await agent("eval_code", code="big = bytearray(1 << 30)")
+        assert answer["success"] is False
+        assert "Memory" in answer["error"]
+        assert (await agent("eval_code", code="kept"))["result"] == "1"
+
+
+@pytest.mark.parametrize("name", ["eval", "exec", "compile", "input", "globals", "locals"])
+async def test_a_blocked_name_is_refused_with_a_reason(connect_own, name) -> None:
+    """K-21: the seed's six names."""
+    async with connect_own() as agent:
+        answer = await agent("eval_code", code=f"{name}('1')")
+        assert answer["success"] is False
+        assert name in answer["error"]
+
+
+async def test_code_reads_its_workspace_and_writes_its_scratch_folder_only(connect_own, tmp_path: Path) -> None:
+    """K-21: open and import work within the policy."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "data.txt").write_text("here")
+    async with connect_own(cwd=str(work)) as agent:
+        code = "import re, collections\nopen('data.txt').read()"
+        assert (await agent("eval_code", code=code))["result"] == "'here'"
+        for code in ("open('/etc/passwd')", "open('new.txt', 'w')", "import subprocess", "import socket"):
+            assert (await agent("eval_code", code=code))["success"] is False, code
+        assert not (work / "new.txt").exists()

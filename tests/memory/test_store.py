@@ -1,0 +1,91 @@
+"""The database: transactions, counters, and what it says when it cannot be used."""
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from rlm_memory import sessions
+from rlm_memory.errors import StoreTooNew, StoreUnavailable
+from rlm_memory.store import Store
+
+
+def open_session(store: Store, name: str) -> None:
+    sessions.open_session(store, name, workspace="", policy="default", idle_seconds=1.0, now=0.0)
+
+
+def test_rows_survive_closing_and_reopening(database: Path) -> None:
+    """What was committed is there for the next process."""
+    first = Store.open(database)
+    open_session(first, "a")
+    first.close()
+    second = Store.open(database)
+    assert sessions.get(second, "a").policy == "default"
+    second.close()
+
+
+def test_an_exception_inside_a_transaction_undoes_all_of_it(store: Store) -> None:
+    """Nested functions join the outer transaction and are rolled back with it."""
+
+    def fail_after_a_write() -> None:
+        with store.transaction():
+            open_session(store, "a")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_a_write()
+    assert sessions.find(store, "a") is None
+    open_session(store, "a")  # the store works on
+
+
+def test_counters_never_repeat_and_are_kept(database: Path) -> None:
+    """Numbers go up across restarts, and a raise never lowers one."""
+    store = Store.open(database)
+    assert [store.count("x"), store.count("x"), store.count("y")] == [0, 1, 0]
+    store.raise_count("x", 10)
+    store.raise_count("x", 3)
+    store.close()
+    again = Store.open(database)
+    assert again.peek_count("x") == 10
+    assert again.count("x") == 10
+    again.close()
+
+
+def test_the_database_is_private_to_the_user(store: Store, database: Path) -> None:
+    """The file and its companions are readable by the owner only."""
+    open_session(store, "a")
+    files = list(database.parent.glob(database.name + "*"))
+    assert len(files) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def test_a_file_that_is_no_database_is_refused_in_plain_words(database: Path) -> None:
+    """The message names the file and says what to do."""
+    database.write_bytes(b"not a database, " * 100)
+    with pytest.raises(StoreUnavailable, match=r"rlm\.sqlite3 cannot be used.*move the file away"):
+        Store.open(database)
+
+
+def test_a_folder_that_does_not_exist_is_refused_in_plain_words(tmp_path: Path) -> None:
+    """An operating system error becomes a fault with the reason."""
+    with pytest.raises(StoreUnavailable, match="No such file or directory"):
+        Store.open(tmp_path / "missing" / "db")
+
+
+def test_a_database_of_a_newer_version_is_left_alone(database: Path) -> None:
+    """An older program does not write into what it does not understand."""
+    Store.open(database).close()
+    with sqlite3.connect(database) as connection:
+        connection.execute("PRAGMA user_version=99")
+    connection.close()
+    with pytest.raises(StoreTooNew, match="has version 99"):
+        Store.open(database)
+
+
+def test_readers_see_rows_while_the_daemon_has_the_database_open(store: Store, database: Path) -> None:
+    """The write-ahead log lets the command line read beside the daemon."""
+    open_session(store, "a")
+    beside = sqlite3.connect(database)
+    assert beside.execute("select id from sessions").fetchall() == [("a",)]
+    beside.close()

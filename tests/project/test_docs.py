@@ -1,0 +1,251 @@
+"""Documentation that cannot drift: its examples run, and all that can be set or called is documented."""
+
+import itertools
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from rlm_mcp.cli.app import app
+from rlm_mcp.cli.daemon_link import ToolFailed, call_tool
+from rlm_mcp.tools.catalogue import TOOLS
+from rlm_mcp.tools.registry import Tool
+from rlm_sandbox.policy import load_policy, policy_names
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "skills").rglob("*.md"),
+        ROOT / "bench/README.md",
+    ]
+)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
+WAITS_FOR_A_PERSON = {"mcp", "serve", "demo"}
+"""Commands that run until they are stopped, or long: here only their help is asked for."""
+
+LOG = """10:00:00 INFO service started
+10:00:07 ERROR database: connection timed out
+10:00:08 INFO retrying
+10:00:09 ERROR database: connection timed out
+10:00:12 INFO connected"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the page and line where it starts, its language and its text."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def _blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text()
+        for match in FENCE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield Block(str(page.relative_to(ROOT)), line, match.group(1), match.group(2))
+
+
+BLOCKS = list(_blocks())
+
+
+def _leaves(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each command that does something, by its whole name: `policy show`, not `policy`."""
+    if not isinstance(command, TyperGroup):
+        yield name, command
+        return
+    for part, child in command.commands.items():
+        yield from _leaves(child, f"{name} {part}".strip())
+
+
+COMMANDS = dict(_leaves(typer.main.get_command(app)))
+
+
+def _of(*languages: str) -> pytest.MarkDecorator:
+    chosen = [block for block in BLOCKS if block.language in languages]
+    return pytest.mark.parametrize("block", chosen, ids=str)
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+@pytest.fixture(scope="module")
+def place(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the sample log, in which the examples run against a daemon of this module."""
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "app.log").write_text(LOG)
+    return folder
+
+
+def _run(line: str, folder: Path) -> str:
+    command = shlex.split(line, comments=True)
+    command[0] = _program(command[0])
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    return result.stdout + result.stderr
+
+
+def _commands(block: Block) -> Iterator[tuple[str, str]]:
+    """Yield each command of a console block with the output that the page shows for it."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+def _matches(shown: str, printed: str) -> bool:
+    """Compare output; `...` on the page stands for anything."""
+    pattern = ".*".join(re.escape(" ".join(piece.split())) for piece in shown.strip().split("..."))
+    return re.search(pattern, " ".join(printed.split()), re.DOTALL) is not None
+
+
+def test_every_block_says_what_language_it_is_in() -> None:
+    """A block without a language would be checked by nobody."""
+    assert [str(block) for block in BLOCKS if block.language not in LANGUAGES] == []
+
+
+@_of("console")
+def test_console_examples_run_and_print_what_the_page_shows(block: Block, place: Path) -> None:
+    """Every command exists; those that end by themselves are run, in the order of the page."""
+    for command, shown in _commands(block):
+        program, *arguments = shlex.split(command, comments=True)
+        if program == "make":
+            _check_make(arguments)
+        elif program == "rlm-kernel" and arguments[0] not in WAITS_FOR_A_PERSON:
+            printed = _run(command, place)
+            assert _matches(shown, printed), f"{command}\nprinted\n{printed}"
+        elif program == "rlm-kernel":
+            assert "Usage" in _run(f"rlm-kernel {arguments[0]} --help", place)
+        else:
+            assert program in {"jupyter", "pip", "uv"}, command
+
+
+def _check_make(arguments: list[str]) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {argument for argument in arguments if "=" not in argument} <= targets
+
+
+@_of("json")
+def test_json_examples_parse_and_start_our_front(block: Block) -> None:
+    """A configuration that the page shows starts `rlm-kernel mcp`, whatever the client's keys are called."""
+    parsed = json.loads(block.text)
+    if "mcpServers" in parsed:
+        [server] = parsed["mcpServers"].values()
+        assert [server["command"], *server["args"]] == ["rlm-kernel", "mcp"]
+
+
+def test_tool_examples_answer_what_the_page_shows(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K-24: each call of docs/tools.md is made, in order; the answer has what the page shows of it."""
+    monkeypatch.chdir(place)
+    page = [json.loads(b.text) for b in BLOCKS if b.page == "docs/tools.md" and b.language == "json"]
+    made = 0
+    for call, shown in itertools.pairwise(page):
+        if "tool" not in call:
+            continue
+        answer = _call(call["tool"], call["arguments"])
+        assert "tool" in shown or _shows(shown, answer), f"{call}\nshown {shown}\nanswered {answer}"
+        made += 1
+    assert made > 10
+
+
+def _call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return call_tool(tool, arguments, session="tools")
+    except ToolFailed as error:
+        return error.answer
+
+
+def _shows(shown: Any, answer: Any) -> bool:
+    """Tell whether the answer has all that is shown; `...` at the end of a text stands for its rest."""
+    if isinstance(shown, dict) and isinstance(answer, dict):
+        return all(key in answer and _shows(value, answer[key]) for key, value in shown.items())
+    if isinstance(shown, list):
+        return len(shown) == len(answer) and all(map(_shows, shown, answer))
+    if isinstance(shown, str) and shown.endswith("..."):
+        return str(answer).startswith(shown.removesuffix("..."))
+    return bool(shown == answer)
+
+
+@_of("toml")
+def test_toml_examples_parse(block: Block) -> None:
+    """A configuration in TOML is TOML."""
+    assert tomllib.loads(block.text)
+
+
+@_of("sh")
+def test_shell_examples_are_shell(block: Block) -> None:
+    """A command of another program cannot be run here, but the shell reads it."""
+    subprocess.run(["sh", "-n"], input=block.text, text=True, timeout=50, check=True)
+
+
+@_of("yaml")
+def test_policy_examples_load(block: Block, tmp_path: Path) -> None:
+    """A policy that the page shows is one."""
+    path = tmp_path / "example.yaml"
+    path.write_text(block.text)
+    assert load_policy(path).description
+
+
+@_of("python")
+def test_python_examples_run_in_a_session(block: Block, place: Path) -> None:
+    """K-24: the Python that a page shows runs unmodified in a session that has the sample as `log`."""
+    _run("rlm-kernel load log app.log --session docs", place)
+    result = json.loads(_run(f"rlm-kernel run --json --session docs {shlex.quote(block.text)}", place))
+    assert result["success"], result
+    for expected in re.findall(r"# prints (.*)", block.text):
+        assert expected in result["stdout"]
+
+
+@pytest.mark.parametrize("tool", TOOLS.tools("compat"), ids=lambda tool: tool.name)
+def test_every_tool_and_argument_is_documented(tool: Tool, root: Path) -> None:
+    """docs/tools.md names each tool, and each argument in what it says about the tool."""
+    page = (root / "docs/tools.md").read_text()
+    assert f"`{tool.name}`" in page or f"### {tool.name}\n" in page
+    about = page.partition(f"### {tool.name}\n")[2].partition("\n### ")[0] or page
+    names = set(tool.schema()["properties"]) - {"session"}
+    assert [name for name in names if f"`{name}`" not in about and f'"{name}"' not in about] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_option_is_documented(command: str, root: Path) -> None:
+    """docs/cli.md has a heading for each command, and names its options and arguments there."""
+    page = (root / "docs/cli.md").read_text()
+    assert f"### rlm-kernel {command}\n" in page
+    about = page.partition(f"### rlm-kernel {command}\n")[2].partition("\n### ")[0]
+    flags = {flag for parameter in COMMANDS[command].params for flag in parameter.opts if flag[:2] == "--"}
+    assert [flag for flag in sorted(flags - {"--help", "--json"}) if f"`{flag}`" not in about] == []
+
+
+def test_every_policy_that_ships_is_described(root: Path) -> None:
+    """The page names each policy in its table."""
+    page = (root / "docs/policies.md").read_text()
+    shipped = policy_names(directories=[root / "policies"])
+    assert [name for name in shipped if f"| `{name}` |" not in page] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """A relative link names a file that is there."""
+    broken = [
+        f"{page.name} -> {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []

@@ -1,0 +1,120 @@
+"""What a user installs holds everything, and works wherever it is started."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+PACKAGES = {
+    "rlm_sandbox": "sandbox",
+    "rlm_kernel": "kernel",
+    "rlm_memory": "memory",
+    "rlm_mcp": "mcp_server",
+}
+HOSTILE = "raise SystemExit('a file of the user was imported')\n"
+SHADOWS = ("kernel", "yaml", "mcp", "re2", "memory", "sandbox/__init__", "mcp_server/__init__")
+
+
+def _run(command: Sequence[str | Path], cwd: Path) -> str:
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def _build(kind: str, source: Path, folder: Path) -> Path:
+    code = f"import sys; from hatchling.build import build_{kind} as build; print(build(sys.argv[1]))"
+    return folder / _run([sys.executable, "-c", code, folder], source).split()[-1]
+
+
+def _site_packages(python: str | Path) -> Path:
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(_run([python, "-c", code], Path.cwd()).strip())
+
+
+@pytest.fixture(scope="module")
+def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution, and the wheel from that, as a release does."""
+    folder = tmp_path_factory.mktemp("dist")
+    unpacked = tmp_path_factory.mktemp("sdist")
+    _run(["tar", "-xzf", _build("sdist", root, folder), "-C", unpacked, "--strip-components=1"], root)
+    return _build("wheel", unpacked, folder)
+
+
+@pytest.fixture(scope="module")
+def contents(wheel: Path) -> set[str]:
+    """Return the names in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into an environment of its own, which sees the dependencies of this one."""
+    folder = tmp_path_factory.mktemp("env")
+    _run([sys.executable, "-m", "venv", "--without-pip", folder], folder)
+    python = folder / "bin" / "python"
+    uv = Path(sys.executable).with_name("uv")
+    _run([uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, wheel], folder)
+    # A path in a .pth file adds the dependencies, but not the .pth of this checkout's editable installation.
+    (_site_packages(python) / "dependencies.pth").write_text(f"{_site_packages(sys.executable)}\n")
+    return python
+
+
+def test_the_top_levels_are_exactly_the_four_packages(contents: set[str]) -> None:
+    """Nothing generic (`kernel`, `sandbox`, `tests`) becomes importable by installing this."""
+    top = {name.split("/")[0] for name in contents}
+    metadata = {name for name in top if name.startswith("rlm_kernel-")}
+    assert top - metadata == set(PACKAGES)
+
+
+def test_every_module_policy_and_type_marker_is_in_it(contents: set[str], source_files: list[Path], root: Path) -> None:
+    """What the checkout has, the wheel has."""
+    modules = {str(path.relative_to(root)).split("/", 1)[1] for path in source_files}
+    policies = {f"rlm_sandbox/policies/{path.name}" for path in (root / "policies").glob("*.yaml")}
+    markers = {f"{package}/py.typed" for package in PACKAGES}
+    assert policies
+    assert (modules | policies | markers) - contents == set()
+
+
+def test_the_kernelspec_names_the_provisioner(contents: set[str], wheel: Path) -> None:
+    """K-28: `jupyter console --kernel rlm` finds the kernel after a plain installation."""
+    [name] = [name for name in contents if name.endswith("share/jupyter/kernels/rlm/kernel.json")]
+    with zipfile.ZipFile(wheel) as archive:
+        spec = json.loads(archive.read(name))
+    assert spec["metadata"]["kernel_provisioner"]["provisioner_name"] == "rlm-provisioner"
+    assert "{connection_file}" in spec["argv"]
+
+
+def test_the_installed_kernelspec_is_found_by_jupyter(installed: Path, tmp_path: Path) -> None:
+    """K-28: Jupyter lists the kernel of this environment, without any step after the installation."""
+    code = (
+        "from jupyter_client.kernelspec import KernelSpecManager\n"
+        "print(KernelSpecManager().get_kernel_spec('rlm').resource_dir)"
+    )
+    expected = installed.parents[1] / "share/jupyter/kernels/rlm"
+    assert _run([installed, "-c", code], tmp_path).strip() == str(expected)
+
+
+def test_the_entry_points_load(installed: Path, tmp_path: Path) -> None:
+    """The command and the provisioner that the metadata name exist."""
+    code = (
+        "from importlib.metadata import entry_points as e\n"
+        "print([p.load().__name__ for g in ('console_scripts', 'jupyter_client.kernel_provisioners')"
+        " for p in e(group=g) if p.name.startswith('rlm-')])"
+    )
+    assert _run([installed, "-P", "-c", code], tmp_path).strip() == "['main', 'RlmProvisioner']"
+
+
+@pytest.mark.usefixtures("ended")
+def test_it_works_in_a_folder_whose_files_bear_our_names(installed: Path, tmp_path: Path) -> None:
+    """The user's own kernel.py, sandbox/ and yaml.py are never imported instead of what they shadow."""
+    for name in SHADOWS:
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(HOSTILE)
+    program = installed.with_name("rlm-kernel")
+    assert _run([program, "run", "--session", "shadows", "print('it', 'works')"], tmp_path) == "it works\n"

@@ -1,0 +1,186 @@
+# ruff: noqa: E501 - cells are shown as they are run
+"""Imports: the allow-list, sanitised copies, every form of the statement."""
+
+import sys
+import types
+
+import pytest
+
+
+def test_every_form_of_import_works(same):
+    """Plain, dotted, renamed, from, star, in functions, of submodules."""
+    same("""
+        import math, os.path, collections.abc as cabc, xml.etree.ElementTree as ET, urllib.parse
+        from os import path as p, sep
+        from collections import OrderedDict as OD, abc
+        from json import *
+        from concurrent.futures import ThreadPoolExecutor
+        import concurrent.futures
+        from email.mime.text import MIMEText
+        from sys import version_info as v, stdout
+        def late():
+            import decimal
+            from fractions import Fraction
+            return decimal.Decimal("1.1") + 1, Fraction(1, 3)
+        result = (math.sqrt(4), os.path.join("a", "b"), issubclass(list, cabc.Sequence), ET.fromstring("<a b='1'/>").attrib,
+                  urllib.parse.quote("a b"), p.basename("x/y"), sep, OD(a=1), abc.Mapping is cabc.Mapping, dumps([1]),
+                  late(), v[0], concurrent.futures.ThreadPoolExecutor is ThreadPoolExecutor, math.__name__,
+                  __import__("math").floor(2.5), MIMEText("x").get_content_type())
+        with ThreadPoolExecutor(2) as pool: print(list(pool.map(lambda x: x * 2, range(3))))
+    """)
+
+
+def test_everything_on_the_default_list_can_be_imported_and_is_a_copy(session):
+    """Each module of the policy gives a copy, never the module."""
+    for name in session.wall.policy.language.imports:
+        session.run(f"import {name}\nresult = __import__({name!r}, fromlist=['x'])")
+        copy = session.namespace["result"]
+        assert isinstance(copy, types.ModuleType)
+        assert copy is not sys.modules.get(name)
+
+
+@pytest.mark.parametrize("name", ["subprocess", "socket", "ctypes", "importlib", "gc", "pickle", "_thread", "builtins"])
+def test_a_module_that_is_not_listed_is_refused_with_the_field_that_lists_it(session, name):
+    """The message says which policy field decides."""
+    for source in (
+        f"import {name}",
+        f"from {name} import x",
+        f"import {name} as y",
+        f"__import__({name!r})",
+        f"import json, {name}",
+    ):
+        with pytest.raises(ModuleNotFoundError, match=r"language\.imports"):
+            session.run(source)
+
+
+def test_a_module_that_does_not_exist_is_reported_as_such(session):
+    """As in plain Python."""
+    with pytest.raises(ModuleNotFoundError, match="No module named 'nowhere'"):
+        session.run("import nowhere.at.all")
+
+
+def test_a_name_that_the_copy_lacks_is_not_fetched_from_the_real_module(session):
+    """CPython looks for ``module.name`` in sys.modules when the attribute is missing."""
+    for source in (
+        "from logging import config",
+        "from concurrent.futures import process",
+        "from xml import sax",
+        "import logging.config as c",
+        "import xml.sax as s",
+        "from os import system",
+        "import concurrent.futures.process as q",
+    ):
+        with pytest.raises(ImportError):
+            session.run(source)
+    assert not hasattr(session.value("import logging as result"), "config")
+
+
+def test_renaming_a_copy_does_not_lead_to_another_module(session):
+    """The fallback builds its name from ``__name__``, which the session may change."""
+    with pytest.raises(ImportError):
+        session.run("import json\njson.__name__ = 'os'\nfrom json import path")
+    session.run("json.__name__ = 'json'")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "json.decoder.scanner",
+        "json.codecs",
+        "random._os",
+        "os.system",
+        "os.environ['HOME']",
+        "sys._getframe",
+        "sys.modules",
+        "pathlib.os",
+        "tempfile._os",
+        "io.FileIO",
+        "os.posix",
+        "shutil.os",
+        "threading._start_new_thread",
+        "re.copyreg",
+        "functools.get_cache_token",
+        "contextlib.sys",
+        "logging.os",
+        "traceback.sys",
+        "glob.os",
+        "typing.sys",
+        "dataclasses.sys",
+        "warnings.sys",
+        "asyncio.subprocess",
+        "asyncio.get_event_loop",
+        "inspect.currentframe",
+        "argparse._sys",
+        "os.fork",
+        "os.kill",
+        "os.open",
+        "contextvars.copy_context",
+        "string._string",
+    ],
+)
+def test_copies_hold_no_other_modules_and_no_dangerous_functions(session, expression):
+    """What walks out of a module in plain Python is not there."""
+    names = (
+        "json random os sys pathlib tempfile io shutil threading re functools contextlib logging traceback glob "
+        "typing dataclasses warnings asyncio inspect types argparse contextvars string"
+    ).split()
+    session.run("import " + ", ".join(names))
+    with pytest.raises((AttributeError, KeyError)):
+        session.run(f"loot = {expression}\nif loot == {{}}: raise KeyError")
+
+
+def test_relative_and_private_imports_are_refused(session):
+    """At compile time, with a reason."""
+    assert "no package" in session.refusal("from . import x").reason
+    assert "private" in session.refusal("from random import _os").reason
+    assert "private" in session.refusal("from os import __builtins__").reason
+
+
+def test_a_star_admits_everything_but_what_defeats_the_wall(make_session):
+    """``imports: ["*"]``."""
+    wide = make_session(imports=("*",))
+    wide.run("import sqlite3, unittest, pprint, html.parser, xml.dom.minidom")
+    for name in ("ctypes", "gc", "importlib", "subprocess", "pickle"):
+        with pytest.raises(ImportError):
+            wide.run(f"import {name}")
+    make_session(imports=("pickle",)).run("import pickle")
+
+
+def test_the_package_of_a_listed_submodule_gives_only_the_way_to_it(make_session):
+    """``imports: ["xml.etree.ElementTree"]`` does not admit the rest of xml."""
+    narrow = make_session(imports=("xml.etree.ElementTree", "os.path"))
+    narrow.run("import xml.etree.ElementTree as ET, os.path\nET.fromstring('<a/>'); os.path.join('a', 'b')")
+    for source in ("import os; os.listdir", "import xml.dom", "from os import listdir", "import json"):
+        with pytest.raises((ImportError, AttributeError)):
+            narrow.run(source)
+
+
+def test_redirecting_stdout_works_and_ends_with_the_cell(session):
+    """``sys.stdout = buffer`` as in plain Python; the host's stream is back afterwards."""
+    before = sys.stdout
+    assert (
+        session.value("""
+        import sys, io
+        buffer = io.StringIO()
+        sys.stdout = buffer
+        print("caught")
+        result = buffer.getvalue()
+    """)
+        == "caught\n"
+    )
+    assert sys.stdout is before
+
+
+def test_the_sessions_logging_is_its_own(session):
+    """No handler or logger of the host is reachable, and the host sees none of the session's."""
+    import logging
+
+    session.run("""
+        import logging, io
+        out = io.StringIO()
+        logging.basicConfig(stream=out, level=logging.INFO, format="%(levelname)s %(message)s")
+        logging.getLogger("rlm").info("hello %d", 3)
+        result = out.getvalue()
+    """)
+    assert session.namespace["result"] == "INFO hello 3\n"
+    assert session.value("result = logging.getLogger()") is not logging.getLogger()

@@ -1,0 +1,95 @@
+"""match statements."""
+
+import pytest
+
+
+def test_every_kind_of_pattern_works(same):
+    """Literals, captures, sequences, mappings, classes, or, as, guards, dotted names."""
+    same("""
+        from dataclasses import dataclass
+        from enum import Enum
+        class Color(Enum): RED = 1; BLUE = 2
+        @dataclass
+        class Point:
+            x: int
+            y: int
+            _tag: str = "t"
+        class Plain:
+            __match_args__ = ("a", "_b")
+            def __init__(self): self.a, self._b = 1, 2
+        def kind(v):
+            match v:
+                case 0 | 1: return "small"
+                case -1.5: return "negative"
+                case None | True: return "constant"
+                case Color.RED: return "red"
+                case str() as s if len(s) > 2: return f"text {s}"
+                case str(s): return s
+                case [] : return "empty"
+                case [x, [y, *_], *rest]: return (x, y, rest)
+                case (a, b): return a + b
+                case {"k": k, **rest}: return (k, rest)
+                case Point(x=0, y=y): return f"on axis {y}"
+                case Point(x, y, t): return (x, y, t)
+                case Plain(a, b): return (a, b)
+                case int(n) | float(n): return n
+                case _: return "other"
+        result = [kind(v) for v in (0, True, -1.5, None, Color.RED, Color.BLUE, "abc", "a", [], [1, [2, 3], 4], (1, 2),
+                  {"k": 1, "z": 2}, Point(0, 5), Point(1, 2), Plain(), 7, 2.5, {1})]
+    """)
+
+
+@pytest.mark.parametrize("name", ["gi_frame", "f_globals", "__globals__", "_x", "__class__", "tb_frame"])
+def test_keyword_patterns_on_inner_attributes_are_refused(session, name):
+    """A class pattern reads the attributes it names."""
+    refusal = session.refusal(f"match 1:\n    case object({name}=loot): pass")
+    assert name in refusal.reason
+    assert "as obj" in refusal.instead
+
+
+def test_positional_patterns_cannot_read_inner_attributes(session):
+    """Classes that accept foreign objects give no private or guarded name to a positional pattern."""
+    result = session.value("""
+        import abc
+        class Any_(abc.ABC):
+            __match_args__ = ("gi_frame",)
+            @classmethod
+            def __subclasshook__(cls, other): return True
+        class Meta(type):
+            def __instancecheck__(cls, other): return True
+        class Anything(metaclass=Meta):
+            __match_args__ = ("gi_frame", "_x")
+        class Base: __match_args__ = ("f_globals",)
+        class Inherits(Base, metaclass=Meta): pass
+        result = []
+        for cls in (Any_, Anything, Inherits):
+            try:
+                match (i for i in [1]):
+                    case cls(frame): result.append(frame)
+            except TypeError: result.append("held")
+    """)
+    assert result == ["held"] * 3
+
+
+def test_the_names_of_a_class_cannot_change_after_it_was_checked(session):
+    """``__match_args__`` is not assignable, and no metaclass answers for it."""
+    assert session.refusal("class A: pass\nA.__match_args__ = ('gi_frame',)")
+    for source in (
+        "class A: pass\nsetattr(A, '__match_args__', ('gi_frame',))",
+        "class A: pass\ntype.__setattr__(A, '__match_args__', ('gi_frame',))",
+        "class M(type):\n def __match_args__(cls): return ('gi_frame',)",
+        "class M(type):\n def __getattribute__(cls, n): return ('gi_frame',)",
+    ):
+        with pytest.raises((AttributeError, TypeError)):
+            session.run(source)
+    result = session.value("""
+        class M(type):
+            def __getattr__(cls, name): return ("gi_frame",)
+            def __instancecheck__(cls, other): return True
+        class A(metaclass=M): pass
+        try:
+            match (i for i in [1]):
+                case A(frame): result = frame
+        except TypeError: result = "held"
+    """)
+    assert result == "held"

@@ -1,0 +1,161 @@
+"""Names with one underscore: the session's own are native, those of libraries stay private."""
+
+import pytest
+
+
+def test_private_attributes_of_own_objects_work(same):
+    """``self._x`` is ordinary Python."""
+    same("""
+        class Stack:
+            _created = 0
+            def __init__(self): self._items = []; self.__secret = 1; Stack._created += 1
+            def push(self, x): self._items.append(x); return self
+            def _peek(self): return self._items[-1]
+            def both(self, other): return self._items + other._items, any(self._peek() for _ in range(2))
+            def mangled(self): self.__secret += 1; return self.__secret
+            @classmethod
+            def made(cls): return cls._created
+            @property
+            def size(self): return len(self._items)
+        class Sub(Stack):
+            def _peek(self): return ("sub", super()._peek())
+        a, b = Stack().push(1), Sub().push(2).push(3)
+        result = (a.both(b), b._peek(), b.mangled(), b._Stack__secret, Stack.made(), b.size, a._peek())
+    """)
+
+
+def test_private_names_of_variables_and_functions_work(same):
+    """``_x`` as a variable, a function, a parameter, a module-level name."""
+    same("""
+        _total, __hidden = 3, 4
+        def _helper(_n, *_rest, _k=2): return _n + _k + len(_rest)
+        _helper._calls = 1
+        _helper._calls += 1
+        result = (_helper(1, 2), _total, __hidden, _helper._calls, [_ for _ in range(2)])
+    """)
+
+
+def test_a_check_made_once_does_not_outlive_a_new_binding(session):
+    """A parameter that is bound again is checked at each use, whatever form the binding takes."""
+    forms = {
+        "assignment": "self = foreign",
+        "walrus": "(self := foreign)",
+        "walrus in a comprehension": "[(self := foreign) for _ in range(1)]",
+        "for": "for self in [foreign]: pass",
+        "with": "with manager(foreign) as self: pass",
+        "unpacking": "self, *_ = [foreign]",
+        "augmented": "self = Swap(); self += foreign",
+        "match": "match foreign:\n            case self: pass",
+        "match star": "match [foreign]:\n            case [*self]: self = self[0]",
+        "match rest": "match {'a': 1}:\n            case {**self}: self = foreign",
+        "except": (
+            "try: raise Carrier()\n        except Carrier as self:\n            loot(self._private)\n            return"
+        ),
+        "function": "def self(): pass\n        self = foreign",
+        "class": "class self: pass\n        self = foreign",
+        "import": "import queue as self\n        self = foreign",
+        "delete": "del self; self = foreign",
+        "nonlocal": "def inner():\n            nonlocal self\n            self = foreign\n        inner()",
+        "annotated": "self: object = foreign",
+    }
+    for name, binding in forms.items():
+        source = f"""
+import threading, contextlib
+foreign = threading.Thread(target=print)
+class Swap:
+    def __iadd__(self, other): return other
+class Carrier(threading.BrokenBarrierError): pass
+manager = contextlib.nullcontext
+seen = []
+loot = seen.append
+class Own:
+    _private = 1
+    def steal(self):
+        self._private
+        {binding}
+        seen.append(self._started)
+try: Own().steal()
+except AttributeError as error: seen.append(str(error))
+result = seen
+"""
+        result = session.value(source)
+        assert all(isinstance(item, str | int) for item in result), (name, result)
+
+
+def test_a_local_checked_at_its_assignment_is_checked_again_when_bound_again(session):
+    """The flag of a local variable follows its only assignment, loop or no loop."""
+    result = session.value("""
+        import threading
+        foreign = threading.Thread(target=print)
+        class Own: pass
+        def steal(values):
+            got = []
+            for value in values:
+                item = value
+                for _ in range(2):
+                    try: item._target = 1; got.append("stored")
+                    except AttributeError: got.append("refused")
+            return got
+        result = steal([Own(), foreign, Own(), foreign])
+    """)
+    assert result == ["stored", "stored", "refused", "refused"] * 2
+
+
+def test_names_mangled_in_two_classes_are_not_mixed_up(session):
+    """``__x`` in an inner class is another variable than ``__x`` outside: the outer check says nothing of it."""
+    with pytest.raises(AttributeError):
+        session.run("""
+            import threading
+            _Inner__it = threading.Thread(target=print)
+            class Outer:
+                def method(self, __it):
+                    __it._own = 1
+                    class Inner:
+                        def steal(self): return __it._target
+                    return Inner().steal()
+            class Own: pass
+            loot = Outer().method(Own())
+        """)
+
+
+def test_private_attributes_of_library_objects_are_refused(session):
+    """The message says whose attribute it is and what to do."""
+    with pytest.raises(AttributeError, match=r"'_target' is private to objects of 'Thread': use its public"):
+        session.run("import threading; threading.Thread(target=print)._target")
+    assert session.value("import threading; result = getattr(threading.Thread(), '_target', 'no')") == "no"
+    assert session.value("result = hasattr(threading.Thread(), '_target')") is False
+
+
+def test_private_attributes_of_modules_and_library_classes_are_refused(session):
+    """``module._x`` and ``LibraryClass._x``."""
+    for source in (
+        "import random; random._inst",
+        "import json; json.JSONEncoder._x",
+        "import enum; enum.Enum._x",
+    ):
+        with pytest.raises(AttributeError):
+            session.run(source)
+
+
+def test_a_subclass_of_a_library_class_keeps_its_own_private_names(same):
+    """What the session's class defines is its own, though its base is a library's."""
+    same("""
+        import threading
+        class Worker(threading.Thread):
+            def __init__(self): super().__init__(); self._answer = None
+            def run(self): self._answer = self._work()
+            def _work(self): return 42
+        worker = Worker(); worker.start(); worker.join()
+        result = worker._answer
+    """)
+
+
+def test_a_subclass_of_a_library_class_does_not_open_the_bases_private_methods(session):
+    """What the library's class defines stays private."""
+    with pytest.raises(AttributeError):
+        session.run("""
+            import threading
+            class Worker(threading.Thread):
+                def steal(self): return self._bootstrap_inner
+            Worker().steal()
+        """)

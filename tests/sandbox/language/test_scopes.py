@@ -1,0 +1,44 @@
+"""nonlocal, global, closures, walrus."""
+
+
+def test_nonlocal_and_global_rebind_outer_names(same):
+    """Counters in closures, module-level totals."""
+    same("""
+        total = 0
+        def counter(start):
+            n = start
+            def step(by=1):
+                nonlocal n
+                global total
+                n += by; total += by
+                return n
+            return step
+        a, b = counter(0), counter(10)
+        result = (a(), a(5), b(), total)
+    """)
+
+
+def test_walrus_binds_where_python_binds_it(same):
+    """In conditions, comprehensions, nested calls."""
+    same("""
+        def f(data):
+            if (n := len(data)) > 2:
+                kept = [y for x in data if (y := x * 2) > 2]
+                return n, kept, y
+        while (k := globals_free()) if False else False: pass
+        result = (f([1, 2, 3]), [last := i for i in range(3)], last, (lambda q: (w := q + 1, w * 2))(4))
+    """)
+
+
+def test_comprehensions_generators_and_lambdas_see_the_same_names(same):
+    """Late binding, nested scopes, class scope."""
+    same("""
+        class C:
+            size = 3
+            cells = [i for i in range(size)]
+            def __init__(self): self._k = 2
+            def scaled(self): return [self._k * c for c in self.cells], {c: self._k for c in self.cells}, \\
+                sum(self._k for _ in self.cells), (lambda: self._k)(), list(map(lambda c: c + self._k, self.cells))
+        fs = [lambda: i for i in range(3)]
+        result = (C().scaled(), C.cells, [f() for f in fs], {(a, b) for a in range(2) for b in range(a + 1)})
+    """)

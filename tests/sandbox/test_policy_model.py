@@ -1,0 +1,152 @@
+"""The policy as a value: immutable, comparable, resolvable, safe to send."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from rlm_sandbox.policy import (
+    MIB,
+    FilePolicy,
+    LanguagePolicy,
+    Limits,
+    Policy,
+    WallPolicy,
+    load_policy,
+    policy_names,
+    resolve,
+)
+
+SHIPPED = ("data", "default", "strict", "trusted")
+
+
+def test_the_four_policies_ship() -> None:
+    """K-28: default, strict, data and trusted are there for everyone, each with a description."""
+    assert set(SHIPPED) <= set(policy_names())
+    assert all(load_policy(name).description for name in SHIPPED)
+
+
+def test_the_default_policy_has_the_seeds_rules() -> None:
+    """K-21: the six names are blocked, ordinary modules can be imported, open() is limited to two folders."""
+    policy = load_policy("default")
+    assert set(policy.language.blocked_names) == {"eval", "exec", "compile", "input", "globals", "locals"}
+    assert {"re", "json", "collections", "math"} <= set(policy.language.imports)
+    assert not {"subprocess", "socket", "ctypes", "pickle"} & set(policy.language.imports)
+    assert policy.files.read == ("${workspace}", "${scratch}")
+    assert policy.files.write == ("${scratch}",)
+    assert not policy.network
+
+
+def test_the_defaults_are_the_seeds_limits() -> None:
+    """K-13, K-14, K-18, K-19, K-20: seconds a cell, bytes of output, content and memory, idle time."""
+    limits = Limits()
+    assert limits.cell_seconds == 60
+    assert limits.output_bytes == MIB
+    assert limits.content_bytes == 100 * MIB
+    assert limits.memory_bytes == 512 * MIB
+    assert limits.idle_seconds == 300
+
+
+def test_strict_allows_least_and_trusted_most() -> None:
+    """The shipped policies are ordered: strict, default, data, trusted."""
+    strict, default, data, trusted = (load_policy(name) for name in ("strict", "default", "data", "trusted"))
+    assert strict.is_stricter_or_equal(default)
+    assert default.is_stricter_or_equal(data)
+    assert data.is_stricter_or_equal(trusted)
+    assert not default.is_stricter_or_equal(strict)
+    assert not data.is_stricter_or_equal(default)
+    assert not trusted.is_stricter_or_equal(data)
+    assert strict.files.read == strict.files.write == ()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_policy_survives_json(name: str) -> None:
+    """A policy travels to the kernel host as JSON and arrives unchanged."""
+    policy = load_policy(name)
+    assert Policy.model_validate_json(policy.model_dump_json()) == policy
+
+
+def test_a_policy_cannot_be_changed() -> None:
+    """What was checked is what is enforced."""
+    with pytest.raises(ValidationError, match="frozen"):
+        Policy().network = True  # type: ignore[misc]
+
+
+LOOSER = {
+    "the language wall is off": Policy(language=LanguagePolicy(wall="off")),
+    "a name is not blocked": Policy(language=LanguagePolicy(blocked_names=("eval",))),
+    "a module more": Policy(language=LanguagePolicy(imports=("os",))),
+    "a path to read": Policy(files=FilePolicy(read=("/usr",))),
+    "a path to write": Policy(files=FilePolicy(write=("${scratch}",))),
+    "metadata": Policy(files=FilePolicy(metadata=True)),
+    "the network": Policy(network=True),
+    "processes": Policy(limits=Limits(processes=1)),
+    "time": Policy(limits=Limits(cell_seconds=61)),
+    "memory": Policy(limits=Limits(memory_bytes=513 * MIB)),
+}
+
+
+@pytest.mark.parametrize("looser", LOOSER.values(), ids=list(LOOSER))
+def test_a_policy_with_more_is_not_stricter(looser: Policy) -> None:
+    """One thing more is enough, and the comparison holds the other way round."""
+    assert not looser.is_stricter_or_equal(Policy())
+    assert Policy().is_stricter_or_equal(looser)
+
+
+def test_fewer_required_walls_are_looser() -> None:
+    """A session may not get away from a wall by naming another policy."""
+    demanding = Policy(walls=WallPolicy(require=("seccomp",)))
+    assert demanding.is_stricter_or_equal(Policy())
+    assert not Policy().is_stricter_or_equal(demanding)
+
+
+def test_paths_and_modules_inside_others_are_not_looser() -> None:
+    """A folder inside a readable folder, a submodule of an admitted package."""
+    outer = Policy(files=FilePolicy(read=("/data",)), language=LanguagePolicy(imports=("xml",)))
+    inner = Policy(files=FilePolicy(read=("/data/x",)), language=LanguagePolicy(imports=("xml.etree",)))
+    assert inner.is_stricter_or_equal(outer)
+    assert not outer.is_stricter_or_equal(inner)
+    beside = Policy(files=FilePolicy(read=("/database",)), language=LanguagePolicy(imports=("xmlrpc",)))
+    assert not beside.is_stricter_or_equal(outer)
+
+
+def test_the_comparison_is_an_order() -> None:
+    """Every policy is as strict as itself, and strictness carries over."""
+    policies = [*LOOSER.values(), *map(load_policy, SHIPPED)]
+    stricter = [[a.is_stricter_or_equal(b) for b in policies] for a in policies]
+    numbers = range(len(policies))
+    assert all(stricter[a][a] for a in numbers)
+    for a, b, c in itertools.product(numbers, repeat=3):
+        assert stricter[a][c] or not (stricter[a][b] and stricter[b][c])
+
+
+def test_resolved_paths_are_real(tmp_path: Path) -> None:
+    """Variables, the home folder and symbolic links are followed once, before anything runs."""
+    real = tmp_path / "real"
+    real.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    policy = Policy(files=FilePolicy(read=("${workspace}/sub", "~/x", "/usr"), write=("${scratch}",)))
+    resolved = resolve(policy, link, tmp_path / "scratch")
+    assert resolved.files.read == (
+        str(real / "sub"),
+        str((Path.home() / "x").resolve()),
+        str(Path("/usr").resolve()),
+    )
+    assert resolved.files.write == (str(tmp_path / "scratch"),)
+    assert resolve(resolved, "/elsewhere", "/elsewhere") == resolved
+
+
+def test_a_session_without_a_workspace_has_no_workspace_paths(tmp_path: Path) -> None:
+    """Paths that name the workspace are dropped, not opened somewhere else."""
+    resolved = resolve(load_policy("default"), None, tmp_path)
+    assert resolved.files.read == (str(tmp_path),)
+
+
+def test_a_workspace_named_like_a_variable_is_not_expanded_again(tmp_path: Path) -> None:
+    """A hostile folder name stays a name."""
+    workspace = tmp_path / "${scratch}"
+    workspace.mkdir()
+    resolved = resolve(Policy(files=FilePolicy(read=("${workspace}",))), workspace, "/secret")
+    assert resolved.files.read == (str(workspace),)
