@@ -1,0 +1,94 @@
+"""Examples in the documentation of libraries and of the standard library, and a package of algorithms."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cases import Case, Corpus, folder_of
+
+from rlm_sandbox.policy import load_policy
+
+_PARSER = doctest.DocTestParser()
+_NO_DOCUMENTATION = frozenset({"tests", "test", "testing", "conftest.py", "benchmarks"})
+
+
+def examples(source: str) -> Iterator[tuple[int, list[str]]]:
+    """Line and examples of every text in a module that has some, docstring or not."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and ">>> " in node.value:
+            try:
+                found = _PARSER.get_examples(node.value)
+            except ValueError:
+                continue
+            kept = [one.source for one in found if not one.options.get(doctest.SKIP)]
+            if kept:
+                yield node.lineno, kept
+
+
+def modules_of(package: str) -> Iterator[tuple[str, str]]:
+    """Relative path and text of each module of a package, its tests left out."""
+    root = folder_of(package)
+    for path in sorted(root.rglob("*.py")):
+        inside = path.relative_to(root)
+        if not _NO_DOCUMENTATION.intersection(inside.parts):
+            yield inside.as_posix(), path.read_text(encoding="utf-8", errors="replace")
+
+
+def library(package: str, setup: str) -> Callable[[], Iterator[Case]]:
+    """Reads the documentation of a library; ``setup`` is what its pages take for granted."""
+
+    def read() -> Iterator[Case]:
+        for name, text in modules_of(package):
+            for line, cells in examples(text):
+                yield Case(f"{package}/{name}:{line}", (setup, *cells), "single", setup=1)
+
+    return read
+
+
+def standard_library() -> Iterator[Case]:
+    """The examples in those modules of the standard library that the policy admits, with the names of their module."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    for name in sorted(sys.stdlib_module_names.intersection(load_policy("default").language.imports)):
+        path = root / f"{name}.py"
+        if path.is_file():
+            for line, cells in examples(path.read_text(encoding="utf-8")):
+                yield Case(f"{name}.py:{line}", (f"import {name}", f"from {name} import *", *cells), "single", setup=2)
+
+
+def algorithms() -> Iterator[Case]:
+    """Each module of the package as one cell, then the examples in its docstrings."""
+    for name, text in modules_of("algorithms"):
+        cells = [cell for _, found in examples(text) for cell in found]
+        if not name.endswith("__init__.py"):
+            shown = tuple(f"print(repr(({cell.strip()})))" if _is_expression(cell) else cell for cell in cells)
+            yield Case(f"algorithms/{name}", (text, *shown), setup=0)
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return False
+    return True
+
+
+_NP = "import numpy as np"
+_NX = "import networkx as nx"
+
+CORPORA = (
+    Corpus("stdlib doctests", "", "default", standard_library),
+    Corpus("algorithms", "algorithms", "default", algorithms, module="algorithms"),
+    Corpus("numpy docs", "numpy", "data", library("numpy", _NP), ("numpy",), "numpy"),
+    Corpus("pandas docs", "pandas", "data", library("pandas", f"{_NP}; import pandas as pd"), ("pandas",), "pandas"),
+    Corpus("networkx docs", "networkx", "data", library("networkx", _NX), ("networkx",), "networkx"),
+    Corpus("sympy docs", "sympy", "data", library("sympy", "from sympy import *"), ("sympy",), "sympy"),
+)

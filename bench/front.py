@@ -1,0 +1,189 @@
+"""The stdio front: how long a client waits for its tools, and what the relay adds to each call.
+
+Start is measured from starting the process to the answered ``initialize``, with a daemon that runs
+already: once as it is from the second start on (the front remembers the answer), once with the answer
+asked of the daemon. For comparison: the interpreter doing nothing, and the SDK's own stdio server with
+one tool. Round trips are medians of a ping and of ``eval_code("1+1")`` through front and daemon, and of
+the ping without the front.
+"""
+
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ratio import Case, compare
+
+from rlm_kernel import rendezvous
+from rlm_mcp.link import daemon_command, hello_line, socket_path
+
+ROUNDS = 20
+CALLS = 300
+FRONT = [sys.executable, "-P", "-m", "rlm_mcp.entry", "mcp"]
+SDK_SERVER = """
+import anyio
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("plain")
+@server.tool()
+def ping_tool() -> str:
+    return "pong"
+server.run()
+"""
+HANDSHAKE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "bench", "version": "1"},
+}
+
+
+def message(number: int, method: str, **params: Any) -> bytes:
+    """Return a request as a line."""
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"
+
+
+class Client:
+    """A client of a stdio server."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.number = 0
+        self.ask("initialize", **HANDSHAKE)
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a request and wait for its answer."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.number += 1
+        self.process.stdin.write(message(self.number, method, **params))
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("id") == self.number:
+                return answer
+        raise RuntimeError("the server ended")
+
+    def initialized(self) -> None:
+        """Finish the handshake."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        """End the server."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def start(command: list[str]) -> float:
+    """Return the seconds from starting a server to its answered initialize."""
+    began = time.perf_counter()
+    client = Client(command)
+    seconds = time.perf_counter() - began
+    client.close()
+    return seconds
+
+
+def start_forgetful() -> float:
+    """Start a front that remembers no answers."""
+    Path(rendezvous.state_folder(), "front-answers.json").unlink(missing_ok=True)
+    return start(FRONT)
+
+
+def nothing() -> float:
+    """Start and end the interpreter."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-P", "-c", "pass"], check=True)
+    return time.perf_counter() - began
+
+
+def median(call: Callable[[], object]) -> float:
+    """Return the median seconds of a call."""
+    times = []
+    for _ in range(CALLS):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def ping_without_front() -> Callable[[], object]:
+    """Return a ping straight to the daemon's socket."""
+    sock = rendezvous.connect(socket_path(rendezvous.runtime_folder()))
+    assert isinstance(sock, socket.socket)
+    file = sock.makefile("rwb")
+    file.write(hello_line() + message(0, "initialize", **HANDSHAKE))
+    file.flush()
+    file.readline()
+    file.readline()
+
+    def ping() -> None:
+        file.write(message(1, "ping"))
+        file.flush()
+        file.readline()
+
+    return ping
+
+
+def main() -> None:
+    """Measure in folders of our own, with a daemon of our own."""
+    with tempfile.TemporaryDirectory(prefix="rb") as folder:
+        for name in ("RUNTIME", "STATE"):
+            os.environ[f"RLM_KERNEL_{name}_DIR"] = f"{folder}/{name}"
+        # As in an installation: what is imported is compiled once.
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        path = socket_path(rendezvous.runtime_folder())
+        rendezvous.connect_or_start(path, daemon_command(sys.executable, path), log=f"{folder}/log").close()
+        try:
+            measure()
+        finally:
+            stop = [sys.executable, "-P", "-m", "rlm_mcp.entry", "daemon", "stop"]
+            subprocess.run(stop, check=True, stdout=subprocess.DEVNULL)
+            host = rendezvous.connect(f"{rendezvous.runtime_folder()}/host.sock")
+            if host is not None:  # it would stay for a while, for daemons to come
+                os.kill(rendezvous.peer(host).pid, signal.SIGTERM)
+
+
+def measure() -> None:
+    """Print both comparisons."""
+    compare(
+        "start to answered initialize",
+        [
+            Case("SDK's stdio server", lambda: start([sys.executable, "-P", "-c", SDK_SERVER])),
+            Case("front, warm daemon", lambda: start(FRONT)),
+            Case("front that remembers nothing", start_forgetful),
+            Case("the interpreter alone", nothing),
+        ],
+        rounds=ROUNDS,
+        warm_up=2,
+    )
+    client = Client(FRONT)
+    client.initialized()
+    code = {"name": "eval_code", "arguments": {"code": "1+1"}}
+    client.ask("tools/call", **code)
+    straight = ping_without_front()
+    compare(
+        "round trip",
+        [
+            Case("eval_code 1+1 through front", lambda: median(lambda: client.ask("tools/call", **code))),
+            Case("ping through front", lambda: median(lambda: client.ask("ping"))),
+            Case("ping without front", lambda: median(straight)),
+        ],
+        rounds=5,
+    )
+    client.close()
+
+
+if __name__ == "__main__":
+    main()

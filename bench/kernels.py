@@ -1,0 +1,135 @@
+"""Kernels against stock ipykernel through jupyter_client, in one run: start, round trip, memory.
+
+Start is measured to the first executed cell; the round trip is ``1+1`` to its reply with the blocking client; memory
+is the proportional set size (PSS) of ten idle sessions with everything that serves them.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+from jupyter_client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from ratio import Case, compare
+
+from rlm_kernel.hostclient import HostClient, SpawnRequest
+from rlm_sandbox.policy import load_policy
+
+ROUNDS = 10
+CALLS = 200
+SESSIONS = 10
+
+
+def first_cell(kernel_name: str) -> tuple[float, KernelManager, BlockingKernelClient]:
+    """Seconds from nothing to the reply of a first cell, by the kernelspec's name."""
+    started = time.perf_counter()
+    manager = KernelManager(kernel_name=kernel_name)
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels(hb=False)
+    client.execute("1+1")
+    client.get_shell_msg(timeout=60)
+    return time.perf_counter() - started, manager, client
+
+
+def start(kernel_name: str) -> float:
+    """One start, and the end of what it started."""
+    seconds, manager, client = first_cell(kernel_name)
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+    return seconds
+
+
+def host_start() -> float:
+    """The start of a session as the daemon does it, to the result of its first cell."""
+
+    async def one() -> float:
+        host = await HostClient.connect()
+        began = time.perf_counter()
+        kernel_id = uuid.uuid4().hex[:12]
+        await host.spawn(SpawnRequest(kernel_id, load_policy("default"), str(Path.cwd())))
+        await host.execute(kernel_id, "1+1").result()
+        seconds = time.perf_counter() - began
+        await host.shutdown(kernel_id)
+        host.close()
+        return seconds
+
+    return asyncio.run(one())
+
+
+def round_trip(client: BlockingKernelClient) -> float:
+    """Mean seconds of ``1+1`` to its reply."""
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        client.execute("1+1")
+        client.get_shell_msg(timeout=60)
+    return (time.perf_counter() - began) / CALLS
+
+
+def proportional_memory(processes: list[psutil.Process]) -> float:
+    """PSS of processes in MB."""
+    return sum(process.memory_full_info().pss for process in processes) / 1e6
+
+
+async def idle_sessions() -> tuple[float, float]:
+    """PSS in MB of ten idle sessions with host and zygote: everything, and of one more session."""
+    host = await HostClient.connect()
+    assert host.pid is not None
+    measured = []
+    for count in range(1, SESSIONS + 1):
+        kernel_id = uuid.uuid4().hex[:12]
+        await host.spawn(SpawnRequest(kernel_id, load_policy("default"), str(Path.cwd())))
+        await host.execute(kernel_id, "x = 1").result()
+        await asyncio.sleep(0.3)  # until its copy is taken
+        tree = [psutil.Process(host.pid), *psutil.Process(host.pid).children(recursive=True)]
+        measured.append(proportional_memory(tree))
+        assert len(tree) >= count
+    for kernel in await host.kernels():
+        await host.shutdown(kernel.kernel_id)
+    pid = host.pid
+    host.close()
+    os.kill(pid, signal.SIGTERM)
+    return measured[-1], (measured[-1] - measured[0]) / (SESSIONS - 1)
+
+
+def main() -> None:
+    """Print every figure."""
+    host_start()  # the host and its zygote are warm, as they are for all sessions but the first
+    compare(
+        "start to first executed cell",
+        [
+            Case("stock ipykernel", lambda: start("python3")),
+            Case("rlm, jupyter_client", lambda: start("rlm")),
+            Case("rlm, host", host_start),
+        ],
+        rounds=ROUNDS,
+    )
+    _, stock, stock_client = first_cell("python3")
+    _, ours, our_client = first_cell("rlm")
+    compare(
+        "1+1 to its reply through the Jupyter sockets",
+        [
+            Case("stock ipykernel", lambda: round_trip(stock_client)),
+            Case("rlm", lambda: round_trip(our_client)),
+        ],
+        rounds=ROUNDS,
+    )
+    for manager, client in ((stock, stock_client), (ours, our_client)):
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    everything, one_more = asyncio.run(idle_sessions())
+    print(
+        f"{SESSIONS} idle sessions with host, zygote and copies: "
+        f"{everything / SESSIONS:.1f} MB PSS each, one more costs {one_more:.1f} MB"
+    )
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JUPYTER_NO_CONFIG", "1")
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()
