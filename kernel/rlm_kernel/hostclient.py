@@ -353,6 +353,12 @@ class HostClient:
         rows: list[dict[str, Any]] = content["queries"]
         return rows
 
+    async def cells(self, kernel_id: str, after: int = 0) -> list[dict[str, Any]]:
+        """The kernel's latest cells that no caller got the result of, from serial ``after`` on (`host.cells`)."""
+        content, _ = await self.call("cells", kernel_id=kernel_id, after=after)
+        rows: list[dict[str, Any]] = content["cells"]
+        return rows
+
 
 def write_connection(path: Path, connection: Mapping[str, Any]) -> None:
     """Write a Jupyter connection file, readable by its owner alone (it holds the key)."""

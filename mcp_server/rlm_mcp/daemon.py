@@ -5,8 +5,8 @@ builds the server, listens, and ends by itself when nobody was connected for a w
 end it in order.
 
 A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line),
-``status`` and ``stop`` (answered once), ``http`` (HTTP is served for as long as the connection stays
-open).
+``status``, ``sessions``, ``journal`` and ``stop`` (answered once), ``http`` (HTTP is served for as long as the
+connection stays open).
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Daemon:
             "mcp": self._serve_mcp,
             "status": self._serve_status,
             "sessions": self._serve_sessions,
+            "journal": self._serve_journal,
             "stop": self._serve_stop,
             "http": self._serve_http,
         }
@@ -174,6 +175,11 @@ class Daemon:
 
     async def _serve_sessions(self, caller: _Caller) -> None:
         caller.reply(ok=True, **self._identity(), sessions=self._state.list_sessions())
+
+    async def _serve_journal(self, caller: _Caller) -> None:
+        session, last = str(caller.message.get("session")), caller.message.get("last")
+        rows = self._state.list_journal(session, last if isinstance(last, int) else None)
+        caller.reply(ok=True, **self._identity(), cells=rows)
 
     async def _serve_stop(self, caller: _Caller) -> None:
         caller.reply(ok=True, **self._identity())

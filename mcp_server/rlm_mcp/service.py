@@ -20,11 +20,13 @@ from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.workers import ScanWorkers
 from rlm_kernel.errors import KernelError
+from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_answers import Answer, encode, fit, whole_of
 from rlm_mcp.service_contexts import Contexts
 from rlm_mcp.service_control import Control
 from rlm_mcp.service_handles import Handles
+from rlm_mcp.service_journal import Journal, entry_row
 from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
 from rlm_mcp.service_queries import Queries
 from rlm_mcp.service_reading import Reading
@@ -76,7 +78,8 @@ class Service:
         self.reading = Reading(store, self._texts, self.contexts, variables, self._scanner)
         self.handles = Handles(store, self.contexts, clock)
         self.queries = Queries(store, clock)
-        self.runs = Runs(store, clock, waiting or Waiting())
+        self.journal = Journal(store, clock)
+        self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
         self.control = Control(store, self.sessions, self.runs, self.gateway)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -110,13 +113,17 @@ class Service:
         """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
         await self.sweep()
         session = self.sessions.open(caller.hello, caller.session)
-        session.kernel.on_query = lambda query: self.runs.note_query(session, query)
+        self._listen(session)
         with self.sessions.use(session):
             yield session
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """One row for each open session, for the person whose sessions they are; no tool gives it to agents."""
         return [self.control.row(session) for session in self.sessions]
+
+    def list_journal(self, session: str, last: int | None = None) -> list[dict[str, Any]]:
+        """What ran in a session, open or not, the oldest cell first; for the person whose session it is."""
+        return [entry_row(entry) for entry in self.journal.of_session(session, last)]
 
     async def sweep(self) -> list[str]:
         """End the sessions that have idled for longer than their policy allows; return their ids."""
@@ -153,18 +160,36 @@ class Service:
         self.sessions.restore()
         live = await self.gateway.adopt()
         for session in self.sessions:
+            self._listen(session)
             if session.id in live:
-                session.kernel.adopt(live.pop(session.id))
+                await self._adopt(session, live.pop(session.id))
         await self.control.end_orphans(list(live.values()))
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
         if warm:
             self._tasks.append(asyncio.create_task(self._warm()))
+
+    def _listen(self, session: Session) -> None:
+        """Have what the session's kernel tells written down: queries, and cells that no call of ours waits for."""
+        kernel = session.kernel
+        kernel.on_query = lambda query: self.runs.note_query(session, query)
+        kernel.on_cell = lambda note: self.journal.told(session.id, kernel.kernel_id or "", note)
+
+    async def _adopt(self, session: Session, info: KernelInfo) -> None:
+        """Take over a kernel, and what it did while no daemon was there."""
+        session.kernel.adopt(info)
+        with suppress(KernelError, OSError):
+            client = await self.gateway.client(start=False)
+            for query in await client.pending_queries(info.kernel_id):
+                self.runs.note_query(session, query)
+            for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):
+                self.journal.told(session.id, info.kernel_id, note)
 
     async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.runs.aclose()
+        self.journal.close()
         self.sessions.close()
         self.gateway.close()
         await self._scanner.aclose()
@@ -180,5 +205,6 @@ class Service:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
                 await self.sweep()
+                self.journal.trim_all()
             except Exception:
                 log.exception("the sweep of idle sessions failed")

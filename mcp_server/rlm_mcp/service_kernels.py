@@ -113,6 +113,7 @@ class SessionKernel:
         self.names: set[str] = set()
         """Globals that cells have defined; names that the service makes up must not hide them."""
         self.on_query: Callable[[dict[str, Any]], None] = _ignore
+        self.on_cell: Callable[[dict[str, Any]], None] = _ignore
         self._store = store
         self._gateway = gateway
         self._turn = asyncio.Lock()
@@ -355,6 +356,8 @@ class SessionKernel:
         kind = event.get("event")
         if kind == "query":
             self.on_query(event)
+        elif kind == "cell":
+            self.on_cell(event)
         elif kind == "dropped":  # by a cell that a notebook ran; a cell of ours says it in its result
             gone = self.finished([str(name) for name in event.get("names", ())], [])
             if gone:

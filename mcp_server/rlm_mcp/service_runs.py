@@ -17,6 +17,7 @@ from rlm_kernel.errors import KernelDied, KernelError
 from rlm_kernel.hostclient import CellResult, Execution
 from rlm_mcp.service_answers import Answer, clean_text
 from rlm_mcp.service_errors import ToolFault, fault_from, run_not_found
+from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_sessions import Session
 from rlm_memory import contexts, queries
 from rlm_memory.store import Store
@@ -88,8 +89,9 @@ class Run:
 class Runs:
     """All runs of the daemon, by session."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], waiting: Waiting) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], waiting: Waiting, journal: Journal) -> None:
         self._store = store
+        self._journal = journal
         self._clock = clock
         self._waiting = waiting
         self._runs: dict[str, dict[str, Run]] = {}
@@ -180,16 +182,19 @@ class Runs:
     # --- one run ----------------------------------------------------------------------------------
 
     async def _work(self, run: Run) -> Answer:
-        kernel = run.session.kernel
+        kernel, began = run.session.kernel, self._journal.now()
         try:
             async with kernel.turn():
                 notice, kernel.notice = kernel.notice, ""
                 run.execution = await kernel.execute(run.code)
+                began = self._journal.now()
                 async with kernel.watched():
                     result = await run.execution.result()
                 _raise_if_died(result)
+                self._journal.ran(run.session.id, run.code, began, result)
                 return self._settle(run, result, notice)
         except KernelError as error:
+            self._journal.died(run.session.id, run.code, began, str(error), run.asked)
             cancelled = queries.cancel_pending(self._store, run.session.id, self._clock(), among=run.asked)
             fault = fault_from(error)
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}

@@ -21,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 VERSION = 1
@@ -116,6 +117,29 @@ queries = Table(
     Index("queries_by_state", "session", "state"),
 )
 
+journal = Table(
+    "journal",
+    metadata,
+    # The order in which cells ended, over all sessions; a number is never given out twice.
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    _session_key(),
+    Column("author", Text, CheckConstraint("author in ('agent', 'notebook')"), nullable=False),
+    Column("code", Text, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("output", Text, nullable=False),
+    Column("queries", JSON, nullable=False),
+    # What the row counts against the bounds of the journal: bytes of code and output.
+    Column("size", Integer, nullable=False),
+    # Set for a cell that the kernel host has told of: the same cell may be told twice.
+    Column("kernel", Text),
+    Column("serial", Integer),
+    UniqueConstraint("kernel", "serial"),
+    Index("journal_by_session", "session", "number", "size"),
+    sqlite_autoincrement=True,
+)
+
 counters = Table(
     "counters",
     metadata,
@@ -124,4 +148,4 @@ counters = Table(
     Column("value", Integer, nullable=False),
 )
 
-__all__ = ["VERSION", "contexts", "counters", "grants", "handles", "metadata", "queries", "sessions"]
+__all__ = ["VERSION", "contexts", "counters", "grants", "handles", "journal", "metadata", "queries", "sessions"]

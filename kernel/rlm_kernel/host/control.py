@@ -170,6 +170,10 @@ async def _queries(client: Connection, call: dict[str, Any], descriptors: tuple[
     return {"queries": list(client.host.find(call["kernel_id"]).queries.pending.values())}, ()
 
 
+async def _cells(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return {"cells": client.host.find(call["kernel_id"]).cells.after(int(call["after"]))}, ()
+
+
 async def _interrupt(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
     return {"interrupted": client.host.find(call["kernel_id"]).interrupt(bool(call.get("escalate")))}, ()
 
@@ -204,6 +208,7 @@ OPERATIONS: dict[str, Callable[[Connection, dict[str, Any], tuple[int, ...]], Aw
     "detach": _detach,
     "settle": _settle,
     "queries": _queries,
+    "cells": _cells,
     "interrupt": _interrupt,
     "signal": _signal,
     "restart": _restart,

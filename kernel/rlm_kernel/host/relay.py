@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_kernel import tags, wire
+from rlm_kernel.host.cells import CellLog
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits
 from rlm_kernel.host.output import CellOutput
@@ -22,11 +23,13 @@ class Relay:
     """The outgoing side of one session.
 
     ``current`` is the request in flight with its ``limits``. With ``hold`` set for it, its reply and all that comes
-    after wait for `release`: under strict checkpoints nothing is confirmed before its copy is taken.
+    after wait for `release`: under strict checkpoints nothing is confirmed before its copy is taken. ``cells`` is told
+    of the cells whose results nobody takes.
     """
 
-    def __init__(self, kernel_id: str, front: Front, limits: Limits, spool: Path) -> None:
+    def __init__(self, kernel_id: str, front: Front, limits: Limits, spool: Path, cells: CellLog) -> None:
         self.kernel_id, self.front, self.policy_limits, self.spool = kernel_id, front, limits, spool
+        self.cells = cells
         self.current: Request | None = None
         self.limits: CellLimits | None = None
         self.busy_since: float | None = None
@@ -71,9 +74,9 @@ class Relay:
             request.output.flush()
         if channel == "stdin" and self.limits is not None:
             self.limits.wait_for_input()
-        if request is not None and request.direct is not None:
+        if request is not None:
             request.collect(channel, frames)
-            if channel == "shell":
+            if channel == "shell" and request.direct is not None:
                 return
         if self._held is not None and (channel == "shell" or self._held):
             self._held.append((channel, frames))
@@ -99,5 +102,7 @@ class Relay:
         if request.direct is not None and not request.direct.done():
             seconds = time.perf_counter() - request.started if request.started else 0.0
             request.direct.set_result(direct_result(request, summary, seconds))
-        elif request.output is not None and (spool := request.output.close()) is not None:
+            return
+        self.cells.note(request, self.busy_since)
+        if request.output is not None and (spool := request.output.close()) is not None:
             spool.unlink(missing_ok=True)

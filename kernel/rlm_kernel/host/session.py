@@ -19,6 +19,7 @@ import zmq
 
 from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import KernelBusy, KernelDied, KernelError, UnknownKernel
+from rlm_kernel.host.cells import CellLog
 from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
@@ -45,7 +46,7 @@ Operation = Callable[[], Awaitable[Any]]
 class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
-    ``emit(kernel_id, event)`` reports what happened: ``query``, ``dropped``, ``recovered``, ``ended``.
+    ``emit(kernel_id, event)`` reports what happened: ``query``, ``dropped``, ``cell``, ``recovered``, ``ended``.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class KernelSession:
         self.limits = self.policy.limits
         self.connection: dict[str, Any] = spec["connection"]
         self.front = Front(context, self.connection, self._from_client)
-        self.relay = Relay(kernel_id, self.front, self.limits, spool)
+        self.cells = CellLog(lambda note: emit(kernel_id, note))
+        self.relay = Relay(kernel_id, self.front, self.limits, spool, self.cells)
         image_spec = {key: spec.get(key) for key in ("policy", "workspace", "scratch", "query_base", "protect")}
         image_spec["key"] = self.connection["key"]
         self.images = Images(image, image_spec, tuple(self.policy.walls.require), self._died, self._from_kernel)

@@ -1,4 +1,4 @@
-"""``rlm-kernel sessions``, ``load`` and ``run``: MCP calls from the command line, and no more than that."""
+"""``rlm-kernel sessions``, ``journal``, ``load`` and ``run``: calls of the daemon, and no more than that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rlm_mcp.cli.daemon_link import Control, call_tool
 from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, fail, failing, show, table
 
-__all__ = ["load", "run", "sessions"]
+__all__ = ["journal", "load", "run", "sessions"]
 
 
 @failing
@@ -37,6 +37,29 @@ def _print_sessions(rows: list[dict[str, Any]]) -> None:
         return
     columns = list(rows[0])
     table("sessions", columns, [[row.get(column, "") for column in columns] for row in rows])
+
+
+@failing
+def journal(
+    session: Annotated[str, typer.Argument(help="Show this session's, also after its end.")],
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many, the latest.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what ran in a session: every cell with its author, time, output and queries, the oldest first."""
+    with Control("journal", start=True, session=session, last=last) as control:
+        answer = {"session": session, "cells": control.reply["cells"]}
+    show(answer, as_json, lambda: _print_cells(answer["cells"]))
+
+
+def _print_cells(cells: list[dict[str, Any]]) -> None:
+    if not cells:
+        console.print("nothing has run in this session")
+    for cell in cells:
+        asked = f", asked {', '.join(cell['queries'])}" if cell["queries"] else ""
+        print(f"# {cell['number']} {cell['started_at']} {cell['author']} {cell['status']} {cell['seconds']} s{asked}")
+        print("\n".join(f"    {line}" for line in cell["code"].splitlines()))
+        if cell["output"]:
+            print(cell["output"])
 
 
 @failing

@@ -1,0 +1,148 @@
+"""The journal: what ran in a session, in which order, and what came of it. It outlives the session.
+
+Rows are appended in batches and never changed. The journal is bounded: each text is cut, each session keeps its
+latest rows (`MOST_ROWS`, `MOST_BYTES`) and all sessions together `MOST_BYTES_IN_ALL`; the oldest rows go first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from sqlalchemy import Select, delete, func, or_, select
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory.schema import journal as table
+from rlm_memory.store import Store
+
+__all__ = [
+    "LONGEST_CODE",
+    "LONGEST_OUTPUT",
+    "MOST_BYTES",
+    "MOST_BYTES_IN_ALL",
+    "MOST_ROWS",
+    "Author",
+    "JournalEntry",
+    "append",
+    "last_serial",
+    "of_session",
+    "trim",
+    "trim_all",
+]
+
+LONGEST_CODE = 65_536
+"""Characters kept of a cell's code."""
+LONGEST_OUTPUT = 16_384
+"""Characters kept of what a cell wrote."""
+MOST_ROWS = 1000
+"""Rows kept of one session."""
+MOST_BYTES = 4 << 20
+"""Bytes of code and output kept of one session."""
+MOST_BYTES_IN_ALL = 64 << 20
+"""Bytes of code and output kept of all sessions together."""
+_CUT = "\n… cut"
+
+
+class Author(StrEnum):
+    """Who sent a cell: an agent through a tool, or a person through a Jupyter client."""
+
+    AGENT = "agent"
+    NOTEBOOK = "notebook"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One cell. Times in epoch seconds; ``status`` is ``ok``, ``error``, ``aborted`` or ``died``.
+
+    ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the kernel host told
+    of the cell. ``number`` is 0 until the entry has a row.
+    """
+
+    session: str
+    author: Author
+    code: str
+    started_at: float
+    ended_at: float
+    status: str
+    output: str = ""
+    queries: tuple[str, ...] = ()
+    kernel: str | None = None
+    serial: int | None = None
+    number: int = 0
+
+
+def append(store: Store, entries: Iterable[JournalEntry]) -> None:
+    """Add rows, in one transaction. An entry with a ``kernel`` and ``serial`` that is there already is passed over."""
+    rows = [_values(entry) for entry in entries]
+    if rows:
+        with store.transaction() as connection:
+            connection.execute(insert(table).on_conflict_do_nothing(), rows)
+
+
+def of_session(store: Store, session: str, *, last: int | None = None) -> list[JournalEntry]:
+    """List the session's cells, the oldest first; only the ``last`` ones if that is given."""
+    statement = select(table).where(table.c.session == session).order_by(table.c.number.desc()).limit(last)
+    with store.transaction() as connection:
+        rows = [dict(row) for row in connection.execute(statement).mappings()]
+    return [_entry(row) for row in reversed(rows)]
+
+
+def last_serial(store: Store, kernel: str) -> int:
+    """Return the highest serial that the host has told of that kernel; 0 if none."""
+    statement = select(func.coalesce(func.max(table.c.serial), 0)).where(table.c.kernel == kernel)
+    with store.transaction() as connection:
+        found: int = connection.execute(statement).scalar_one()
+    return found
+
+
+def trim(store: Store, session: str, *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> None:
+    """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
+    newer = func.row_number().over(order_by=table.c.number.desc())
+    _delete_beyond(store, _running(newer.label("position")).where(table.c.session == session), rows, size)
+
+
+def trim_all(store: Store, *, size: int = MOST_BYTES_IN_ALL) -> None:
+    """Delete the oldest rows of all sessions until at most ``size`` bytes are left."""
+    with store.transaction() as connection:
+        held: int = connection.execute(select(func.coalesce(func.sum(table.c.size), 0))).scalar_one()
+        if held > size:
+            newer = func.row_number().over(order_by=table.c.number.desc())
+            _delete_beyond(store, _running(newer.label("position")), None, size)
+
+
+def _running(position: object) -> Select[tuple[int, int, int]]:
+    """Each row with its position from the newest, and the bytes up to it."""
+    total = func.sum(table.c.size).over(order_by=table.c.number.desc())
+    return select(table.c.number, position, total.label("total"))  # type: ignore[call-overload,no-any-return]
+
+
+def _delete_beyond(store: Store, running: Select[tuple[int, int, int]], rows: int | None, size: int) -> None:
+    found = running.subquery()
+    too_much = found.c.total > size
+    if rows is not None:
+        too_much = or_(too_much, found.c.position > rows)
+    with store.transaction() as connection:
+        connection.execute(delete(table).where(table.c.number.in_(select(found.c.number).where(too_much))))
+
+
+def _values(entry: JournalEntry) -> dict[str, object]:
+    values = asdict(entry)
+    del values["number"]
+    code, output = _storable(entry.code, LONGEST_CODE), _storable(entry.output, LONGEST_OUTPUT)
+    size = len(code.encode()) + len(output.encode())
+    return {**values, "author": entry.author.value, "code": code, "output": output, "size": size}
+
+
+def _storable(text: str, longest: int) -> str:
+    """The text as SQLite can hold it (no lone surrogates), cut with a mark."""
+    if len(text) > longest:
+        text = text[: longest - len(_CUT)] + _CUT
+    return text.encode("utf-8", "replace").decode()
+
+
+def _entry(row: dict[str, object]) -> JournalEntry:
+    del row["size"]
+    row["author"] = Author(str(row["author"]))
+    row["queries"] = tuple(row["queries"])  # type: ignore[arg-type]  # a JSON list
+    return JournalEntry(**row)  # type: ignore[arg-type]  # the columns are the fields

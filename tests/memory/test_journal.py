@@ -1,0 +1,73 @@
+"""The journal's rows: order, bounds, and that nothing in a text can keep it from being written."""
+
+from rlm_memory import journal
+from rlm_memory.journal import Author, JournalEntry
+
+
+def entry(session="a", code="x = 1", **more) -> JournalEntry:
+    return JournalEntry(session, Author.AGENT, code, 1.0, 2.0, "ok", **more)
+
+
+def codes(store, session="a") -> list[str]:
+    return [row.code for row in journal.of_session(store, session)]
+
+
+def test_cells_come_back_in_the_order_in_which_they_ended(store, session) -> None:
+    """What an export shows is what happened, whole."""
+    session("a")
+    journal.append(store, [entry(code="first", output="1", queries=("q_000",)), entry(code="second")])
+    journal.append(store, [entry(code="third")])
+    assert codes(store) == ["first", "second", "third"]
+    first = journal.of_session(store, "a")[0]
+    assert (first.output, first.queries, first.author, first.number) == ("1", ("q_000",), Author.AGENT, 1)
+    assert [row.code for row in journal.of_session(store, "a", last=2)] == ["second", "third"]
+
+
+def test_the_oldest_rows_of_a_session_go_first_and_those_of_others_stay(store, session) -> None:
+    """A long session bounds itself, by rows and by bytes."""
+    session("a"), session("b")
+    journal.append(store, [entry("b", "kept"), *(entry(code=f"{number:04}") for number in range(10))])
+    journal.trim(store, "a", rows=6, size=10_000)
+    assert codes(store) == ["0004", "0005", "0006", "0007", "0008", "0009"]
+    journal.trim(store, "a", rows=6, size=9)
+    assert codes(store) == ["0008", "0009"]
+    assert codes(store, "b") == ["kept"]
+
+
+def test_all_sessions_together_are_bounded(store, session) -> None:
+    """Sessions that have ended keep their journal only as long as there is room."""
+    session("a"), session("b")
+    journal.append(store, [entry(code="1234"), entry("b", "5678"), entry(code="90ab")])
+    journal.trim_all(store, size=12)
+    assert (codes(store), codes(store, "b")) == (["1234", "90ab"], ["5678"])
+    journal.trim_all(store, size=8)
+    assert (codes(store), codes(store, "b")) == (["90ab"], ["5678"])
+
+
+def test_numbers_are_not_used_again(store, session) -> None:
+    """A reader that remembers the last number it saw misses nothing."""
+    session("a")
+    journal.append(store, [entry()])
+    journal.trim(store, "a", rows=0)
+    journal.append(store, [entry()])
+    assert [row.number for row in journal.of_session(store, "a")] == [2]
+
+
+def test_a_cell_that_the_host_tells_twice_has_one_row(store, session) -> None:
+    """The event and the list that an adopting daemon asks for may both name it."""
+    session("a")
+    told = entry(kernel="k1", serial=7)
+    journal.append(store, [told])
+    journal.append(store, [told, entry(code="other", kernel="k2", serial=7)])
+    assert codes(store) == ["x = 1", "other"]
+    assert (journal.last_serial(store, "k1"), journal.last_serial(store, "k3")) == (7, 0)
+
+
+def test_long_and_broken_texts_are_stored_cut_and_mended(store, session) -> None:
+    """Code and output are not ours: neither their length nor a lone surrogate may stop the journal."""
+    session("a")
+    journal.append(store, [entry(code="x" * 100_000, output="\ud800")])
+    row = journal.of_session(store, "a")[0]
+    assert len(row.code) == journal.LONGEST_CODE
+    assert row.code.endswith("cut")
+    assert row.output == "?"
