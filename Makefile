@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-pythons lint format type cover bench bench-compat lock clean install
+.PHONY: help demo test test-pythons lint format type cover fuzz-scan bench bench-contexts bench-compat lock clean install
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -52,8 +52,17 @@ cover: $(STAMP)  ## Run all tests with branch coverage, forked processes include
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
+PAIRS ?= 30000
+
+fuzz-scan: $(STAMP)  ## Compare scan with Python's re on many random patterns and texts (PAIRS=30000 for each test)
+	@FUZZ_EXAMPLES=$(PAIRS) $(PYTEST) -q -n $(JOBS) -o timeout=0 tests/contexts/test_scan.py \
+		-k "python_finds or holds_a_needle" $(ARGS)
+
 bench: $(STAMP)  ## Measure the speed the project promises (ratios of interleaved runs)
 	@$(BIN)/python bench/run.py $(ARGS)
+
+bench-contexts: $(STAMP)  ## Measure loading and searching against the targets (ARGS="--mb 1000" for a larger log)
+	@$(BIN)/python bench/contexts.py $(ARGS)
 
 bench-compat: $(VENV)/.compat  ## Run public corpora with and without the language wall (ARGS="HumanEval" for one)
 	@$(BIN)/python bench/compat/run.py $(ARGS)

@@ -1,5 +1,6 @@
 """Scan finds exactly the lines that Python's re finds, says when there are more, and never hangs."""
 
+import os
 import re
 import signal
 import threading
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_kernel.contexts import charsets, errors
+from rlm_kernel.contexts.literals import needles_for
 from rlm_kernel.contexts.plan import plan_for
 from rlm_kernel.contexts.scan import MAX_MATCHES, scan
 from rlm_kernel.contexts.store import ContextStore
@@ -28,6 +30,8 @@ ATOMS = [
 SUFFIXES = ["*", "+", "?", "{2}", "{1,2}", "{0,3}", "*?", "+?", "??", "*+", "++", "{2,}"]
 NARROW = "abcekKsSiI 1_.-\t\r\x0b\x1c\0"
 WIDE = NARROW + "\xe9\xc9\xdf\u017f\u212a\u03a3\u03c3\u03c2\U0001f600\xe0\xfc\u0130\u0131\ufb01\x85\u2028\u0660\xb2"
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
+"""`make fuzz-scan` sets more."""
 PATTERNS = st.recursive(
     st.sampled_from(ATOMS),
     lambda inner: st.one_of(
@@ -42,6 +46,34 @@ PATTERNS = st.recursive(
     ),
     max_leaves=6,
 )
+
+WORDS = [
+    "error",
+    "Error",
+    "kernel",
+    "Kassis",
+    "deadlock",
+    "out of memory",
+    "stra\xdfe",
+    "\u017focket",
+    "\u212aelvin",
+    "took 12 ms",
+]
+WORD_PATTERNS = st.recursive(
+    st.sampled_from([*WORDS, *(r"\b", r"\d+", ".*", "^", "$", "[xyz]", "[sz]", "(?-i:K)", "(?=e)", r"\r")]),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=4).map("".join),
+        st.lists(inner, min_size=2, max_size=12).map(lambda parts: f"(?:{'|'.join(parts)})"),
+        st.tuples(inner, st.sampled_from(SUFFIXES)).map(lambda pair: f"(?:{pair[0]}){pair[1]}"),
+        inner.map(lambda body: f"(?>{body})"),
+    ),
+    max_leaves=8,
+)
+WORD_TEXTS = st.lists(
+    st.lists(st.sampled_from([*WORDS, *map(str.upper, WORDS), "error error", "x", "17"]), max_size=4).map(" ".join),
+    max_size=12,
+).flatmap(lambda lines: st.sampled_from(["\n", "\r\n"]).map(lambda end: end.join(lines)))
+"""Words, so that patterns have literals to look for."""
 
 
 def texts(alphabet: str) -> st.SearchStrategy[str]:
@@ -58,7 +90,7 @@ def compiled(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 @given(PATTERNS, st.one_of(texts(NARROW), texts(WIDE)))
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_it_finds_the_lines_that_python_finds(pattern: str, text: str) -> None:
@@ -74,6 +106,50 @@ def test_it_finds_the_lines_that_python_finds(pattern: str, text: str) -> None:
         assert [match.text for match in found.matches] == [lines[number] for number in wanted]
         assert (found.truncated, found.total, found.exact) == (False, len(wanted), True)
     assert [context.peek(number, 1).text for number in wanted] == [lines[number] for number in wanted]
+
+
+@settings(max_examples=EXAMPLES)
+@given(WORD_PATTERNS, WORD_TEXTS, st.binary(max_size=64))
+def test_every_line_that_matches_holds_a_needle(pattern: str, text: str, sample: bytes) -> None:
+    """K-3: whatever literals are looked for, chosen by whatever sample, no line that matches is skipped."""
+    regex = compiled(pattern)
+    if regex is None:
+        return
+    context, lines = Text.from_bytes(text.encode()), split_lines(text)
+    wanted = [number for number, line in enumerate(lines) if regex.search(line)]
+    assert [match.line for match in scan(context, pattern, max_matches=200).matches] == wanted
+    needles = needles_for(regex, context.facts.ascii)
+    for chosen in () if needles is None else (needles, needles.tuned(sample), needles.tuned(text.encode())):
+        hits = {context.index.line_of(at) for _, at, _ in chosen.program.find_matches_as_indexes(context.view)}
+        assert hits == set(wanted) if chosen.pure else hits >= set(wanted)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "deadlock detected",
+        "zebra|lock id=9{3}",
+        "took [0-9]{4} ms",
+        "[0-9]{7,} ms",
+        "error",
+        r"\berror\b.*worker-3",
+        "lock",
+    ],
+)
+def test_needles_that_turn_out_common_are_changed_or_dropped(pattern: str) -> None:
+    """K-3: in a long text the search is adapted to what is in it; what it finds and counts stays the same."""
+    rows = [
+        f"{number} lock worker-{number % 7} {'ERROR' if number % 13 == 5 else 'ok'} id={number % 1013} took {number} ms"
+        for number in range(40_000)
+    ]
+    rows[30_000] += " deadlock detected"
+    wanted = [number for number, row in enumerate(rows) if re.search(pattern, row, re.IGNORECASE)]
+    context = Text.from_bytes("\n".join(rows).encode())
+    assert context.size > 1 << 20
+    found = scan(context, pattern, max_matches=200)
+    assert [match.line for match in found.matches] == wanted[:200]
+    total = scan(context, pattern, max_matches=1, count_seconds=30, start_line=5)
+    assert (total.total, total.exact) == (sum(number >= 5 for number in wanted), True)
 
 
 @given(st.lists(st.booleans(), max_size=12), st.integers(1, 12), st.integers(0, 3))

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .deadline import Deadline
+from .literals import Needles
 from .plan import UNANCHORED, Plan
 from .text import find_line_start, find_newline
 
 _FIRST_BLOCK = 1 << 16  # bytes; the first matches are often near, later blocks grow
 _LARGEST_BLOCK = 1 << 22
+_REFUSAL_BYTES = 1000  # RE2 searches so many while a line that holds a needle is looked at and refused
+_WORTH_TUNING = 1 << 20  # bytes left to search from which a sample is looked at
+_SAMPLES, _SAMPLE = 4, 1 << 12  # how many, and bytes of each
 _NEWLINE = 0x0A
 
 
@@ -33,6 +37,7 @@ class Finder:
         self._view, self._plan = view, plan
         self.position, self.deadline = position, deadline
         self._block = _FIRST_BLOCK
+        self._needles, self._tuned = plan.needles, False
 
     @property
     def size(self) -> int:
@@ -44,22 +49,77 @@ class Finder:
         while self.position < len(self._view):
             low = self.position
             high = self._block_end(low)
-            found = self._candidates(low, high) if self._plan.program is not None else self._every_line(low, high)
-            for line in found:
+            lines, certain = self._block_candidates(low, high)
+            refused = 0
+            for line in lines:
                 self.deadline.check()
                 self.position = line.start
-                matches = self._plan.exact or self._plan.confirms(self._bare(line))
+                matches = certain or self._plan.confirms(self._bare(line))
                 self.position = min(line.stop + 1, len(self._view))
                 if matches:
                     yield line
+                else:
+                    refused += 1
+            self._review_needles(refused, low, high)
             self.position = high
             self.deadline.check()
+
+    def counts(self) -> Iterator[int]:
+        """How many more lines match, as numbers to add up.  Raises: Expired."""
+        while self.position < len(self._view) and self._needles is not None and self._needles.pure:
+            low = self.position
+            high = self._block_end(low)
+            yield self._lines_hit(low, high, self._needles)
+            self.position = high
+            self.deadline.check()
+        for _ in self:
+            yield 1
 
     def _block_end(self, low: int) -> int:
         size = len(self._view)
         high = min(low + self._block, size)
         self._block = min(self._block * 4, _LARGEST_BLOCK)
         return min(find_newline(self._view, high - 1, size) + 1, size)
+
+    def _block_candidates(self, low: int, high: int) -> tuple[Iterator[Found], bool]:
+        """The lines of a block that may match, and whether they are known to."""
+        if self._needles is not None:
+            return self._at_needles(low, high, self._needles), self._needles.pure
+        if self._plan.program is not None:
+            return self._candidates(low, high), self._plan.exact
+        return self._every_line(low, high), False
+
+    def _review_needles(self, refused: int, low: int, high: int) -> None:
+        """Choose needles that are rare in this text, when much of it is left.
+
+        Those found mostly in other lines are dropped: each refusal costs as much as many bytes.
+        """
+        if self._needles is None:
+            return
+        if not self._tuned and len(self._view) - high > _WORTH_TUNING:
+            self._tuned = True
+            step = len(self._view) // _SAMPLES
+            pieces = (self._view[at * step : at * step + _SAMPLE] for at in range(_SAMPLES))
+            self._needles = self._needles.tuned(b"".join(pieces))
+        elif refused * _REFUSAL_BYTES > high - low and self._plan.program is not None:
+            self._needles = None
+
+    def _at_needles(self, low: int, high: int, needles: Needles) -> Iterator[Found]:
+        block, position = self._view[low:high], 0
+        for _, start, stop in needles.program.find_matches_as_indexes(block):
+            if start >= position:
+                line_start = find_line_start(block, position, start)
+                line_stop = find_newline(block, stop, high - low)
+                yield Found(low + line_start, low + line_stop, low + start)
+                position = line_stop + 1
+
+    def _lines_hit(self, low: int, high: int, needles: Needles) -> int:
+        block, size, position, lines = self._view[low:high], high - low, 0, 0
+        for _, start, stop in needles.program.find_matches_as_indexes(block):
+            if start >= position:
+                position = find_newline(block, stop, size)
+                lines += 1
+        return lines
 
     def _candidates(self, low: int, high: int) -> Iterator[Found]:
         block, match = self._view[low:high], self._plan.program.Match  # type: ignore[union-attr]

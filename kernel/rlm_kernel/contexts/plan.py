@@ -13,6 +13,7 @@ from typing import Any
 import re2
 
 from .errors import InvalidRegex
+from .literals import Needles, needles_for
 from .translate import Dialect, Translation, translate
 
 MAX_PATTERN = 10_000
@@ -39,6 +40,7 @@ class Plan:
         ascii_lines: line_program is exact only for lines that are pure ASCII.
         backtracks: confirming a line may take `re` more than linear time.
         weight: instructions of the largest program, a measure of the worst case per byte.
+        needles: literals of which every matching line holds one, or None.
     """
 
     regex: re.Pattern[str]
@@ -48,11 +50,13 @@ class Plan:
     ascii_lines: bool
     backtracks: bool
     weight: int
+    needles: Needles | None
 
     def confirms(self, line: memoryview) -> bool:
         """Whether a line, without its line end, really matches."""
-        if self.line_program is not None and (not self.ascii_lines or bytes(line).isascii()):
-            found: bool = self.line_program.Match(UNANCHORED, line, 0, len(line))[0][0] >= 0
+        program = self.program if self.exact else self.line_program
+        if program is not None and (not self.ascii_lines or bytes(line).isascii()):
+            found: bool = program.Match(UNANCHORED, line, 0, len(line))[0][0] >= 0
             return found
         return searches(self.regex, str(line, "utf-8"))
 
@@ -91,13 +95,14 @@ def plan_for(pattern: str, ascii_text: bool, crlf: bool) -> Plan:
     """
     regex = compile_pattern(pattern)
     program, translation = _over_buffer(regex, Dialect(ascii_text, crlf))
+    needles = needles_for(regex, ascii_text)
     if translation is not None and translation.exact:
-        return Plan(regex, program, True, None, False, False, _weight(program))
+        return Plan(regex, program, True, None, False, False, _weight(program), needles)
     line_program, ascii_lines = _over_line(regex, ascii_text)
     by_python = line_program is None or ascii_lines
     backtracks = by_python and may_backtrack(regex)
     weight = max(_weight(program), _weight(line_program))
-    return Plan(regex, program, False, line_program, ascii_lines, backtracks, weight)
+    return Plan(regex, program, False, line_program, ascii_lines, backtracks, weight, needles)
 
 
 def may_backtrack(regex: re.Pattern[str]) -> bool:

@@ -165,8 +165,8 @@ def _count(finder: Finder, plan: Plan, request: Request) -> tuple[int, bool]:
     finder.deadline = Deadline(request.count_seconds)
     try:
         with _guard(plan.backtracks, request.count_seconds):
-            for _ in finder:
-                counted += 1
+            for number in finder.counts():
+                counted += number
     except Expired:
         return counted, False
     return counted, True

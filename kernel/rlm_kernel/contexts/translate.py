@@ -86,7 +86,7 @@ class _Emitter:
             return self._single(kind, value, flags)
         if kind is op.SUBPATTERN:
             _, added, removed, body = value
-            return f"(?:{self.sequence(list(body), _scoped(flags, added, removed), last=last)})"
+            return f"(?:{self.sequence(list(body), scoped(flags, added, removed), last=last)})"
         if kind is op.BRANCH:
             return "(?:" + "|".join(self.sequence(list(branch), flags, last=last) for branch in value[1]) + ")"
         if kind in _REPEATS:
@@ -162,7 +162,7 @@ class _Emitter:
         return ""
 
 
-def _scoped(flags: int, added: int, removed: int) -> int:
+def scoped(flags: int, added: int, removed: int) -> int:
     """Flags within (?aiu-i:...), as the re module combines them."""
     if added & _TYPES:
         flags &= ~_TYPES
