@@ -4,7 +4,8 @@ KernelError
 ├── CallerError              the request was wrong: change it and call again
 │   ├── UnknownKernel        no such kernel: it ended, or never was
 │   ├── UnknownVariable      no global of that name in the kernel
-│   └── WallsMissing         the policy requires walls that this system cannot raise
+│   ├── WallsMissing         the policy requires walls that this system cannot raise
+│   └── PolicyLooser         a forked session may not do more than the one it comes from
 ├── ProcessError             a process of ours ended or does not answer
 │   ├── KernelDied           the kernel process; says what was lost
 │   ├── KernelBusy           the kernel runs a cell and the request cannot wait
@@ -51,6 +52,17 @@ class WallsMissing(CallerError):
         super().__init__(
             f"the policy requires walls that this system cannot raise: {', '.join(missing)}; "
             "run `rlm-kernel doctor` to see why, or choose a policy that does not require them"
+        )
+
+
+class PolicyLooser(CallerError):
+    """The policy of a forked session allows more than its parent's. ``fields`` are the policy's fields that do."""
+
+    def __init__(self, policy: str, parent: str, fields: list[str]) -> None:
+        self.policy, self.parent, self.fields = policy, parent, fields
+        super().__init__(
+            f"policy {policy!r} allows more than {parent!r}, under which the session runs: {'; '.join(fields)}; "
+            "name a policy that is equal or stricter, or none for the same"
         )
 
 
@@ -109,6 +121,10 @@ def from_wire(data: dict[str, object]) -> KernelError | ContextError:
     if name == "WallsMissing":
         missing = data.get("missing")
         return WallsMissing([str(m) for m in missing] if isinstance(missing, list) else [])
+    if name == "PolicyLooser":
+        fields = data.get("fields")
+        texts = [str(field) for field in fields] if isinstance(fields, list) else []
+        return PolicyLooser(str(data.get("policy")), str(data.get("parent")), texts)
     if name == "KernelDied":
         return KernelDied(str(data.get("reason")), str(data.get("lost")))
     if name in ABOUT_CONTEXTS:

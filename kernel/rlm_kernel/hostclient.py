@@ -80,6 +80,25 @@ class KernelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkInfo:
+    """A session that was forked: its ``kernel``, and where it comes from.
+
+    ``source`` is ``live`` or, when the parent ran a cell, ``checkpoint``, which is ``cells_behind`` completed cells
+    old. ``threads`` and ``tasks`` (how many) of the parent do not run in the child. ``dropped_modules`` are globals
+    that its policy does not admit; ``queries`` those pending in the parent, which in the child wait for answers of
+    their own.
+    """
+
+    kernel: KernelInfo
+    source: str
+    cells_behind: int
+    threads: list[str]
+    tasks: int
+    dropped_modules: list[str]
+    queries: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class CellResult:
     """What came of a cell.
 
@@ -242,10 +261,24 @@ class HostClient:
         policy = resolve(request.policy, Path(request.workspace) if request.workspace else None, scratch)
         spec = request.to_call(policy, scratch)
         content, _ = await self.call("spawn", request=spec)
-        info = KernelInfo(**content["kernel"])
-        if request.connection_file:
-            await asyncio.to_thread(write_connection, Path(request.connection_file), info.connection)
-        return info
+        return await _announced(request, KernelInfo(**content["kernel"]))
+
+    async def fork(self, kernel_id: str, request: SpawnRequest) -> ForkInfo:
+        """Start a kernel that has every variable of another; its policy must be equal or stricter.
+
+        The two share the scratch folder and nothing else. ``query_base`` of the request is not used.
+
+        Raises:
+            PolicyLooser, WallsMissing, UnknownKernel, CallerError: it cannot be forked as asked.
+            KernelBusy: a cell runs, and there is no checkpoint.
+            KernelDied: the copy could not begin.
+        """
+        scratch = Path((await self.kernel_info(kernel_id)).scratch)
+        workspace = Path(request.workspace) if request.workspace else None
+        policy = await asyncio.to_thread(resolve, request.policy, workspace, scratch)
+        content, _ = await self.call("fork", kernel_id=kernel_id, request=request.to_call(policy, scratch))
+        info = await _announced(request, KernelInfo(**content["kernel"]))
+        return ForkInfo(info, **content["origin"])
 
     async def kernels(self) -> list[KernelInfo]:
         """Every kernel that the host holds."""
@@ -358,6 +391,13 @@ class HostClient:
         content, _ = await self.call("cells", kernel_id=kernel_id, after=after)
         rows: list[dict[str, Any]] = content["cells"]
         return rows
+
+
+async def _announced(request: SpawnRequest, info: KernelInfo) -> KernelInfo:
+    """Write the connection file that was asked for."""
+    if request.connection_file:
+        await asyncio.to_thread(write_connection, Path(request.connection_file), info.connection)
+    return info
 
 
 def write_connection(path: Path, connection: Mapping[str, Any]) -> None:

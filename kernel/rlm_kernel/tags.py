@@ -5,7 +5,7 @@ SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"
 STDOUT, STDERR = b"o", b"e"
 
 # host → kernel
-FORK, BEGIN, WAKE, REQUEST = b"F", b"B", b"W", b"X"
+FORK, BEGIN, BRANCH, WAKE, REQUEST = b"F", b"B", b"N", b"W", b"X"
 
 # kernel → host
 HELLO, BEGUN, WOKEN, FORKED, DONE, ANSWERED = b"h", b"b", b"w", b"f", b"d", b"x"

@@ -18,7 +18,7 @@ from rlm_mcp.service_names import session_id_for, workspace_for
 from rlm_memory import contexts, handles, queries, sessions
 from rlm_memory.sessions import SessionRow, SessionState
 from rlm_memory.store import Store
-from rlm_sandbox.policy import Policy, load_policy
+from rlm_sandbox.policy import Policy, is_stricter_or_equal, load_policy
 
 __all__ = ["DEFAULT_POLICY", "Clock", "Session", "Sessions"]
 
@@ -175,7 +175,7 @@ def _refuse_weaker(session: Session, wanted: str | None) -> None:
     """A client that asks for a strict policy must not be given a session that runs under a laxer one."""
     if not wanted or wanted == session.row.policy:
         return
-    if not session.policy.is_stricter_or_equal(load_policy(wanted)):
+    if not is_stricter_or_equal(session.policy, load_policy(wanted)):
         raise ToolFault(
             "policy_conflict",
             f"session {session.id} runs under {session.row.policy!r}, which permits more than {wanted!r}",

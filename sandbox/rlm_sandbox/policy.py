@@ -4,6 +4,7 @@
 paths real.
 """
 
+from rlm_sandbox.policy_compare import admits, is_stricter_or_equal, loosened
 from rlm_sandbox.policy_docs import FieldDoc, policy_fields, policy_schema, schema_table
 from rlm_sandbox.policy_files import load_policy, policy_directories, policy_names
 from rlm_sandbox.policy_model import (
@@ -36,7 +37,10 @@ __all__ = [
     "Policy",
     "WallName",
     "WallPolicy",
+    "admits",
+    "is_stricter_or_equal",
     "load_policy",
+    "loosened",
     "policy_directories",
     "policy_fields",
     "policy_names",

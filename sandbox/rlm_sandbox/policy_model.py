@@ -188,49 +188,6 @@ class Policy(_Section):
         "core", description="Tools shown to an agent: core (about ten), all, or compat (the original names)."
     )
 
-    def is_stricter_or_equal(self, other: Policy) -> bool:
-        """Whether everything this policy allows is allowed by ``other`` too.
-
-        Compared: language, files, network, limits and required walls. Not compared, because they confine
-        nothing: names, llm.mode, checkpoint and tools. Paths are compared as written, so resolve both
-        policies first when one uses variables and the other does not.
-        """
-        return (
-            _language_within(self.language, other.language)
-            and _files_within(self.files, other.files)
-            and self.network <= other.network
-            and all(getattr(self.limits, name) <= getattr(other.limits, name) for name in Limits.model_fields)
-            and set(self.walls.require) >= set(other.walls.require)
-        )
-
-
-def _language_within(inner: LanguagePolicy, outer: LanguagePolicy) -> bool:
-    if outer.wall == "off":
-        return True
-    return (
-        inner.wall == "restricted"
-        and set(inner.blocked_names) >= set(outer.blocked_names)
-        and all(_module_admitted(module, outer.imports) for module in inner.imports)
-    )
-
-
-def _module_admitted(module: str, imports: tuple[str, ...]) -> bool:
-    """Whether ``imports`` names the module, a package it is in, or everything."""
-    return "*" in imports or any(module == known or module.startswith(f"{known}.") for known in imports)
-
-
-def _files_within(inner: FilePolicy, outer: FilePolicy) -> bool:
-    readable = outer.read + outer.write
-    return (
-        all(_covered(path, readable) for path in inner.read)
-        and all(_covered(path, outer.write) for path in inner.write)
-        and inner.metadata <= outer.metadata
-    )
-
-
-def _covered(path: str, roots: tuple[str, ...]) -> bool:
-    return any(PurePosixPath(path).is_relative_to(root) for root in roots)
-
 
 def resolve(policy: Policy, workspace: str | Path | None, scratch: str | Path) -> Policy:
     """The policy with every path real and absolute (symbolic links followed now, not later).

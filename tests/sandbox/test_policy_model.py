@@ -13,7 +13,9 @@ from rlm_sandbox.policy import (
     Limits,
     Policy,
     WallPolicy,
+    is_stricter_or_equal,
     load_policy,
+    loosened,
     policy_names,
     resolve,
 )
@@ -51,12 +53,12 @@ def test_the_defaults_are_the_seeds_limits() -> None:
 def test_strict_allows_least_and_trusted_most() -> None:
     """The shipped policies are ordered: strict, default, data, trusted."""
     strict, default, data, trusted = (load_policy(name) for name in ("strict", "default", "data", "trusted"))
-    assert strict.is_stricter_or_equal(default)
-    assert default.is_stricter_or_equal(data)
-    assert data.is_stricter_or_equal(trusted)
-    assert not default.is_stricter_or_equal(strict)
-    assert not data.is_stricter_or_equal(default)
-    assert not trusted.is_stricter_or_equal(data)
+    assert is_stricter_or_equal(strict, default)
+    assert is_stricter_or_equal(default, data)
+    assert is_stricter_or_equal(data, trusted)
+    assert not is_stricter_or_equal(default, strict)
+    assert not is_stricter_or_equal(data, default)
+    assert not is_stricter_or_equal(trusted, data)
     assert strict.files.read == strict.files.write == ()
 
 
@@ -90,31 +92,41 @@ LOOSER = {
 @pytest.mark.parametrize("looser", LOOSER.values(), ids=list(LOOSER))
 def test_a_policy_with_more_is_not_stricter(looser: Policy) -> None:
     """One thing more is enough, and the comparison holds the other way round."""
-    assert not looser.is_stricter_or_equal(Policy())
-    assert Policy().is_stricter_or_equal(looser)
+    assert not is_stricter_or_equal(looser, Policy())
+    assert is_stricter_or_equal(Policy(), looser)
+
+
+def test_a_refusal_names_every_looser_field() -> None:
+    """Whoever is refused learns which fields to change, and only those."""
+    looser = load_policy("trusted").model_copy(update={"language": load_policy("strict").language})
+    named = loosened(looser, load_policy("default"))
+    assert {"files.read", "files.write", "network", "limits.processes", "walls.require"} <= named.keys()
+    assert not any(field.startswith("language") for field in named)
+    assert named["network"] == "true, where the other has false"
+    assert loosened(load_policy("strict"), looser) == {}
 
 
 def test_fewer_required_walls_are_looser() -> None:
     """A session may not get away from a wall by naming another policy."""
     demanding = Policy(walls=WallPolicy(require=("seccomp",)))
-    assert demanding.is_stricter_or_equal(Policy())
-    assert not Policy().is_stricter_or_equal(demanding)
+    assert is_stricter_or_equal(demanding, Policy())
+    assert not is_stricter_or_equal(Policy(), demanding)
 
 
 def test_paths_and_modules_inside_others_are_not_looser() -> None:
     """A folder inside a readable folder, a submodule of an admitted package."""
     outer = Policy(files=FilePolicy(read=("/data",)), language=LanguagePolicy(imports=("xml",)))
     inner = Policy(files=FilePolicy(read=("/data/x",)), language=LanguagePolicy(imports=("xml.etree",)))
-    assert inner.is_stricter_or_equal(outer)
-    assert not outer.is_stricter_or_equal(inner)
+    assert is_stricter_or_equal(inner, outer)
+    assert not is_stricter_or_equal(outer, inner)
     beside = Policy(files=FilePolicy(read=("/database",)), language=LanguagePolicy(imports=("xmlrpc",)))
-    assert not beside.is_stricter_or_equal(outer)
+    assert not is_stricter_or_equal(beside, outer)
 
 
 def test_the_comparison_is_an_order() -> None:
     """Every policy is as strict as itself, and strictness carries over."""
     policies = [*LOOSER.values(), *map(load_policy, SHIPPED)]
-    stricter = [[a.is_stricter_or_equal(b) for b in policies] for a in policies]
+    stricter = [[is_stricter_or_equal(a, b) for b in policies] for a in policies]
     numbers = range(len(policies))
     assert all(stricter[a][a] for a in numbers)
     for a, b, c in itertools.product(numbers, repeat=3):

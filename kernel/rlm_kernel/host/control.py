@@ -121,6 +121,11 @@ async def _spawn(client: Connection, call: dict[str, Any], descriptors: tuple[in
     return {"kernel": session.info()}, ()
 
 
+async def _fork(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    session, origin = await client.host.fork(call["kernel_id"], call["request"])
+    return {"kernel": session.info(), "origin": origin.to_dict()}, ()
+
+
 async def _kernels(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
     return {"kernels": [session.info() for session in client.host.sessions.values()]}, ()
 
@@ -198,6 +203,7 @@ async def _shutdown(client: Connection, call: dict[str, Any], descriptors: tuple
 OPERATIONS: dict[str, Callable[[Connection, dict[str, Any], tuple[int, ...]], Awaitable[Answer]]] = {
     "hello": _hello,
     "spawn": _spawn,
+    "fork": _fork,
     "kernels": _kernels,
     "info": _info,
     "execute": _execute,

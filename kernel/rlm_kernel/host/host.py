@@ -12,6 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import zmq
 
 from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import CallerError, KernelDied, UnknownKernel
+from rlm_kernel.host.branching import Origin, branch, refuse_looser
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork
 from rlm_kernel.host.session import KernelSession
 from rlm_sandbox.monitor import MemoryMonitor
@@ -123,31 +125,40 @@ class Host:
 
     async def spawn(self, request: dict[str, Any]) -> KernelSession:
         """Start a kernel (see `hostclient.SpawnRequest`); raises CallerError, WallsMissing or KernelDied."""
-        kernel_id = str(request["kernel_id"])
-        if kernel_id in self.sessions:
-            raise CallerError(f"there is already a kernel {kernel_id!r}")
-        policy = Policy.model_validate_json(request["policy"])
-        preload = importable(policy)
-        spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
-        spec["protect"] = [str(self.runtime), str(self.log.parent)]
-        Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            session = KernelSession(
-                kernel_id,
-                spec,
-                self.context,
-                lambda: self.image(preload),
-                self.runtime / "spool",
-                self._emitted,
-            )
-        except zmq.ZMQError as error:
-            raise CallerError(f"the addresses of the connection cannot be bound: {error}") from error
-        self.sessions[kernel_id] = session
+        session = self._new_session(request)
         try:
             await session.start()
         except BaseException:
-            del self.sessions[kernel_id]
+            del self.sessions[session.kernel_id]
             raise
+        return session
+
+    async def fork(self, parent_id: str, request: dict[str, Any]) -> tuple[KernelSession, Origin]:
+        """Start a kernel with every variable of another one; raises what `branch` does, and CallerError."""
+        parent = self.find(parent_id)
+        refuse_looser(Policy.model_validate_json(request["policy"]), parent.policy)
+        session = self._new_session(request)
+        try:
+            return session, await branch(parent, session)
+        except BaseException:
+            self.sessions.pop(session.kernel_id, None)
+            session.front.sockets.close()
+            raise
+
+    def _new_session(self, request: dict[str, Any]) -> KernelSession:
+        kernel_id = str(request["kernel_id"])
+        if kernel_id in self.sessions:
+            raise CallerError(f"there is already a kernel {kernel_id!r}")
+        preload = importable(Policy.model_validate_json(request["policy"]))
+        spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
+        spec["protect"] = [str(self.runtime), str(self.log.parent)]
+        Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        image = partial(self.image, preload)
+        try:
+            session = KernelSession(kernel_id, spec, self.context, image, self.runtime / "spool", self._emitted)
+        except zmq.ZMQError as error:
+            raise CallerError(f"the addresses of the connection cannot be bound: {error}") from error
+        self.sessions[kernel_id] = session
         return session
 
     def _new_connection(self, kernel_id: str) -> dict[str, Any]:

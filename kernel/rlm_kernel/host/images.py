@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import KernelDied, WallsMissing, from_wire
+from rlm_kernel.host.gate import Gate
 from rlm_kernel.host.peer import Peer, PeerDied, fork, load
-from rlm_sandbox.oswall.forkgate import ForkGate
 from rlm_sandbox.oswall.report import WallReport
 
 ANSWER_SECONDS = 10.0
@@ -30,6 +31,10 @@ class Attachment:
     header: dict[str, Any]
     notes: dict[str, Any]
     serial: int = 0
+
+    def shared(self) -> Attachment:
+        """The same context for another session, which holds a lease of its own."""
+        return replace(self, descriptors=tuple(os.dup(fd) for fd in self.descriptors))
 
     def close(self) -> None:
         """Give up the lease."""
@@ -57,9 +62,8 @@ class Images:
     answers: Mapping[str, Any] = field(default_factory=dict)
     cells: int = 0
     dormant_cells: int = 0
-    _gate: ForkGate | None = None
-    _forks_allowed: int = 0
-    _serial: int = 0
+    gate: Gate | None = None
+    serial: int = 0
 
     @property
     def alive(self) -> bool:
@@ -83,11 +87,22 @@ class Images:
             peer.drop()
             raise KernelDied("a kernel could not start", str(content.get("error", "it ended before it was ready")))
         self.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
+        try:
+            self.demand_walls()
+        except WallsMissing:
+            peer.drop()
+            raise
+        self.use_gate(Gate(answer.descriptors[0]) if answer.descriptors else None)
+        self.lead(peer)
+
+    def demand_walls(self) -> None:
+        """Raise `WallsMissing` unless every wall that the policy requires stands."""
         missing = {wall: _why_not(self.walls, wall) for wall in self.required_walls if _why_not(self.walls, wall)}
         if missing:
-            peer.drop()
             raise WallsMissing([f"{wall} ({why})" for wall, why in missing.items()])
-        self._watch_gate(answer.descriptors)
+
+    def lead(self, peer: Peer) -> None:
+        """Let ``peer`` be the live process."""
         self.live = peer
         peer.receiver, peer.on_death = self.receiver, self.on_death
 
@@ -95,16 +110,19 @@ class Images:
         """Take a dormant copy of the live process, in place of the one before; raises `ForkRefused` or `PeerDied`."""
         assert self.live is not None
         cells = self.cells
-        self._forks_allowed = 1
-        try:
-            copy = await fork(self.live, "sleep", ANSWER_SECONDS)
-        finally:
-            self._forks_allowed = 0
-        copy.attached = dict(self.live.attached)
+        copy = await self.fork(self.live)
         copy.on_death = self.on_death
         old, self.dormant, self.dormant_cells = self.dormant, copy, cells
         if old is not None:
             old.drop()
+
+    async def fork(self, source: Peer, *, leave_threads: bool = False) -> Peer:
+        """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
+        forks = 2 if leave_threads else 1
+        with nullcontext() if self.gate is None else self.gate.permit(source, forks):
+            copy = await fork(source, "sleep", ANSWER_SECONDS, leave_threads=leave_threads)
+        copy.attached = dict(source.attached)
+        return copy
 
     async def take_over(self) -> int:
         """After the death of the live process: wake the copy, else start afresh. Returns the number of lost cells.
@@ -114,8 +132,7 @@ class Images:
         copy, self.dormant = self.dormant, None
         if copy is not None and await self._woken(copy):
             lost, self.cells = self.cells - self.dormant_cells, self.dormant_cells
-            self.live = copy
-            copy.receiver, copy.on_death = self.receiver, self.on_death
+            self.lead(copy)
         else:
             lost, self.cells = -1, 0
             await self.start()
@@ -126,7 +143,7 @@ class Images:
         if copy.dead:
             return False
         woken = copy.expect(tags.WOKEN)
-        copy.send(tags.WAKE)
+        copy.send(tags.WAKE, (wire.json_frame({"query_base": self.spec["query_base"]}),))
         try:
             await asyncio.wait_for(woken, ANSWER_SECONDS)
         except (PeerDied, TimeoutError):
@@ -140,7 +157,7 @@ class Images:
             if peer is not None:
                 peer.drop()
         self.live = self.dormant = None
-        self._watch_gate(())
+        self.use_gate(None)
 
     def close(self) -> None:
         """End the session's processes and give up its leases."""
@@ -149,25 +166,11 @@ class Images:
             attachment.close()
         self.contexts.clear()
 
-    # -- the fork gate: a confined kernel forks only while it was asked to
-
-    def _watch_gate(self, descriptors: tuple[int, ...]) -> None:
-        loop = asyncio.get_running_loop()
-        if self._gate is not None:
-            loop.remove_reader(self._gate.fileno())
-            self._gate.close()
-            self._gate = None
-        if descriptors:
-            self._gate = ForkGate(descriptors[0])
-            loop.add_reader(self._gate.fileno(), self._fork_wanted)
-
-    def _fork_wanted(self) -> None:
-        assert self._gate is not None
-        asked = self.live.pid if self.live is not None else None
-        if self._gate.answer(self._forks_allowed > 0, pid=asked):
-            self._forks_allowed = 0
-        if self._gate.hung_up:
-            self._watch_gate(())
+    def use_gate(self, gate: Gate | None) -> None:
+        """Have the forks of the processes to come decided by that gate."""
+        if self.gate is not None:
+            self.gate.release()
+        self.gate = gate
 
     # -- what a process needs to have
 
@@ -186,8 +189,8 @@ class Images:
 
     async def attach(self, name: str, attachment: Attachment) -> None:
         """Give the live process a context, and remember it for those that come after."""
-        self._serial += 1
-        attachment.serial = self._serial
+        self.serial += 1
+        attachment.serial = self.serial
         old = self.contexts.get(name)
         self.contexts[name] = attachment
         if old is not None:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlm_kernel import tags, wire
@@ -19,7 +19,11 @@ MAX_KERNEL_PAYLOAD = 512 << 20
 
 
 class ForkRefused(KernelError):
-    """A process cannot be copied now (it has threads, or no memory is left)."""
+    """A process cannot be copied now: it has ``threads``, or no memory is left."""
+
+    def __init__(self, reason: str, threads: Sequence[str] = ()) -> None:
+        self.threads = list(threads)
+        super().__init__(f"{reason}: {', '.join(self.threads)}" if threads else reason)
 
 
 class PeerDied(Exception):
@@ -65,7 +69,7 @@ class Peer:
             pidfd = os.pidfd_open(pid)
         except (ProcessLookupError, OverflowError, ValueError, OSError):
             return False
-        if _parent_of(pid) != os.getpid():
+        if parent_of(pid) != os.getpid():
             os.close(pidfd)
             return False
         self.pid, self._pidfd = pid, pidfd
@@ -158,7 +162,8 @@ class Peer:
             self.on_death(self)
 
 
-def _parent_of(pid: int) -> int | None:
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return int(stat.read().rpartition(b")")[2].split()[1])
@@ -175,20 +180,27 @@ def load(message: wire.Message) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-async def fork(parent: Peer, state: str, seconds: float) -> Peer:
+def texts(value: object) -> list[str]:
+    """A list of texts from a kernel; an empty one if a hostile kernel sent something else."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+async def fork(parent: Peer, state: str, seconds: float, *, leave_threads: bool = False) -> Peer:
     """Have ``parent`` fork a child that waits to begin (``ready``) or sleeps (``sleep``).
 
+    A process with threads is refused unless ``leave_threads``: the child has none but its first.
     Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
     """
     ours, theirs = wire.pair()
     child = Peer(ours)
     hello, forked = child.expect(tags.HELLO), parent.expect(tags.FORKED)
     hello.add_done_callback(retrieved)
-    parent.send(tags.FORK, (wire.json_frame({"state": state}),), (theirs.detach(),))
+    request = {"state": state, "leave_threads": leave_threads}
+    parent.send(tags.FORK, (wire.json_frame(request),), (theirs.detach(),))
     try:
         answer = load(await asyncio.wait_for(forked, seconds))
         if "error" in answer:
-            raise ForkRefused(str(answer["error"]))
+            raise ForkRefused(str(answer["error"]), texts(answer.get("threads")))
         await asyncio.wait_for(hello, seconds)
     except BaseException:
         child.drop()

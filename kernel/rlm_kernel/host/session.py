@@ -78,20 +78,24 @@ class KernelSession:
         self._copy_timer: asyncio.TimerHandle | None = None
         self._copied = 0.0
         self._loss: str | None = None
-        self._memory_base = 0
+        self.memory_base = 0
         self._scratch_seen: tuple[CellLimits | None, int] = (None, 0)
         self._driver: asyncio.Task[None] | None = None
 
     # -- life
 
-    async def start(self) -> None:
-        """Fork the first process; raises `WallsMissing` or `KernelDied`, and nothing is left then."""
+    async def start(self, first: Operation | None = None) -> None:
+        """Get the first process, by ``first`` or a fresh one; nothing is left when that fails.
+
+        Raises what ``first`` does, `WallsMissing` or `KernelDied`.
+        """
         try:
-            await self.images.start()
+            await (first or self.images.start)()
         except BaseException:
             self.front.sockets.close()
             raise
-        self._measure_base()
+        if first is None:
+            self._measure_base()
         self._driver = asyncio.create_task(self._drive())
 
     def close(self) -> None:
@@ -136,6 +140,11 @@ class KernelSession:
             "checkpoint": self.images.dormant is not None,
             "last_used": self.last_used,
         }
+
+    @property
+    def runs_cell(self) -> bool:
+        """True while a cell runs or waits."""
+        return any(isinstance(item, Request) and item.kind == EXECUTE for item in (self._taken, *self._queue))
 
     # -- what others ask
 
@@ -379,7 +388,7 @@ class KernelSession:
         live = self.images.live
         if live is None or live.pid is None or live.dead:
             return
-        if private_memory(live.pid) > self._memory_base + self.limits.memory_bytes:
+        if private_memory(live.pid) > self.memory_base + self.limits.memory_bytes:
             if self.relay.limits is not None:
                 limit = self.limits.memory_bytes
                 self.relay.limits.blame("MemoryLimit", f"the kernel went over its limit of {limit:,} bytes of memory")
@@ -394,7 +403,7 @@ class KernelSession:
             used = monitor.sample(live.pid, tree=True)
             if used.children > self.limits.processes:
                 limits.stop("ProcessLimit", f"the cell runs more than {self.limits.processes} processes")
-            elif used.rss > self._memory_base + self.limits.memory_bytes:
+            elif used.rss > self.memory_base + self.limits.memory_bytes:
                 limits.stop("MemoryLimit", f"kernel and programs use over {self.limits.memory_bytes:,} bytes")
 
     async def check_scratch(self) -> None:
@@ -411,7 +420,7 @@ class KernelSession:
 
     def _measure_base(self) -> None:
         live = self.images.live
-        self._memory_base = private_memory(live.pid) if live and live.pid else 0
+        self.memory_base = private_memory(live.pid) if live and live.pid else 0
 
     async def _limited(self, work: Awaitable[Any]) -> Any:
         """Our own requests may run a ``__repr__`` of the user's: they get the time of a cell."""
@@ -472,6 +481,12 @@ class KernelSession:
             await self.images.checkpoint()
         except (ForkRefused, TimeoutError) as error:
             self.emit(self.kernel_id, {"event": "checkpoint_refused", "reason": str(error)})
+
+    async def secure(self) -> None:
+        """See to it that a crash loses nothing of a session that was just forked; under ``lazy`` soon."""
+        if self.policy.checkpoint == "strict":
+            await self.operation(self._copy)
+        self._copy_later()
 
     def _copy_is_due(self) -> bool:
         """Cells that follow each other without a pause would never be copied: then the next one waits for it."""

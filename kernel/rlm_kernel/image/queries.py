@@ -167,6 +167,14 @@ class Queries:
 
         return {"llm_query": llm_query, "llm_query_batched": llm_query_batched}
 
+    def skip_to(self, next_number: int) -> None:
+        """Never use the ids below ``next_number``: the session has, in a process that this one takes over from."""
+        self.next_number = max(self.next_number, next_number)
+
+    def begin_anew(self, limit: int) -> None:
+        """Go on as another session with a quota of its own; placeholders that were asked before stay what they are."""
+        self.limit = len(self._placeholders) + limit
+
     def ask(self, prompt: str, model: str | None) -> DeferredAnswer:
         """Queue one query."""
         if not isinstance(prompt, str):

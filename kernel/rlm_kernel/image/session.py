@@ -15,6 +15,7 @@ from rlm_kernel.image.shell import GuardedShell
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.oswall.confine import confine
 from rlm_sandbox.oswall.report import WallReport
+from rlm_sandbox.oswall.tighten import tighten
 from rlm_sandbox.policy_model import Policy
 
 ENVIRONMENT = {
@@ -57,6 +58,21 @@ class SessionState:
         gate = () if confinement.notify_fd is None else (confinement.notify_fd,)
         return confinement.report.to_dict(), gate
 
+    def branch(
+        self, shell: GuardedShell, streams: tuple[Any, Any], policy: Policy, standing: WallReport
+    ) -> tuple[WallReport, tuple[int, ...]]:
+        """Go on, in a fork, as another session under ``policy``, which is not looser than the one until now.
+
+        Returns what `begin` does. Raises WallSetupError when a wall cannot be narrowed; then the process must end.
+        """
+        outer, self.policy = self.policy, policy
+        self.queries.begin_anew(policy.limits.queries)
+        if _in_process(policy) != _in_process(outer):
+            self._raise_language_wall(shell, streams)
+        confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)
+        self._report_language_wall(confinement.report)
+        return confinement.report, () if confinement.notify_fd is None else (confinement.notify_fd,)
+
     def _report_language_wall(self, report: WallReport) -> None:
         up = self.wall is not None
         off = "the policy has it off"
@@ -84,7 +100,7 @@ class SessionState:
         if self.policy.language.wall == "off":
             planted |= helpers
             shell.raise_wall(None)
-            if self.workspace:
+            if self.workspace and str(self.workspace) not in sys.path:
                 sys.path.append(str(self.workspace))
             self.streams = streams
         else:
@@ -123,6 +139,11 @@ class SessionState:
         """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""
         namespace[ANSWERS_NAME] = self.queries.answers
         return self.queries.settle(answers)
+
+
+def _in_process(policy: Policy) -> tuple[object, ...]:
+    """What the walls within the process are made of."""
+    return policy.language, policy.files, policy.network, policy.limits.processes > 0
 
 
 def user_code(state: SessionState | None) -> AbstractContextManager[Any]:

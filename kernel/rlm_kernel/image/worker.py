@@ -18,6 +18,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from IPython.core.profiledir import ProfileDir
@@ -28,7 +29,7 @@ from traitlets.config import Config
 from rlm_kernel import process, tags, wire
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.errors import KernelError, to_wire
-from rlm_kernel.image import requests, session
+from rlm_kernel.image import branch, requests, session
 from rlm_kernel.image.immortal import immortalize
 from rlm_kernel.image.kernel import SessionKernel, interruptible
 from rlm_kernel.image.stdio import LinkSocket, TextStream
@@ -114,9 +115,9 @@ class Worker:
             self.link.send = send  # type: ignore[method-assign]
             self.link.hold(False)
 
-    def hello(self) -> None:
-        """Tell the host that this process is there."""
-        self.link.send(tags.HELLO, (wire.json_frame({"pid": os.getpid()}),))
+    def hello(self, left: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Tell the host that this process is there, and what it has ``left`` behind in the one it was forked from."""
+        self.link.send(tags.HELLO, (wire.json_frame({"pid": os.getpid(), **left}),))
 
     def serve(self) -> NoReturn:
         """Serve the host until it goes away. A fault of our own is reported to the host before the process ends."""
@@ -139,8 +140,10 @@ class Worker:
             self._fork(message)
         elif message.tag == tags.BEGIN:
             self._begin(json.loads(message.frames[0]))
+        elif message.tag == tags.BRANCH:
+            branch.begin(self, json.loads(message.frames[0]))
         elif message.tag == tags.WAKE:
-            self._wake()
+            self._wake(json.loads(message.frames[0]))
 
     def _next(self) -> wire.Message | None:
         """The next message. While the user's tasks are pending they go on running; the host's word ends the wait."""
@@ -198,15 +201,16 @@ class Worker:
     def _fork(self, message: wire.Message) -> None:
         """Fork a child that owns the descriptor sent along; it waits for a session, or sleeps."""
         request = json.loads(message.frames[0])
-        threads = process.thread_count()
-        if threads > 1:
+        threads = branch.other_threads()
+        if threads and not request.get("leave_threads"):
             message.close()
-            self.link.send(tags.FORKED, (wire.json_frame({"error": "threads", "threads": threads}),))
+            self.link.send(tags.FORKED, (wire.json_frame({"error": "the session has threads", "threads": threads}),))
             return
+        left = {"threads": threads, "tasks": len(asyncio.all_tasks(self.loop)) if self.loop else 0}
         # A signal that meets the call while the host is asked about it would end it, or make it run twice.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            pid = process.fork_sibling()
+            pid = process.fork_leaving_threads() if threads else process.fork_sibling()
         except (OSError, MemoryError) as error:
             message.close()
             self.link.send(tags.FORKED, (wire.json_frame({"error": str(error)}),))
@@ -217,9 +221,9 @@ class Worker:
             message.close()
             self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
         else:
-            self._become_child(message.descriptors[0], request)
+            self._become_child(message.descriptors[0], request, left)
 
-    def _become_child(self, descriptor: int, request: dict[str, Any]) -> None:
+    def _become_child(self, descriptor: int, request: dict[str, Any], left: dict[str, Any]) -> None:
         os.close(self.link.socket.detach())
         self._drop_loop()
         self.link.socket, self.link.parser = socket.socket(fileno=descriptor), wire.Parser()
@@ -227,14 +231,14 @@ class Worker:
         self.dormant = request["state"] == "sleep"
         if not self.dormant:
             self._rehearse()
-        self.hello()
+        self.hello(left)
 
     def _rehearse(self) -> None:
         """In a fork of the zygote that waits for its session: touch the pages that a first cell touches.
 
         What the system copies now it need not copy while somebody waits.
         """
-        self._activate()
+        self.activate()
         assert self.loop is not None
         with self._muted():
             self.loop.run_until_complete(self.kernel.do_execute("1+1", True, False))
@@ -246,7 +250,7 @@ class Worker:
             self.session = state
             self.kernel.session.key = spec["key"].encode()
             report, descriptors = state.begin(self.kernel.shell, (self.stdout, self.stderr), self._descriptors())
-            self._use_streams(state.streams or (self.stdout, self.stderr))
+            self.use_streams()
         except Exception as error:
             self.link.send(tags.BEGUN, (wire.json_frame({"error": f"{type(error).__name__}: {error}"}),))
             os._exit(1)
@@ -268,22 +272,26 @@ class Worker:
     def _announce(self, query: dict[str, Any]) -> None:
         self.link.send(tags.QUERY, (wire.json_frame(query),))
 
-    def _wake(self) -> None:
-        self.dormant = False
-        self._activate()
+    def _wake(self, news: Mapping[str, Any]) -> None:
+        self.activate()
+        if self.session is not None:
+            self.session.queries.skip_to(news["query_base"])
         self.link.send(tags.WOKEN)
 
-    def _activate(self) -> None:
+    def activate(self) -> None:
         """Become a process that serves: a counter, an event loop and streams of its own."""
+        self.dormant = False
         signing = self.kernel.session
         signing.message_count = 0
         signing.digest_history = set()
         self._new_loop()
-        walled = self.session.streams if self.session is not None else None
-        self._use_streams(walled or (self.stdout, self.stderr))
+        self.use_streams()
         self.kernel.shell.exit_now = False
 
-    def _use_streams(self, streams: tuple[Any, Any]) -> None:
+    def use_streams(self) -> None:
+        """Let prints go where the session's wall has them go."""
+        walled = self.session.streams if self.session is not None else None
+        streams = walled or (self.stdout, self.stderr)
         sys.stdout, sys.stderr = self.kernel._stdout, self.kernel._stderr = streams
 
     def _new_loop(self) -> None:

@@ -102,7 +102,7 @@ def confine(
             report.set(name, False, f"{platform.system()} does not have it; run on Linux")
         return Confinement(report, None)
     _raise_wall(report, "no_new_privs", lambda: _give_up_privileges(policy))
-    rules = list(_rules(policy, scratch.resolve(), read, protect))
+    rules = list(file_rules(policy, scratch.resolve(), read, protect))
     _raise_wall(report, "landlock", lambda: _raise_landlock(policy, rules))
     return Confinement(report, _raise_seccomp(report, policy, fork_gate))
 
@@ -166,7 +166,7 @@ def _give_up_privileges(policy: Policy) -> str:
     return "no privileges to gain, capabilities given up"
 
 
-def _rules(policy: Policy, scratch: Path, read: Sequence[Path], protect: Collection[Path]) -> Iterator[Rule]:
+def file_rules(policy: Policy, scratch: Path, read: Sequence[Path], protect: Collection[Path]) -> Iterator[Rule]:
     """Everything the process may touch. What it may write it may read."""
     run = Access.EXECUTE if policy.limits.processes else Access(0)
     reading = landlock.READ | run

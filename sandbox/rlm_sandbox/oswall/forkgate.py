@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import select
+from collections.abc import Callable
 
 from rlm_sandbox.oswall import libc
 
@@ -59,11 +60,12 @@ class ForkGate:
         """The descriptor to watch for reading."""
         return self._fd
 
-    def answer(self, allow: bool, *, pid: int | None = None) -> bool:
+    def answer(self, allow: bool | Callable[[int], bool], *, pid: int | None = None) -> bool:
         """Receive one attempt to fork and answer it. True when a fork was let through.
 
         ``pid`` is the process that the host asked: an attempt by another process, or by a thread of it that
-        is not its first, is refused whatever ``allow`` says. False also when nobody is waiting (any more).
+        is not its first, is refused whatever ``allow`` says. A function as ``allow`` is asked about the number
+        of the attempting thread. False also when nobody is waiting (any more).
 
         The kernel must block signals around the forks it makes for the host: a signal that it handles ends
         the call with EINTR, or starts it anew after it was let through.
@@ -71,7 +73,7 @@ class ForkGate:
         attempt = self._receive()
         if attempt is None:
             return False
-        allowed = allow and pid in (None, attempt.pid)
+        allowed = (allow(attempt.pid) if callable(allow) else allow) and pid in (None, attempt.pid)
         response = _Response(id=attempt.id, error=0 if allowed else -errno.EPERM, flags=_CONTINUE if allowed else 0)
         try:
             libc.ioctl(self._fd, _SEND, response)

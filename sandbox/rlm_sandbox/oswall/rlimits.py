@@ -51,6 +51,26 @@ def apply(policy: Policy) -> str:
     )
 
 
+def tighten(inner: Policy, outer: Policy) -> None:
+    """Lower the limits of a process under ``outer`` to those of ``inner``.
+
+    What it used before its first cell was added to the limits then, and stays in them.
+    """
+    mine, theirs = inner.limits, outer.limits
+    less = theirs.memory_bytes - mine.memory_bytes
+    lowered = {
+        "RLIMIT_DATA": less,
+        "RLIMIT_AS": less + theirs.content_bytes - mine.content_bytes,
+        "RLIMIT_FSIZE": theirs.file_bytes - mine.file_bytes,
+        "RLIMIT_NOFILE": theirs.open_files - mine.open_files,
+        "RLIMIT_NPROC": theirs.threads + theirs.processes - mine.threads - mine.processes,
+    }
+    for name, difference in lowered.items():
+        limit = getattr(resource, name, None)
+        if limit is not None and (hard := resource.getrlimit(limit)[1]) != resource.RLIM_INFINITY:
+            _lower(name, max(0, hard - difference))
+
+
 def _lower(name: str, value: int) -> None:
     """Set one limit, never above what the process may have already."""
     limit = getattr(resource, name, None)

@@ -68,7 +68,7 @@ class _Profile(NamedTuple):
     closed: bool
     metadata: bool
     network: bool
-    ask_host: bool
+    fork: Block
 
 
 _ANY_PID = 0x7FFFFFFF
@@ -88,15 +88,29 @@ def available_actions() -> set[int]:
     return found
 
 
-def build_filter(policy: Policy, *, machine: str, pid: int, ask_host: bool) -> bytes:
+def build_filter(policy: Policy, *, machine: str, pid: int, ask_host: bool, second: bool = False) -> bytes:
     """The filter for ``policy`` on ``machine``, ready for `install`.
 
     ``pid`` is the process that may signal itself; ``ask_host`` sends forks to the host, else they are
     refused. All that differs between the kernels of one policy is ``pid``, so a zygote that has built the
-    filter once leaves its kernels only that to fill in.
+    filter once leaves its kernels only that to fill in. A ``second`` filter leaves forks to the first: of
+    several filters the strictest verdict counts, and a refusal would be stricter than asking.
     """
-    profile = _Profile(policy.limits.processes == 0, policy.files.metadata, policy.network, ask_host)
+    fork = ASK_HOST if ask_host else ALLOW if second else NOT_PERMITTED
+    profile = _Profile(policy.limits.processes == 0, policy.files.metadata, policy.network, fork)
     return _program(profile, machine).replace(_compares_with(_ANY_PID), _compares_with(pid))
+
+
+def build_signal_filter(*, machine: str, pid: int) -> bytes:
+    """A further filter for a copy of a process: no signals, not even to the process that it was copied from.
+
+    The first filter compares with the number of the process it was installed in, which in a copy is another's.
+    """
+    only_self = when(0, IF_EQUAL, pid, ALLOW, NOT_PERMITTED)
+    rules = {"kill": only_self, "tgkill": only_self, "prlimit64": when(0, IF_EQUAL, 0, ALLOW, only_self)}
+    numbers = syscalls.numbers(syscalls.INSPECTED, machine)
+    block = bpf.assemble(machine, {numbers[name]: rule for name, rule in rules.items()}, ALLOW, syscalls.NEWEST, ALLOW)
+    return b"".join(instruction.pack() for instruction in block)
 
 
 @functools.lru_cache
@@ -138,7 +152,6 @@ def _set_filter(flags: int, program: bytes) -> int:
 
 
 def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
-    fork = ASK_HOST if profile.ask_host else NOT_PERMITTED
     rules: dict[str, Block] = dict.fromkeys(syscalls.ALLOWED, ALLOW)
     rules |= dict.fromkeys(syscalls.CLOSED, NOT_PERMITTED)
     rules |= dict.fromkeys(syscalls.METADATA, ALLOW if profile.metadata else PRETEND)
@@ -146,8 +159,8 @@ def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
     rules |= _common_rules(profile)
     only_self = when(0, IF_EQUAL, _ANY_PID, ALLOW, NOT_PERMITTED)
     rules |= {
-        "clone": _clone_rule(fork),
-        "fork": fork,
+        "clone": _clone_rule(profile.fork),
+        "fork": profile.fork,
         "kill": only_self,
         "tgkill": only_self,
         "prlimit64": when(0, IF_EQUAL, 0, ALLOW, only_self),
@@ -169,6 +182,8 @@ def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
             when(1, IF_EQUAL, signal.SIGKILL, ALLOW, NOT_PERMITTED),
             bpf.one_of(0, _PRCTL_OPTIONS, ALLOW, NOT_PERMITTED),
         ),
+        # A process may confine itself further, as a forked session with a stricter policy does; no listeners.
+        "seccomp": when(0, IF_EQUAL, _SET_MODE_FILTER, when(1, IF_EQUAL, 0, ALLOW, NOT_PERMITTED), NOT_PERMITTED),
         "fcntl": bpf.one_of(1, _FCNTL_REFUSED, NOT_PERMITTED, ALLOW),
         # An exclusive lock on a shared text would make every other session wait for it.
         "flock": when(1, IF_ANY_BIT, fcntl.LOCK_EX, NOT_PERMITTED, ALLOW),

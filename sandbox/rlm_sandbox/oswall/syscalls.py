@@ -71,6 +71,8 @@ ALLOWED = _table(
     getresuid=118/148 getresgid=120/150 getgroups=115/158 getpgid=121/155 getpgrp=111/- getsid=124/156
     setsid=112/157 capget=125/90 uname=63/160 sysinfo=99/179 getrusage=98/165 getrlimit=97/163
     setrlimit=160/164 getrandom=318/278 wait4=61/260 waitid=247/95
+    # confining itself further
+    landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock_restrict_self=446/446
     """
 )
 """Harmless for a process that may not open anything of value: allowed whatever the arguments."""
@@ -79,7 +81,7 @@ INSPECTED = _table(
     """
     clone=56/220 fork=57/- open=2/- openat=257/56 mmap=9/222 ioctl=16/29 fcntl=72/25 flock=73/32
     prctl=157/167 prlimit64=302/261 kill=62/129 tgkill=234/131 socket=41/198 socketpair=53/199 sendto=44/206
-    setsockopt=54/208 sched_setaffinity=203/122
+    setsockopt=54/208 sched_setaffinity=203/122 seccomp=317/277
     """
 )
 """Allowed or not by their arguments; `rlm_sandbox.oswall.seccomp` has a rule for each."""
@@ -117,7 +119,7 @@ CLOSED = _table(
     ioprio_set=251/30 setuid=105/146 setgid=106/144 setreuid=113/145 setregid=114/143 setresuid=117/147
     setresgid=119/149 setgroups=116/159 setfsuid=122/151 setfsgid=123/152 capset=126/91 sync=162/81
     syncfs=306/267 shmget=29/194 shmat=30/196 shmctl=31/195 semget=64/190 semop=65/193 semctl=66/191
-    msgget=68/186 msgsnd=69/189 msgrcv=70/188 msgctl=71/187 mq_open=240/180 seccomp=317/277
+    msgget=68/186 msgsnd=69/189 msgrcv=70/188 msgctl=71/187 mq_open=240/180
     """
 )
 """Refused to sessions that may not run programs; ordinary for those that may."""

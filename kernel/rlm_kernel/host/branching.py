@@ -1,0 +1,134 @@
+"""One session forked from another: which process it is copied from, what it takes along, what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rlm_kernel import tags, wire
+from rlm_kernel.errors import CallerError, KernelBusy, KernelDied, PolicyLooser
+from rlm_kernel.host.gate import Gate
+from rlm_kernel.host.images import ANSWER_SECONDS, MONITOR, Images
+from rlm_kernel.host.limits import private_memory
+from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, texts
+from rlm_kernel.host.session import KernelSession
+from rlm_sandbox.oswall.report import WallReport
+from rlm_sandbox.policy import Policy, loosened
+
+TRIES = 3
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where a forked session comes from.
+
+    ``source`` is ``live`` (the parent was idle) or ``checkpoint`` (it ran a cell; the copy is ``cells_behind``
+    completed cells old). ``threads`` and ``tasks`` (how many) of the parent do not run in the child.
+    ``dropped_modules`` are globals that the child's policy does not admit, ``queries`` those pending in the parent:
+    in the child they wait for an answer of their own.
+    """
+
+    source: str
+    cells_behind: int
+    threads: list[str] = field(default_factory=list)
+    tasks: int = 0
+    dropped_modules: list[str] = field(default_factory=list)
+    queries: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def refuse_looser(policy: Policy, parent: Policy) -> None:
+    """Raise `PolicyLooser` if a session under ``policy`` could do more than its parent."""
+    fields = loosened(policy, parent)
+    if fields:
+        raise PolicyLooser(policy.name, parent.name, [f"{name}: {what}" for name, what in fields.items()])
+
+
+async def branch(parent: KernelSession, child: KernelSession) -> Origin:
+    """Start ``child`` as a copy of ``parent``: from its process if it is idle, from its newest copy if a cell runs.
+
+    Raises `PolicyLooser`, `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`, `ForkRefused`, CallerError
+    or `KernelDied`; then nothing of the child is left.
+    """
+    refuse_looser(child.policy, parent.policy)
+    peer, cells, origin = await _copy_of(parent)
+    images = child.images
+    child.memory_base = parent.memory_base
+    images.cells, images.serial = cells, parent.images.serial
+    images.contexts = {name: attachment.shared() for name, attachment in parent.images.contexts.items()}
+    images.spec["query_base"] = child.queries.next_number = parent.queries.next_number
+    child.queries.pending = {query_id: dict(row) for query_id, row in parent.queries.pending.items()}
+    child.queries.answers.update(parent.queries.answers)
+    origin.queries = list(child.queries.pending.values())
+    try:
+        await child.start(lambda: _begin(parent.images, child, peer, origin))
+    except BaseException:
+        peer.drop()
+        images.close()
+        raise
+    await child.secure()
+    return origin
+
+
+async def _copy_of(parent: KernelSession) -> tuple[Peer, int, Origin]:
+    if not parent.runs_cell:
+        peer: Peer = await parent.operation(lambda: _copy_of_live(parent.images))
+        return peer, parent.images.cells, Origin("live", 0, texts(peer.hello.get("threads")), _tasks(peer))
+    for _ in range(TRIES):
+        copy, cells = parent.images.dormant, parent.images.dormant_cells
+        if copy is None:
+            break
+        try:
+            peer = await parent.images.fork(copy)
+        except (PeerDied, TimeoutError):
+            continue  # a newer copy has taken its place meanwhile, or it has woken up
+        return peer, cells, Origin("checkpoint", max(0, parent.images.cells - cells))
+    raise KernelBusy("the session runs a cell and has no checkpoint to fork from; wait for the cell, or interrupt it")
+
+
+async def _copy_of_live(images: Images) -> Peer:
+    assert images.live is not None
+    try:
+        return await images.fork(images.live)
+    except ForkRefused as refused:
+        if not refused.threads:
+            raise
+    return await images.fork(images.live, leave_threads=True)
+
+
+def _tasks(peer: Peer) -> int:
+    tasks = peer.hello.get("tasks")
+    return tasks if isinstance(tasks, int) else 0
+
+
+async def _begin(parent: Images, child: KernelSession, peer: Peer, origin: Origin) -> None:
+    """Make the sleeping ``peer`` the child's process."""
+    images = child.images
+    held, allowed = private_memory(peer.pid or 0) - child.memory_base, child.limits.memory_bytes
+    if held > allowed:
+        raise CallerError(f"the session holds {held:,} bytes, over limits.memory_bytes ({allowed:,}) of the new policy")
+    begun = peer.expect(tags.BEGUN)
+    walls = {name: wall for name, wall in parent.walls.items() if name != "monitor"}
+    spec = {"key": images.spec["key"], "policy": images.spec["policy"], "walls": walls}
+    peer.send(tags.BRANCH, (wire.json_frame(spec),))
+    try:
+        answer = await asyncio.wait_for(begun, ANSWER_SECONDS)
+    except (PeerDied, TimeoutError) as error:
+        raise KernelDied("a session could not be forked", "the copy ended before it was ready") from error
+    content = load(answer)
+    if "error" in content or "walls" not in content:
+        answer.close()
+        raise KernelDied("a session could not be forked", str(content.get("error", "the copy did not say why")))
+    images.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
+    if answer.descriptors:
+        images.use_gate(Gate(answer.descriptors[0]))
+    elif parent.gate is not None:
+        images.use_gate(parent.gate.share())
+    images.demand_walls()
+    origin.dropped_modules = texts(content.get("dropped_modules"))
+    images.lead(peer)
+    await images.equip()
