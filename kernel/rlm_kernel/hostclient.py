@@ -352,11 +352,15 @@ class HostClient:
         context_lines: int,
         max_matches: int,
         seconds: float,
+        options: Mapping[str, bool | int] | None = None,
         wait_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Search the lines of a variable: ``matches``, ``truncated``, ``total``, ``exact``."""
+        """Search the lines of a variable: ``matches``, ``truncated``, ``total``, ``exact``.
+
+        ``options`` are further arguments of `contexts.scan.scan`.
+        """
         request = {"op": "scan", "name": name, "pattern": pattern, "context_lines": context_lines}
-        request |= {"max_matches": max_matches, "seconds": seconds}
+        request |= {"max_matches": max_matches, "seconds": seconds, "options": dict(options or {})}
         content, _ = await self._request(kernel_id, wait_seconds, **request)
         return content
 

@@ -5,6 +5,7 @@ Loaded texts are read in the daemon, from the context store, so that they answer
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rlm_kernel.contexts.scan import ScanResult
@@ -12,6 +13,7 @@ from rlm_kernel.contexts.text import Page
 from rlm_kernel.contexts.workers import ScanWorkers
 from rlm_mcp.service_answers import Answer, encoded_length, moment
 from rlm_mcp.service_contexts import Contexts
+from rlm_mcp.service_files import FileTables
 from rlm_mcp.service_names import is_handle
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.service_texts import Texts
@@ -20,7 +22,7 @@ from rlm_memory import contexts, handles
 from rlm_memory.contexts import ContextRow, StoredContent
 from rlm_memory.store import Store
 
-__all__ = ["MAX_CHARS", "MAX_LINES", "MAX_MATCHES", "Reading"]
+__all__ = ["MAX_CHARS", "MAX_LINES", "MAX_MATCHES", "Reading", "Search"]
 
 MAX_LINES = 20_000
 """Most lines of a page; more are clamped."""
@@ -36,6 +38,30 @@ _LONGEST_MATCH = 2000
 _PAGE_OVERHEAD = 180
 """Characters of a page's answer beside its content and what the caller chose."""
 _LEAST_ROOM = 64
+_OPTIONS = ("case_sensitive", "fixed", "word", "invert", "start_line")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What `scan` is asked for besides the variable's name.
+
+    Attributes:
+        pattern, context_lines, max_matches, start_line: as of `contexts.scan.scan`; max_matches is clamped.
+        case_sensitive, fixed, word, invert: likewise.
+        per_file: also count the matches in each file of a context that was made of several.
+        count_seconds: how long to count matches beyond max_matches, clamped to 20; None: briefly.
+    """
+
+    pattern: str
+    context_lines: int = 0
+    max_matches: int = 50
+    case_sensitive: bool = False
+    fixed: bool = False
+    word: bool = False
+    invert: bool = False
+    per_file: bool = False
+    start_line: int = 0
+    count_seconds: float | None = None
 
 
 class Reading:
@@ -54,6 +80,7 @@ class Reading:
         self._named = named
         self._variables = variables
         self._scanner = scanner
+        self._files = FileTables(texts, named)
 
     async def peek(self, session: Session, name: str, offset: int, limit: int, max_chars: int | None) -> Answer:
         """Return a page of lines: as many whole ones as the answer has room for."""
@@ -74,17 +101,21 @@ class Reading:
             fields["cut_line"] = f"line {offset} is longer; raise max_chars, or slice it with eval_code"
         return Answer(fields, limit=MAX_CHARS * 2)
 
-    async def scan(self, session: Session, name: str, pattern: str, context_lines: int, max_matches: int) -> Answer:
-        """Search the lines with a regular expression, ignoring case."""
-        found = await self._search(session, name, pattern, context_lines, min(max_matches, MAX_MATCHES))
+    async def scan(self, session: Session, name: str, search: Search) -> Answer:
+        """Search the lines."""
+        table = await self._files.of(session, name) if search.per_file else []
+        found = await self._search(session, name, search, [row.line for row in table])
         results = [
             {"line": m.line, "text": _short(m.text), "context": [_short(line) for line in m.context]}
             for m in found.matches
         ]
-        fields: dict[str, Any] = {"name": name, "pattern": pattern, "matches": len(results)}
+        fields: dict[str, Any] = {"name": name, "pattern": search.pattern, "matches": len(results)}
         fields["truncated"] = found.truncated
-        if found.truncated:
+        if found.truncated or search.count_seconds is not None or search.per_file:
             fields["total"] = found.total if found.exact else f">={found.total}"
+        if search.per_file:
+            counts = zip(table, found.part_counts, strict=True)
+            fields["files"] = [{"path": row.path, "matches": count} for row, count in counts if count]
         return Answer({**fields, "results": results}, ("results",))
 
     async def list_vars(self, session: Session) -> Answer:
@@ -124,20 +155,31 @@ class Reading:
             return await self._variables.peek(session, name, offset, limit, room)
         return (await self._texts.open(content.digest)).peek(offset, limit, room)
 
-    async def _search(self, session: Session, name: str, pattern: str, context_lines: int, most: int) -> ScanResult:
+    async def _search(self, session: Session, name: str, search: Search, parts: list[int]) -> ScanResult:
         content = self._named.find(session, name)
+        options = {key: getattr(search, key) for key in _OPTIONS}
+        most = min(search.max_matches, MAX_MATCHES)
         if content is None:
             return await self._variables.scan(
-                session, name, pattern, context_lines=context_lines, max_matches=most, seconds=SCAN_SECONDS
+                session,
+                name,
+                search.pattern,
+                context_lines=search.context_lines,
+                max_matches=most,
+                seconds=SCAN_SECONDS,
+                options=options,
             )
+        counting = SCAN_SECONDS if parts and search.count_seconds is None else search.count_seconds or _COUNT_SECONDS
         return await self._scanner.scan(
             self._texts.stored(content.digest),
-            pattern,
-            context_lines=context_lines,
+            search.pattern,
+            context_lines=search.context_lines,
             max_matches=most,
             seconds=SCAN_SECONDS,
-            count_seconds=_COUNT_SECONDS,
+            count_seconds=min(counting, SCAN_SECONDS),
             line_chars=_LONGEST_MATCH,
+            parts=parts,
+            **options,
         )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
-from rlm_kernel.contexts.plan import compile_pattern
+from rlm_kernel.contexts.plan import Syntax, compile_pattern
 from rlm_kernel.contexts.scan import Match, ScanResult
 from rlm_kernel.contexts.text import Page
 from rlm_kernel.errors import KernelBusy, UnknownVariable
@@ -72,9 +73,11 @@ class KernelVariables:
         context_lines: int,
         max_matches: int,
         seconds: float,
+        options: Mapping[str, bool | int],
     ) -> ScanResult:
         """Search a variable's lines."""
-        compile_pattern(pattern)  # so that a bad one is refused in the same words as for a context
+        syntax = Syntax(*(bool(options.get(field.name)) for field in fields(Syntax)))
+        compile_pattern(pattern, syntax)  # so that a bad one is refused in the same words as for a context
         found = await self._ask(
             session,
             name,
@@ -85,6 +88,7 @@ class KernelVariables:
                 context_lines=context_lines,
                 max_matches=max_matches,
                 seconds=seconds,
+                options=options,
                 wait_seconds=_ASK_SECONDS,
             ),
         )

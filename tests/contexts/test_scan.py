@@ -152,6 +152,53 @@ def test_needles_that_turn_out_common_are_changed_or_dropped(pattern: str) -> No
     assert (total.total, total.exact) == (sum(number >= 5 for number in wanted), True)
 
 
+@settings(max_examples=EXAMPLES // 2)
+@given(WORD_PATTERNS, WORD_TEXTS, st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_flags_mean_what_they_mean_to_python(
+    pattern: str, text: str, case_sensitive: bool, fixed: bool, word: bool, invert: bool
+) -> None:
+    """K-3, ours: case, fixed string, whole word and inversion, in every combination."""
+    edges = [r"\b" if char.isalnum() or char == "_" else "" for char in (pattern[:1], pattern[-1:])]
+    meant = re.escape(pattern) if fixed else f"(?:{pattern})"
+    if word:
+        meant = f"{edges[0]}{meant}{edges[1]}" if fixed else rf"\b{meant}\b"
+    if compiled(meant) is None:
+        return
+    regex = re.compile(meant, re.NOFLAG if case_sensitive else re.IGNORECASE)
+    context, lines = Text.from_bytes(text.encode()), split_lines(text)
+    wanted = [number for number, line in enumerate(lines) if bool(regex.search(line)) != invert]
+    how = {"case_sensitive": case_sensitive, "fixed": fixed, "word": word, "invert": invert}
+    for source in (context, lines):
+        assert [match.line for match in scan(source, pattern, max_matches=200, **how).matches] == wanted
+    starts = [0, len(lines) // 3, len(lines) // 2]
+    first = scan(context, pattern, max_matches=1, count_seconds=20, **how)
+    assert (first.total, first.exact) == (len(wanted), True)
+    counted = scan(context, pattern, max_matches=1, count_seconds=20, parts=starts, **how)
+    ends = [*starts[1:], len(lines)]
+    assert counted.part_counts == tuple(
+        sum(low <= number < high for number in wanted) for low, high in zip(starts, ends, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "matches"),
+    [
+        *[("(?i)foo", "a FOO b", True), ("(?x) f o o # foo", "a foo b", True)],
+        *[("foo", "afoo", False), ("foo|bar", "xbar", False)],
+    ],
+)
+def test_a_whole_word_keeps_the_patterns_own_flags(pattern: str, line: str, matches: bool) -> None:
+    """Flags at the start of a pattern stay there; a comment does not swallow the boundary."""
+    assert bool(scan(line, pattern, word=True, case_sensitive=True).matches) == matches
+
+
+def test_a_bad_part_is_refused_and_a_spent_budget_is_not_exact() -> None:
+    """Parts ascend; without time for it the counts are lower bounds."""
+    with pytest.raises(errors.BadRange, match="ascending"):
+        scan(Text.from_bytes(b"a\nb\n"), "a", parts=[1, 0])
+    assert not scan(Text.from_bytes(b"a\nb\n"), "a", parts=[0, 1]).exact
+
+
 @given(st.lists(st.booleans(), max_size=12), st.integers(1, 12), st.integers(0, 3))
 def test_truncated_means_that_there_are_more_matches(hits: list[bool], max_matches: int, context_lines: int) -> None:
     """K-3: exactly max_matches hits is not truncated; one more is, and next_line leads to it."""

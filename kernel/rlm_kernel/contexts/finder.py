@@ -34,7 +34,7 @@ class Finder:
 
     def __init__(self, view: memoryview, plan: Plan, position: int, deadline: Deadline) -> None:
         """Args: a text's bytes, the plan for them, where to begin, and until when."""
-        self._view, self._plan = view, plan
+        self.view, self._plan = view, plan
         self.position, self.deadline = position, deadline
         self._block = _FIRST_BLOCK
         self._needles, self._tuned = plan.needles, False
@@ -42,11 +42,11 @@ class Finder:
     @property
     def size(self) -> int:
         """Bytes of the text."""
-        return len(self._view)
+        return len(self.view)
 
     def __iter__(self) -> Iterator[Found]:
         """Raises: Expired."""
-        while self.position < len(self._view):
+        while self.position < len(self.view):
             low = self.position
             high = self._block_end(low)
             lines, certain = self._block_candidates(low, high)
@@ -55,7 +55,7 @@ class Finder:
                 self.deadline.check()
                 self.position = line.start
                 matches = certain or self._plan.confirms(self._bare(line))
-                self.position = min(line.stop + 1, len(self._view))
+                self.position = min(line.stop + 1, len(self.view))
                 if matches:
                     yield line
                 else:
@@ -66,7 +66,7 @@ class Finder:
 
     def counts(self) -> Iterator[int]:
         """How many more lines match, as numbers to add up.  Raises: Expired."""
-        while self.position < len(self._view) and self._needles is not None and self._needles.pure:
+        while self.position < len(self.view) and self._needles is not None and self._needles.pure:
             low = self.position
             high = self._block_end(low)
             yield self._lines_hit(low, high, self._needles)
@@ -76,10 +76,10 @@ class Finder:
             yield 1
 
     def _block_end(self, low: int) -> int:
-        size = len(self._view)
+        size = len(self.view)
         high = min(low + self._block, size)
         self._block = min(self._block * 4, _LARGEST_BLOCK)
-        return min(find_newline(self._view, high - 1, size) + 1, size)
+        return min(find_newline(self.view, high - 1, size) + 1, size)
 
     def _block_candidates(self, low: int, high: int) -> tuple[Iterator[Found], bool]:
         """The lines of a block that may match, and whether they are known to."""
@@ -96,16 +96,16 @@ class Finder:
         """
         if self._needles is None:
             return
-        if not self._tuned and len(self._view) - high > _WORTH_TUNING:
+        if not self._tuned and len(self.view) - high > _WORTH_TUNING:
             self._tuned = True
-            step = len(self._view) // _SAMPLES
-            pieces = (self._view[at * step : at * step + _SAMPLE] for at in range(_SAMPLES))
+            step = len(self.view) // _SAMPLES
+            pieces = (self.view[at * step : at * step + _SAMPLE] for at in range(_SAMPLES))
             self._needles = self._needles.tuned(b"".join(pieces))
         elif refused * _REFUSAL_BYTES > high - low and self._plan.program is not None:
             self._needles = None
 
     def _at_needles(self, low: int, high: int, needles: Needles) -> Iterator[Found]:
-        block, position = self._view[low:high], 0
+        block, position = self.view[low:high], 0
         for _, start, stop in needles.program.find_matches_as_indexes(block):
             if start >= position:
                 line_start = find_line_start(block, position, start)
@@ -114,7 +114,7 @@ class Finder:
                 position = line_stop + 1
 
     def _lines_hit(self, low: int, high: int, needles: Needles) -> int:
-        block, size, position, lines = self._view[low:high], high - low, 0, 0
+        block, size, position, lines = self.view[low:high], high - low, 0, 0
         for _, start, stop in needles.program.find_matches_as_indexes(block):
             if start >= position:
                 position = find_newline(block, stop, size)
@@ -122,7 +122,7 @@ class Finder:
         return lines
 
     def _candidates(self, low: int, high: int) -> Iterator[Found]:
-        block, match = self._view[low:high], self._plan.program.Match  # type: ignore[union-attr]
+        block, match = self.view[low:high], self._plan.program.Match  # type: ignore[union-attr]
         size = high - low
         position = 0
         while position < size:
@@ -136,13 +136,63 @@ class Finder:
 
     def _every_line(self, low: int, high: int) -> Iterator[Found]:
         while low < high:
-            stop = find_newline(self._view, low, high)
+            stop = find_newline(self.view, low, high)
             yield Found(low, stop, low)
             low = stop + 1
 
     def _bare(self, line: Found) -> memoryview:
         """The line without the carriage return that belongs to its end."""
         stop = line.stop
-        if stop > line.start and self._view[stop - 1] == 0x0D:
+        if stop > line.start and self.view[stop - 1] == 0x0D:
             stop -= 1
-        return self._view[line.start : stop]
+        return self.view[line.start : stop]
+
+
+class InvertedFinder:
+    """Iterates over the lines that do not match, with the interface of a Finder, which it uses up."""
+
+    def __init__(self, finder: Finder) -> None:
+        """Args: a finder whose iteration has not begun."""
+        self._finder, self._matches = finder, iter(finder)
+        self._pending: Found | None = None  # the next line that matches, when it is known
+        self.position, self.size = finder.position, finder.size
+
+    @property
+    def deadline(self) -> Deadline:
+        """Until when."""
+        return self._finder.deadline
+
+    @deadline.setter
+    def deadline(self, deadline: Deadline) -> None:
+        self._finder.deadline = deadline
+
+    def __iter__(self) -> Iterator[Found]:
+        """Raises: Expired."""
+        while self.position < self.size:
+            stop = self._next_match().start
+            while self.position < stop:
+                self.deadline.check()
+                line = Found(self.position, find_newline(self._finder.view, self.position, stop), self.position)
+                self.position = line.stop + 1
+                yield line
+            self._pass_match()
+
+    def counts(self) -> Iterator[int]:
+        """How many more lines do not match, as numbers to add up.  Raises: Expired."""
+        while self.position < self.size:
+            stop = self._next_match().start
+            for low in range(self.position, stop, _LARGEST_BLOCK):
+                self.deadline.check()
+                yield bytes(self._finder.view[low : min(low + _LARGEST_BLOCK, stop)]).count(b"\n")
+            if stop == self.size > self.position and self._finder.view[stop - 1] != _NEWLINE:
+                yield 1
+            self._pass_match()
+
+    def _next_match(self) -> Found:
+        if self._pending is None:
+            self._pending = next(self._matches, Found(self.size, self.size, self.size))
+        return self._pending
+
+    def _pass_match(self) -> None:
+        self.position = min(self._next_match().stop + 1, self.size)
+        self._pending = None

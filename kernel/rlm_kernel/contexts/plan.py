@@ -19,6 +19,7 @@ from .translate import Dialect, Translation, translate
 MAX_PATTERN = 10_000
 """Characters; longer patterns take `re` seconds to compile."""
 _PROGRAM_MEMORY = 16 << 20  # bytes RE2 may use for a program and its automata
+_GLOBAL_FLAGS = re.compile(r"\A\(\?[aiLmsux]+\)")
 _CHEAP = 100  # ways to match at one position, up to which backtracking is as good as linear
 _RE2 = re2._re2.RE2  # the module's own classes copy every text they search
 UNANCHORED = _RE2.Anchor.UNANCHORED
@@ -26,6 +27,25 @@ UNANCHORED = _RE2.Anchor.UNANCHORED
 
 Program = Any
 """A compiled RE2; Match(anchor, buffer, start, stop) gives [(start, stop)], (-1, -1) for no match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How a pattern is meant.
+
+    Attributes:
+        case_sensitive: upper and lower case differ.
+        fixed: the pattern is a plain string.
+        word: what it matches begins and ends at a word boundary.
+    """
+
+    case_sensitive: bool = False
+    fixed: bool = False
+    word: bool = False
+
+
+USUAL = Syntax()
+"""A regular expression, ignoring case."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,27 +93,38 @@ def searches(regex: re.Pattern[str], line: str) -> bool:
         raise InvalidRegex(regex.pattern, f"Python's re module fails on it ({problem})") from problem
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """The pattern as Python's `re`, ignoring case.  Raises: InvalidRegex."""
+def compile_pattern(pattern: str, syntax: Syntax = USUAL) -> re.Pattern[str]:
+    """The pattern as Python's `re`.  Raises: InvalidRegex."""
     if not isinstance(pattern, str):
         raise InvalidRegex(repr(pattern)[:80], "a pattern is a string")
     if len(pattern) > MAX_PATTERN:
         raise InvalidRegex(pattern[:80], f"a pattern has at most {MAX_PATTERN:,} characters")
+    flags = re.NOFLAG if syntax.case_sensitive else re.IGNORECASE
     try:
-        return re.compile(pattern, re.IGNORECASE)
+        regex = re.compile(re.escape(pattern) if syntax.fixed else pattern, flags)
+        return re.compile(_as_word(pattern, regex, syntax), regex.flags) if syntax.word else regex
     except re.error as problem:
         raise InvalidRegex(pattern, problem.msg, problem.pos) from None
     except (OverflowError, RecursionError, ValueError) as problem:
         raise InvalidRegex(pattern, str(problem)) from None
 
 
+def _as_word(pattern: str, regex: re.Pattern[str], syntax: Syntax) -> str:
+    """The pattern between word boundaries; beside a fixed string's own punctuation there need be none."""
+    if syntax.fixed:
+        before, after = (r"\b" if char.isalnum() or char == "_" else "" for char in (pattern[:1], pattern[-1:]))
+        return f"{before}{regex.pattern}{after}"
+    body = _GLOBAL_FLAGS.sub("", regex.pattern)  # regex.flags has them; they may stand only at the very start
+    return f"\\b(?:{body}\n)\\b" if regex.flags & re.VERBOSE else f"\\b(?:{body})\\b"
+
+
 @lru_cache(maxsize=8)
-def plan_for(pattern: str, ascii_text: bool, crlf: bool) -> Plan:
+def plan_for(pattern: str, ascii_text: bool, crlf: bool, syntax: Syntax = USUAL) -> Plan:
     """The plan for texts that are ASCII or not, with carriage returns at line ends or not.
 
     Raises: InvalidRegex.
     """
-    regex = compile_pattern(pattern)
+    regex = compile_pattern(pattern, syntax)
     program, translation = _over_buffer(regex, Dialect(ascii_text, crlf))
     needles = needles_for(regex, ascii_text)
     if translation is not None and translation.exact:

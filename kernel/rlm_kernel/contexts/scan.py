@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from .deadline import Deadline, Expired, can_interrupt, interrupting
 from .errors import BadRange, NotSearchable, ScanTimeout
-from .finder import Finder, Found
+from .finder import Finder, Found, InvertedFinder
 from .lines import Lines
-from .plan import Plan, compile_pattern, may_backtrack, plan_for, searches
+from .plan import USUAL, Plan, Syntax, compile_pattern, may_backtrack, plan_for, searches
 from .text import Text
 from .variable import ContextVariable
 
@@ -51,6 +51,7 @@ class ScanResult:
         total: lines known to match, from the start line on.
         exact: no others match; otherwise `total` is a lower bound.
         next_line: where a further search would go on; None when not truncated.
+        part_counts: when parts were asked for, the lines known to match in each; complete when `exact`.
     """
 
     matches: tuple[Match, ...]
@@ -58,6 +59,7 @@ class ScanResult:
     total: int
     exact: bool
     next_line: int | None
+    part_counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class Request:
     count_seconds: float = 0.0
     start_line: int = 0
     line_chars: int = 2000
+    syntax: Syntax = USUAL
+    invert: bool = False
+    parts: tuple[int, ...] = ()
 
     def checked(self) -> Request:
         """Itself, clamped.  Raises: BadRange."""
@@ -78,6 +83,8 @@ class Request:
             raise BadRange("max_matches and line_chars start at 1, context_lines and start_line at 0")
         if not self.seconds > 0:
             raise BadRange("a search needs more than 0 seconds")
+        if any(part < 0 for part in self.parts) or any(a > b for a, b in pairwise(self.parts)):
+            raise BadRange("parts begin at line 0 or later, in ascending order")
         return replace(self, max_matches=min(self.max_matches, MAX_MATCHES))
 
 
@@ -91,8 +98,13 @@ def scan(
     count_seconds: float = 0.0,
     start_line: int = 0,
     line_chars: int = 2000,
+    case_sensitive: bool = False,
+    fixed: bool = False,
+    word: bool = False,
+    invert: bool = False,
+    parts: Sequence[int] = (),
 ) -> ScanResult:
-    """The lines on which a regular expression matches, ignoring case.
+    """The lines on which a regular expression matches, ignoring case unless told otherwise.
 
     Args:
         source: what to search; the items of a plain sequence are its lines, whatever they contain.
@@ -103,13 +115,21 @@ def scan(
         count_seconds: for counting further matches when there are more.
         start_line: begin here.
         line_chars: longer lines are clipped.
+        case_sensitive: upper and lower case differ.
+        fixed: the pattern is a plain string.
+        word: what it matches begins and ends at a word boundary.
+        invert: find the lines that do not match.
+        parts: of a text, the first lines of its parts: count the matches of each, in count_seconds.
 
     Raises: InvalidRegex, BadRange, NotSearchable; ScanTimeout, with the matches found until then.  Outside
     the main
         thread `re` cannot be interrupted, so a pattern that needs it to backtrack is a ScanTimeout at once:
         see workers.
     """
-    request = Request(pattern, context_lines, max_matches, seconds, count_seconds, start_line, line_chars).checked()
+    request = Request(
+        pattern, context_lines, max_matches, seconds, count_seconds, start_line, line_chars,
+        Syntax(case_sensitive, fixed, word), invert, tuple(parts),
+    ).checked()  # fmt: skip
     text = as_text(source)
     if text is not None:
         return _scan_text(text, request)
@@ -135,8 +155,8 @@ def as_text(source: object) -> Text | None:
 
 
 def _scan_text(text: Text, request: Request) -> ScanResult:
-    plan = plan_for(request.pattern, text.facts.ascii, text.facts.crlf)
-    finder = Finder(text.view, plan, text.index.start_of(request.start_line), Deadline(request.seconds))
+    plan = plan_for(request.pattern, text.facts.ascii, text.facts.crlf, request.syntax)
+    finder = _finder(text.view, plan, request, text.index.start_of(request.start_line), request.seconds)
     hits: list[Found] = []
     try:
         with _guard(plan.backtracks, request.seconds):
@@ -144,9 +164,36 @@ def _scan_text(text: Text, request: Request) -> ScanResult:
             more = next(iter(finder), None) is not None
     except Expired:
         return _out_of_time(text, hits, finder, request)
-    further, exact = _count(finder, plan, request) if more else (0, True)
     next_line = text.index.line_of(hits[-1].start) + 1 if more else None
-    return ScanResult(tuple(_matches(text, hits, request)), more, len(hits) + more + further, exact, next_line)
+    result = ScanResult(tuple(_matches(text, hits, request)), more, len(hits) + more, True, next_line)
+    if request.parts:
+        counts, exact = _count_parts(text, plan, request)
+        return replace(result, total=max(sum(counts), result.total), exact=exact, part_counts=tuple(counts))
+    further, exact = _count(finder, plan, request) if more else (0, True)
+    return replace(result, total=result.total + further, exact=exact)
+
+
+def _finder(view: memoryview, plan: Plan, request: Request, position: int, seconds: float) -> Finder | InvertedFinder:
+    finder = Finder(view, plan, position, Deadline(seconds))
+    return InvertedFinder(finder) if request.invert else finder
+
+
+def _count_parts(text: Text, plan: Plan, request: Request) -> tuple[list[int], bool]:
+    """Matching lines of each part, and whether these are all; parts reach to the next one, the last to the end."""
+    counts = [0] * len(request.parts)
+    bounds = [text.start_of(line) for line in request.parts] + [text.size]
+    deadline = Deadline(request.count_seconds)
+    try:
+        with _guard(plan.backtracks, request.count_seconds):
+            for at, (low, high) in enumerate(pairwise(bounds)):
+                finder = _finder(text.view[low:high], plan, request, 0, request.count_seconds)
+                finder.deadline = deadline
+                deadline.check()
+                for number in finder.counts():
+                    counts[at] += number
+    except Expired:
+        return counts, False
+    return counts, True
 
 
 def _guard(backtracks: bool, seconds: float) -> AbstractContextManager[None]:
@@ -157,7 +204,7 @@ def _guard(backtracks: bool, seconds: float) -> AbstractContextManager[None]:
     return interrupting(seconds)
 
 
-def _count(finder: Finder, plan: Plan, request: Request) -> tuple[int, bool]:
+def _count(finder: Finder | InvertedFinder, plan: Plan, request: Request) -> tuple[int, bool]:
     """Matching lines beyond those found, and whether that are all."""
     counted = 0
     if request.count_seconds <= 0:
@@ -172,7 +219,7 @@ def _count(finder: Finder, plan: Plan, request: Request) -> tuple[int, bool]:
     return counted, True
 
 
-def _out_of_time(text: Text, hits: list[Found], finder: Finder, request: Request) -> ScanResult:
+def _out_of_time(text: Text, hits: list[Found], finder: Finder | InvertedFinder, request: Request) -> ScanResult:
     """The page may be full already; whether there is more is then not known."""
     matches = tuple(_matches(text, hits, request))
     if len(hits) == request.max_matches:
@@ -213,7 +260,7 @@ def _line(text: Text, number: int) -> Found:
 
 def _scan_items(items: Sequence[Any], request: Request) -> ScanResult:
     """Items are not split: one that holds a newline is searched as it is."""
-    regex = compile_pattern(request.pattern)
+    regex = compile_pattern(request.pattern, request.syntax)
     deadline = Deadline(request.seconds)
     matches: list[Match] = []
     at = request.start_line
@@ -221,7 +268,7 @@ def _scan_items(items: Sequence[Any], request: Request) -> ScanResult:
         with _guard(may_backtrack(regex), request.seconds):
             for at in range(request.start_line, len(items)):
                 deadline.check()
-                if not searches(regex, _item(items, at)):
+                if searches(regex, _item(items, at)) == request.invert:
                     continue
                 if len(matches) == request.max_matches:
                     return ScanResult(tuple(matches), True, len(matches) + 1, False, matches[-1].line + 1)

@@ -47,7 +47,9 @@ def outcome(message: dict[str, Any]) -> ScanResult:
     """The result in an answer.  Raises: the error in it."""
     match message:
         case {"result": fields}:
-            return ScanResult(**{**fields, "matches": _matches(fields["matches"])})
+            return ScanResult(
+                **{**fields, "matches": _matches(fields["matches"]), "part_counts": tuple(fields["part_counts"])}
+            )
         case {"late": [seconds, matches, next_line]}:
             raise errors.ScanTimeout(seconds, _matches(matches), next_line)
         case {"regex": [pattern, reason, position]}:

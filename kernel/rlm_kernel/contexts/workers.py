@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from .errors import ScanTimeout, SearchDied
 from .model import StoredText
-from .plan import plan_for
+from .plan import Syntax, plan_for
 from .scan import ScanResult, scan
 from .scanworker import LENGTH, outcome, pack
 from .store import ContextStore
@@ -56,7 +57,7 @@ class ScanWorkers:
         did.
         """
         arguments |= {"pattern": pattern, "seconds": seconds}
-        in_process = await anyio.to_thread.run_sync(_needs_process, stored, pattern)
+        in_process = await anyio.to_thread.run_sync(_needs_process, stored, pattern, _syntax(arguments))
         if in_process:
             return await self._in_process(stored, arguments)
         search = functools.partial(self._in_thread, stored, arguments)
@@ -94,8 +95,12 @@ class ScanWorkers:
         return self._idle.pop()
 
 
-def _needs_process(stored: StoredText, pattern: str) -> bool:
-    plan = plan_for(pattern, stored.ascii, stored.crlf)
+def _syntax(arguments: dict[str, Any]) -> Syntax:
+    return Syntax(*(bool(arguments.get(field.name)) for field in fields(Syntax)))
+
+
+def _needs_process(stored: StoredText, pattern: str, syntax: Syntax) -> bool:
+    plan = plan_for(pattern, stored.ascii, stored.crlf, syntax)
     return plan.backtracks or plan.weight > _HEAVY
 
 

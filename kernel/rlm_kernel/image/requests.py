@@ -83,6 +83,7 @@ def _scan(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
         context_lines=request["context_lines"],
         max_matches=request["max_matches"],
         seconds=request["seconds"],
+        **request["options"],
     )
     matches = [{"line": m.line, "text": m.text, "context": list(m.context)} for m in found.matches]
     return {"matches": matches, "truncated": found.truncated, "total": found.total, "exact": found.exact}, ()

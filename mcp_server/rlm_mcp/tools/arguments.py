@@ -96,6 +96,13 @@ class Scan(Arguments):
     pattern: Annotated[str, Field(min_length=1, max_length=10_000)]
     context_lines: Annotated[int, Field(ge=0)] = 0
     max_matches: Annotated[int, Field(ge=1)] = 50
+    case_sensitive: bool = False
+    fixed: bool = False
+    word: bool = False
+    invert: bool = False
+    per_file: bool = False
+    start_line: Annotated[int, Field(ge=0)] = 0
+    count_seconds: Annotated[float | None, Field(gt=0)] = None
 
 
 class ListVars(Arguments):

@@ -9,6 +9,7 @@ from rlm_mcp.service import Caller, Service
 from rlm_mcp.service_answers import Answer
 from rlm_mcp.service_contexts import Source
 from rlm_mcp.service_queries import GivenAnswer
+from rlm_mcp.service_reading import Search
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.tools import arguments as take
 from rlm_mcp.tools.registry import Registry
@@ -50,7 +51,8 @@ async def peek(service: Service, session: Session, given: take.Peek, caller: Cal
 )
 async def scan(service: Service, session: Session, given: take.Scan, caller: Caller) -> Answer:
     """Return the matching lines with their numbers."""
-    return await service.reading.scan(session, given.name, given.pattern, given.context_lines, given.max_matches)
+    search = Search(**given.model_dump(exclude={"session", "name"}))
+    return await service.reading.scan(session, given.name, search)
 
 
 @TOOLS.add("List the session's variables with sizes.", take.ListVars, tier="core", read_only=True)
