@@ -22,6 +22,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+sys.path.append(str(Path(__file__).parent / "escapes"))  # the corpus of escapes is a program of its own, too
+
 _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 3.0
 """How long a process that is already on its way out may take after the test has ended."""

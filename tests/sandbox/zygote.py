@@ -2,11 +2,13 @@
 
 Run as a script, single-threaded, with everything the probes need imported. One JSON line in, one out. A
 child may drop to another user first, may stay unconfined (the control for each probe), and may be given a
-sibling process of the same user to attack. Ends when its input ends.
+sibling process of the same user to attack. Arguments name further modules to import before any fork. Ends when its
+input ends.
 """
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -68,6 +70,9 @@ def child(request, result_fd, names):
     become(request["uid"])
     libc().prctl(4, 1, 0, 0, 0)
     os.chdir(request["scratch"])
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1):  # they are the zygote's own line to the tests
+        os.dup2(null, fd)
     walls = None
     if request["confine"]:
         policy = Policy.model_validate_json(request["policy"])
@@ -139,10 +144,11 @@ def serve(request):
 def main():
     """Preload, then answer requests until the input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for name in PRELOADED.split():
+    for name in (*PRELOADED.split(), *sys.argv[1:]):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     prepare(Policy())
+    gc.freeze()
     sys.stdout.write(json.dumps({"modules": sorted(sys.modules)}) + "\n")
     sys.stdout.flush()
     for line in sys.stdin:

@@ -1,15 +1,12 @@
-"""Sessions behind the language wall, and the proof that an attack got nothing."""
+"""Sessions behind the language wall. Attacks on it are data: see tests/escapes."""
 
 import asyncio
 import builtins
 import contextlib
-import gc
 import inspect
 import io
-import os
 import sys
 import textwrap
-import types
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +15,8 @@ from typing import Any
 import pytest
 
 from rlm_sandbox.errors import PolicyViolation
-from rlm_sandbox.language.registry import REGISTRY
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.policy import FilePolicy, LanguagePolicy, Policy, load_policy
-
-SECRET = "the host's secret"
 
 
 class Session:
@@ -81,7 +75,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
     for path in places.values():
         path.mkdir()
     (places["workspace"] / "data.txt").write_text("hello\n", encoding="utf-8")
-    (places["outside"] / "secret.txt").write_text(SECRET, encoding="utf-8")
+    (places["outside"] / "secret.txt").write_text("the host's secret", encoding="utf-8")
     return places
 
 
@@ -125,124 +119,3 @@ def same(session: Session) -> Callable[[str], None]:
         assert printed or "result" in namespace, "the cell shows nothing to compare"
 
     return check
-
-
-# -- attacks
-
-_RAW_FUNCTIONS = (
-    builtins.eval,
-    builtins.exec,
-    builtins.compile,
-    builtins.open,
-    builtins.getattr,
-    builtins.setattr,
-    builtins.vars,
-    builtins.globals,
-    builtins.__import__,
-    object.__getattribute__,
-    type.__getattribute__,
-    object.__setattr__,
-    type.__setattr__,
-    os.system,
-    os.popen,
-    sys._getframe,
-)
-_RAW_TYPES = (types.FrameType, types.CodeType, types.CellType)
-
-
-def capability(value: Any) -> str:
-    """Name what a session must never hold; empty for a harmless value."""
-    if isinstance(value, types.ModuleType):
-        return "" if REGISTRY.is_sanitised(value) else f"module {value.__name__}"
-    if isinstance(value, _RAW_TYPES):
-        return f"a {type(value).__name__}"
-    if value is type or (isinstance(value, type) and value in REGISTRY.shelf.metas and value is not _safe_type()):
-        return "the raw metaclass"
-    if any(value is raw for raw in _RAW_FUNCTIONS):
-        return f"the raw {value.__name__}"
-    if isinstance(value, type) and issubclass(value, type(os.popen)) is False and value.__module__ in _MODULES:
-        return f"class {value.__module__}.{value.__name__}"
-    if isinstance(value, dict | types.MappingProxyType):
-        raw = dict(value).get("__builtins__")
-        held = raw is builtins or (isinstance(raw, dict) and raw.get("eval") is builtins.eval)
-        return "a library's globals" if held or value.get("eval") is builtins.eval else ""
-    if isinstance(value, str | bytes):
-        return "the secret" if SECRET in (value if isinstance(value, str) else value.decode(errors="replace")) else ""
-    owner = getattr(value, "__self__", None)
-    if isinstance(owner, types.ModuleType) and owner.__name__ in _MODULES:
-        return f"{owner.__name__}.{value.__name__}"
-    return ""
-
-
-_MODULES = (
-    "subprocess",
-    "socket",
-    "ctypes",
-    "posix",
-    "_posixsubprocess",
-    "_ctypes",
-    "_socket",
-    "pickle",
-    "_pickle",
-)
-
-
-def _safe_type() -> type:
-    from rlm_sandbox.language.classes import SafeType
-
-    return SafeType
-
-
-class Attacks:
-    """Runs payloads. A payload puts what it got into ``loot``."""
-
-    def __init__(self, session: Session, folders: dict[str, Path]) -> None:
-        self.session = session
-        self.folders = folders
-
-    def fill(self, payload: str) -> str:
-        """Put the paths of this test into a payload."""
-        for name, path in self.folders.items():
-            payload = payload.replace(f"<{name}>", str(path))
-        return textwrap.dedent(payload)
-
-    def works_without_wall(self, payload: str) -> str:
-        """What the payload gets from plain CPython: proof that it is an attack at all."""
-        namespace: dict[str, Any] = {}
-        with contextlib.redirect_stdout(io.StringIO()):
-            namespace, _ = run_plain(self.fill(payload))
-        return capability(namespace.get("loot"))
-
-    def holds(self, payload: str) -> str:
-        """Run the payload behind the wall; returns how it failed. Fails the test when it got something."""
-        try:
-            self.session.run(self.fill(payload))
-            how = "got nothing"
-        except BaseException as error:  # whatever stops it
-            if isinstance(error, KeyboardInterrupt | pytest.fail.Exception):
-                raise
-            how = f"{type(error).__name__}: {error}"
-        got = capability(self.session.namespace.get("loot"))
-        if "async def" in payload:
-            self.session.namespace.clear()
-            gc.collect()  # a coroutine that never ran warns when it goes: in this test, not in a later one
-        assert not got, f"the payload holds {got}"
-        return how
-
-
-@pytest.fixture
-def attacks(session: Session, folders: dict[str, Path]) -> Attacks:
-    """Attacks on a session under the default policy."""
-    return Attacks(session, folders)
-
-
-@pytest.fixture
-def make_attacks(make_session: Callable[..., Session], folders: dict[str, Path]) -> Callable[..., Attacks]:
-    """Attacks on a session built with ``make_session``'s arguments."""
-    return lambda **fields: Attacks(make_session(**fields), folders)
-
-
-@pytest.fixture
-def capability_of() -> Callable[[Any], str]:
-    """Names what a session must never hold."""
-    return capability

@@ -8,6 +8,7 @@ decorator that publishes what it wraps.
 import types
 
 import pytest
+from escape_loot import capability
 
 from rlm_sandbox.language.modules_data import KEEP
 from rlm_sandbox.language.names import Access, access
@@ -54,9 +55,8 @@ def children(value):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_capability_is_natively_reachable(session, request):
+def test_no_capability_is_natively_reachable(session):
     """Breadth first from the builtins and every module copy, by name, item and attribute."""
-    capability = request.getfixturevalue("capability_of")
     roots = [("builtins", dict(session.wall.builtins))]
     for name in session.wall.policy.language.imports:
         session.run(f"import {name}")

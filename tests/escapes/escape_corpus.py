@@ -1,0 +1,131 @@
+"""The escape corpus as data: `cases/FAMILY.yaml`, read and checked.
+
+A family file holds what its cases share, then the cases::
+
+    about: what the family attacks
+    kind: cell                  # how the code is run, see `KINDS`
+    policy: data                # whose rules the language wall follows (default: default)
+    cases:
+      - id: generator-frame
+        wall: both              # the wall that must hold it: language, os or both
+        source: RestrictedPython CVE-2023-37271
+        code: |
+          loot = (1 for _ in [0]).gi_frame
+
+Optional for a case: ``works`` (with every wall off: ``always``, for ``root`` only, or ``attempt`` for one that does
+not succeed on a plain system either and is kept as a regression), ``python`` (a version specifier it needs),
+``expect: refused`` (the first step of an escape: it must raise behind the language wall, and gets nothing by itself
+unless ``works`` says so), ``sibling`` (needs
+another process to attack), ``policy`` and ``note``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+FOLDER: Final = Path(__file__).parent / "cases"
+
+KINDS: Final = {
+    "cell": "a cell, which puts what it got into the variable `loot`",
+    "machine": "the body of a function that returns a true value when the effect happened; it has ctypes",
+    "message": "requests of a Jupyter client to a real kernel; what comes back must not hold the secret",
+}
+WALLS: Final = ("language", "os", "both")
+WORKS: Final = ("always", "root", "attempt")
+_FIELDS: Final = {
+    "id", "wall", "source", "code", "works", "python", "expect", "sibling", "policy", "note", "request", "channel",
+}  # fmt: skip
+_COMPARISONS: Final = {
+    "<": lambda here, there: here < there,
+    ">=": lambda here, there: here >= there,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way out."""
+
+    family: str
+    kind: str
+    id: str
+    wall: str
+    source: str
+    code: str
+    policy: str = "default"
+    works: str = ""
+    python: str = ""
+    expect: str = "nothing"
+    sibling: bool = False
+    note: str = ""
+    request: str = "execute_request"
+    """For a message: its type. ``code`` is then what the request carries."""
+    channel: str = "shell"
+
+    def concerns(self, wall: str) -> bool:
+        """Whether that wall must hold the case on this Python."""
+        return self.wall in (wall, "both") and self.is_for_this_python()
+
+    def is_for_this_python(self) -> bool:
+        """Whether the interpreter that runs has what the case attacks."""
+        return all(_holds(part.strip()) for part in self.python.split(",") if part.strip())
+
+    def has_control(self) -> bool:
+        """Whether the case must succeed here, now, with every wall off."""
+        works = self.works or ("always" if self.expect == "nothing" else "attempt")
+        return (works == "always" or (works == "root" and os.getuid() == 0)) and self.is_for_this_python()
+
+
+def _holds(condition: str) -> bool:
+    found = re.fullmatch(r"(<|>=)(\d+(?:\.\d+)*)", condition)
+    if found is None:
+        raise ValueError(f"write a Python version as '>=3.12' or '<3.13', not {condition!r}")
+    return bool(_COMPARISONS[found[1]](sys.version_info[:3], tuple(map(int, found[2].split(".")))))
+
+
+def load(folder: Path = FOLDER) -> dict[str, list[Case]]:
+    """Every family and its cases. A record that is not well-formed raises ValueError with its place."""
+    families = {path.stem: _family(path) for path in sorted(folder.glob("*.yaml"))}
+    _refuse_twins(case for cases in families.values() for case in cases)
+    return families
+
+
+def _family(path: Path) -> list[Case]:
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if set(document) - {"about", "kind", "policy", "cases"} or document.get("kind") not in KINDS:
+        raise ValueError(f"{path.name}: a family has about, kind ({', '.join(KINDS)}), policy and cases")
+    return [_case(path.stem, document, record) for record in document["cases"]]
+
+
+def _case(family: str, document: dict[str, Any], record: dict[str, Any]) -> Case:
+    place = f"{family}/{record.get('id')}"
+    if missing := {"id", "wall", "source", "code"} - set(record):
+        raise ValueError(f"{place}: {', '.join(sorted(missing))} is missing")
+    if unknown := set(record) - _FIELDS:
+        raise ValueError(f"{place}: unknown field {', '.join(sorted(unknown))}")
+    case = Case(family=family, kind=document["kind"], **{"policy": document.get("policy", "default"), **record})
+    if case.wall not in WALLS or case.works not in ("", *WORKS) or case.expect not in ("nothing", "refused"):
+        raise ValueError(f"{place}: wall is one of {WALLS}, works one of {WORKS}, expect nothing or refused")
+    if not re.fullmatch(r"[a-z0-9-]+", case.id):
+        raise ValueError(f"{place}: an id is made of lower-case letters, digits and hyphens")
+    return case
+
+
+def _refuse_twins(cases: Iterable[Case]) -> None:
+    ids: set[str] = set()
+    codes: dict[tuple[str, ...], str] = {}
+    for case in cases:
+        if case.id in ids:
+            raise ValueError(f"{case.family}/{case.id}: the id is taken")
+        ids.add(case.id)
+        key = (case.kind, case.policy, case.request, case.channel, case.code)
+        if key in codes:
+            raise ValueError(f"{case.family}/{case.id}: the same code as {codes[key]}")
+        codes[key] = f"{case.family}/{case.id}"

@@ -1,0 +1,61 @@
+"""What analysis with numpy and pandas needs is there under the data policy."""
+
+import pytest
+
+from rlm_sandbox.policy import load_policy
+
+# A payload of analysis may use what a library is about to deprecate.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture
+def session(make_session):
+    """A session under the data policy's imports."""
+    return make_session(imports=load_policy("data").language.imports)
+
+
+def test_ordinary_analysis_works(session, folders):
+    """Loading, grouping, querying, formatting, saving to scratch."""
+    result = session.value(
+        """
+        import numpy as np, pandas as pd, io
+        limit = 1
+        d = pd.DataFrame({"k": list("abab"), "v": [1, 2, 3, 4]})
+        d["w"] = d.v * 2
+        d.loc[d.v > 3, "w"] += 100
+        grouped = d.groupby("k")["w"].agg(["sum", "max"])
+        picked = d.query("v > @limit and k == 'b'")
+        d.eval("z = v + w", inplace=True)
+        d.to_csv("<scratch>/d.csv", index=False)
+        back = pd.read_csv("<scratch>/d.csv")
+        rng = np.random.default_rng(0)
+        a = np.array([[1, 2], [3, 4]])
+        a[0] += 10; a.resize((1, 4), refcheck=False) if False else None
+        np.save("<scratch>/a.npy", a)
+        result = (grouped.to_dict(), picked.v.tolist(), back.equals(d), d.z.sum(), np.load("<scratch>/a.npy").sum(),
+                  a.T.shape, f"{a.mean():.2f}", type(a).__name__, type(d) is pd.DataFrame, rng.integers(1, 2))
+        """.replace("<scratch>", str(folders["scratch"]))
+    )
+    assert result[0] == {"sum": {"a": 8, "b": 112}, "max": {"a": 6, "b": 108}}
+    assert result[1:5] == ([2, 4], True, 130, 30)
+    assert result[5:] == ((2, 2), "7.50", "ndarray", True, 1)
+
+
+def test_the_harmless_parts_of_denied_packages_are_there(session):
+    """Sliding windows, numpy.emath and pandas.testing give what they give in plain Python."""
+    result = session.value("""
+        import numpy as np, pandas as pd
+        from numpy.lib.stride_tricks import sliding_window_view
+        from pandas.testing import assert_series_equal
+        class Lying(np.ndarray): shape = property(lambda self: (10**6,))
+        windows = sliding_window_view(np.arange(6), 3)
+        square = np.lib.stride_tricks.sliding_window_view(np.eye(4), (2, 2), axis=(0, 1))
+        assert_series_equal(pd.Series([1, 2]), pd.Series([1, 2]))
+        try: pd.testing.assert_frame_equal(pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]}))
+        except AssertionError as error: message = str(error).splitlines()[0]
+        result = (windows.sum(axis=1).tolist(), square.shape, complex(np.emath.sqrt(-1)), message,
+                  sliding_window_view(np.arange(4).view(Lying), 2).shape)
+    """)
+    assert result[:3] == ([3, 6, 9, 12], (3, 3, 2, 2), 1j)
+    assert "different" in result[3]
+    assert result[4] == (3, 2)
