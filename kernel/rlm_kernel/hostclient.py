@@ -271,7 +271,7 @@ class HostClient:
         Raises:
             PolicyLooser, WallsMissing, UnknownKernel, CallerError: it cannot be forked as asked.
             KernelBusy: a cell runs, and there is no checkpoint.
-            KernelDied: the copy could not begin.
+            ProcessError: the copy could not begin.
         """
         scratch = Path((await self.kernel_info(kernel_id)).scratch)
         workspace = Path(request.workspace) if request.workspace else None

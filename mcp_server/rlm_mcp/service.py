@@ -25,6 +25,7 @@ from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_answers import Answer, encode, fit, whole_of
 from rlm_mcp.service_contexts import Contexts
 from rlm_mcp.service_control import Control
+from rlm_mcp.service_forks import Forks
 from rlm_mcp.service_handles import Handles
 from rlm_mcp.service_journal import Journal, entry_row
 from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
@@ -81,6 +82,7 @@ class Service:
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
         self.control = Control(store, self.sessions, self.runs, self.gateway)
+        self._forks = Forks(store, self.sessions, clock)
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -116,6 +118,12 @@ class Service:
         self._listen(session)
         with self.sessions.use(session):
             yield session
+
+    async def fork(self, parent: Session, name: str | None, policy: str | None) -> Answer:
+        """Make a session that begins with every variable of ``parent``; see `Forks.fork`."""
+        child, answer = await self._forks.fork(parent, name, policy)
+        self._listen(child)
+        return answer
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """One row for each open session, for the person whose sessions they are; no tool gives it to agents."""

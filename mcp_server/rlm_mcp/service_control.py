@@ -99,6 +99,7 @@ class Control:
             "state": info.state,
             "pid": info.pid,
             "memory_bytes": info.memory_bytes,
+            "checkpoint": info.checkpoint,
             "connection_file": info.connection_file,
             "scratch": info.scratch,
             "walls": info.walls,

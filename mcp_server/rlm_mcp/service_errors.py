@@ -208,6 +208,16 @@ def _walls(error: Any) -> ToolFault:
     return ToolFault("walls_missing", str(error), "run `rlm-kernel doctor`, or choose another policy")
 
 
+def _looser(error: Any) -> ToolFault:
+    return ToolFault(
+        "policy_looser",
+        str(error),
+        "leave policy out for the same one, or name a stricter one",
+        policy=error.policy,
+        fields=error.fields,
+    )
+
+
 def _kernel(error: Any) -> ToolFault:
     return ToolFault("kernel_error", str(error), "change the request as the message says and call again")
 
@@ -225,6 +235,7 @@ _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
     (kernel.UnknownVariable, _unknown_variable),
     (kernel.KernelBusy, _busy),
     (kernel.WallsMissing, _walls),
+    (kernel.PolicyLooser, _looser),
     (kernel.KernelError, _kernel),
     (sandbox.PolicyError, _policy),
     (context.InvalidRegex, _regex),

@@ -11,16 +11,17 @@ import asyncio
 import logging
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlm_kernel import rendezvous
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.errors import HostGone, KernelDied, KernelError, UnknownKernel
-from rlm_kernel.hostclient import Execution, HostClient, KernelInfo, SpawnRequest
+from rlm_kernel.hostclient import Execution, ForkInfo, HostClient, KernelInfo, SpawnRequest
 from rlm_memory import contexts, queries
 from rlm_memory.contexts import ContextRow
 from rlm_memory.queries import QueryState
@@ -156,9 +157,32 @@ class SessionKernel:
         async with self._starting:
             return self.kernel_id or await self._spawn()
 
-    def adopt(self, info: KernelInfo) -> None:
-        """Take over a live kernel that an earlier daemon has started."""
+    def adopt(self, info: KernelInfo, attached: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Take over a live kernel, one that an earlier daemon has started or a fork of another session's.
+
+        ``attached`` are the revisions of the contexts that it is known to have.
+        """
         self._became(info)
+        self._attached.update(attached)
+
+    def has(self, context: ContextRow) -> bool:
+        """Whether the kernel has been given this very revision."""
+        return self._attached.get(context.name) == context.revision
+
+    async def fork(self, session: str, policy: Policy) -> ForkInfo:
+        """Fork the kernel for another session: as it is, or as it was before the cell that runs.
+
+        Raises what `HostClient.fork` does.
+        """
+        async with self.watched():
+            if self.busy:  # the kernel cannot be brought up to date before its cell ends
+                return await self._fork(await self.start(), session, policy)
+            async with self.turn():
+                return await self._fork(await self._ready(), session, policy)
+
+    async def _fork(self, kernel_id: str, session: str, policy: Policy) -> ForkInfo:
+        client = await self._gateway.client()
+        return await client.fork(kernel_id, self._request(session, policy))
 
     async def execute(self, code: str) -> Execution:
         """Start a cell in an up-to-date kernel; the caller holds the `turn`.
@@ -172,10 +196,13 @@ class SessionKernel:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Bracket anything that asks the kernel: when it turns out to be gone, that is noted here."""
+        """Bracket anything that asks the kernel: when it turns out to be gone, that is noted here.
+
+        One that has died (`KernelDied`) is not gone: the host has put another process in its place.
+        """
         try:
             yield
-        except (KernelDied, HostGone, UnknownKernel) as error:
+        except (HostGone, UnknownKernel) as error:
             if isinstance(error, HostGone):
                 self._gateway.lost()
             self.forget()
@@ -236,10 +263,12 @@ class SessionKernel:
         self.forget()
         if info is None:
             return
+        shared = False
         with suppress(KernelError, OSError, TimeoutError):
             client = await self._gateway.client(start=False)
             await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
-        await asyncio.to_thread(_remove_traces, info)
+            shared = any(other.scratch == info.scratch for other in await client.kernels())
+        await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
 
     async def restart(self) -> None:
         """Begin anew with an empty namespace and the loaded contexts; starts a kernel if there is none."""
@@ -263,15 +292,7 @@ class SessionKernel:
     # --- starting and catching up -----------------------------------------------------------------
 
     async def _spawn(self) -> str:
-        kernel_id = secrets.token_hex(8)
-        request = SpawnRequest(
-            kernel_id=kernel_id,
-            policy=self.policy,
-            workspace=self.session.workspace or None,
-            connection_file=str(rendezvous.runtime_dir() / "connections" / f"{kernel_id}.json"),
-            query_base=queries.next_in_code(self._store, self.session.id),
-            label={"session": self.session.id, "owner": self._gateway.owner},
-        )
+        request = self._request(self.session.id, self.policy)
         try:
             client = await self._gateway.client()
             info = await client.spawn(request)
@@ -283,6 +304,17 @@ class SessionKernel:
         self._became(info)
         self._outcomes = self._settled()
         return info.kernel_id
+
+    def _request(self, session: str, policy: Policy) -> SpawnRequest:
+        kernel_id = secrets.token_hex(8)
+        return SpawnRequest(
+            kernel_id=kernel_id,
+            policy=policy,
+            workspace=self.session.workspace or None,
+            connection_file=str(rendezvous.runtime_dir() / "connections" / f"{kernel_id}.json"),
+            query_base=queries.next_in_code(self._store, session),
+            label={"session": session, "owner": self._gateway.owner},
+        )
 
     def _became(self, info: KernelInfo) -> None:
         self.forget()
@@ -378,9 +410,10 @@ def _ignore(_news: object) -> None:
     """Nobody wants to know."""
 
 
-def _remove_traces(info: KernelInfo) -> None:
-    """Delete what a kernel that has ended leaves: its scratch folder and its connection file."""
-    shutil.rmtree(info.scratch, ignore_errors=True)
+def _remove_traces(info: KernelInfo, *, keep_scratch: bool) -> None:
+    """Delete what a kernel that has ended leaves: its connection file, and its scratch folder unless a fork has it."""
+    if not keep_scratch:
+        shutil.rmtree(info.scratch, ignore_errors=True)
     if info.connection_file:
         Path(info.connection_file).unlink(missing_ok=True)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_kernels import KernelGateway, SessionKernel
@@ -108,6 +109,14 @@ class Sessions:
         )
         session = self._admit(row, policy, last_used=now)
         session.expired = earlier is not None and earlier.state is SessionState.EXPIRED
+        return session
+
+    def admit_fork(self, row: SessionRow, parent: Session, info: KernelInfo, attached: dict[str, int]) -> Session:
+        """Open a session on a kernel that was forked from that of ``parent``, with the contexts ``attached``."""
+        policy = load_policy(row.policy) if row.policy != parent.row.policy else parent.policy
+        session = self._admit(row, policy, last_used=row.last_used_at)
+        session.kernel.adopt(info, attached)
+        session.kernel.names.update(parent.kernel.names)
         return session
 
     @contextmanager

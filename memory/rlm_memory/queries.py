@@ -27,6 +27,7 @@ __all__ = [
     "QueryState",
     "ask",
     "cancel_pending",
+    "continue_from",
     "get",
     "next_in_code",
     "of_session",
@@ -75,6 +76,11 @@ class QueryRow:
 def next_in_code(store: Store, session: str) -> int:
     """Return the number of the next query that the session's code may ask."""
     return store.peek_count(f"query {session}")
+
+
+def continue_from(store: Store, session: str, parent: str) -> None:
+    """Never number a query of the session's code as one that ``parent`` has asked: a fork holds its placeholders."""
+    store.raise_count(f"query {session}", next_in_code(store, parent))
 
 
 def ask(store: Store, session: str, prompts: Iterable[str], model: str | None, now: float) -> list[QueryRow]:

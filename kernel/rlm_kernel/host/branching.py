@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlm_kernel import tags, wire
-from rlm_kernel.errors import CallerError, KernelBusy, KernelDied, PolicyLooser
+from rlm_kernel.errors import CallerError, KernelBusy, PolicyLooser, ProcessError
 from rlm_kernel.host.gate import Gate
 from rlm_kernel.host.images import ANSWER_SECONDS, MONITOR, Images
 from rlm_kernel.host.limits import private_memory
@@ -52,7 +52,7 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     """Start ``child`` as a copy of ``parent``: from its process if it is idle, from its newest copy if a cell runs.
 
     Raises `PolicyLooser`, `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`, `ForkRefused`, CallerError
-    or `KernelDied`; then nothing of the child is left.
+    or ProcessError; then nothing of the child is left.
     """
     refuse_looser(child.policy, parent.policy)
     peer, cells, origin = await _copy_of(parent)
@@ -118,11 +118,12 @@ async def _begin(parent: Images, child: KernelSession, peer: Peer, origin: Origi
     try:
         answer = await asyncio.wait_for(begun, ANSWER_SECONDS)
     except (PeerDied, TimeoutError) as error:
-        raise KernelDied("a session could not be forked", "the copy ended before it was ready") from error
+        raise ProcessError("the session could not be forked: the copy ended before it was ready") from error
     content = load(answer)
     if "error" in content or "walls" not in content:
         answer.close()
-        raise KernelDied("a session could not be forked", str(content.get("error", "the copy did not say why")))
+        why = content.get("error", "the copy did not say why")
+        raise ProcessError(f"the session could not be forked: {why}")
     images.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
     if answer.descriptors:
         images.use_gate(Gate(answer.descriptors[0]))

@@ -1,4 +1,4 @@
-"""``rlm-kernel sessions``, ``journal``, ``load`` and ``run``: calls of the daemon, and no more than that."""
+"""``rlm-kernel sessions``, ``journal``, ``fork``, ``load`` and ``run``: calls of the daemon, and no more than that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rlm_mcp.cli.daemon_link import Control, call_tool
 from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, fail, failing, show, table
 
-__all__ = ["journal", "load", "run", "sessions"]
+__all__ = ["fork", "journal", "load", "run", "sessions"]
 
 
 @failing
@@ -23,12 +23,17 @@ def sessions(
     with Control("sessions", start=True) as control:
         answer = {"sessions": control.reply["sessions"]}
     if session is not None:
-        names = [row["session"] for row in answer["sessions"]]
-        if session not in names:  # a call would open it
-            fail(f"no session {session}; there are {', '.join(names) or 'none'}", FAILED, as_json=as_json)
+        _refuse_unknown(session, answer["sessions"], as_json)
         show(call_tool("status", {}, session=session), as_json)
         return
     show(answer, as_json, lambda: _print_sessions(answer["sessions"]))
+
+
+def _refuse_unknown(session: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Exit unless the session is open: a call would open it."""
+    names = [row["session"] for row in rows]
+    if session not in names:
+        fail(f"no session {session}; there are {', '.join(names) or 'none'}", FAILED, as_json=as_json)
 
 
 def _print_sessions(rows: list[dict[str, Any]]) -> None:
@@ -60,6 +65,19 @@ def _print_cells(cells: list[dict[str, Any]]) -> None:
         print("\n".join(f"    {line}" for line in cell["code"].splitlines()))
         if cell["output"]:
             print(cell["output"])
+
+
+@failing
+def fork(
+    session: Annotated[str, typer.Argument(help="The session to fork.")],
+    name: Annotated[str | None, typer.Option(help="Name of the new session; default: made up.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Its policy, equal or stricter; default: the same.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Fork a session: a new one with every variable of it, its own from then on."""
+    with Control("sessions", start=True) as control:
+        _refuse_unknown(session, control.reply["sessions"], as_json)
+    show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
 
 
 @failing

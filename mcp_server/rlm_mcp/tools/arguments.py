@@ -15,6 +15,7 @@ __all__ = [
     "AnswerQueries",
     "Arguments",
     "EvalCode",
+    "ForkSession",
     "ListVars",
     "LlmQuery",
     "LlmQueryBatched",
@@ -152,6 +153,13 @@ class Wait(Arguments):
     """Arguments of wait."""
 
     run: str | None = None
+
+
+class ForkSession(Arguments):
+    """Arguments of fork_session."""
+
+    name: Annotated[str | None, Field(max_length=128)] = None
+    policy: Annotated[str | None, Field(max_length=64)] = None
 
 
 class LlmQuery(Arguments):

@@ -132,6 +132,16 @@ async def status(service: Service, session: Session, given: take.ListVars, calle
     return await service.control.status(session)
 
 
+@TOOLS.add(
+    "Fork the session: a new one with every variable, to try something without touching this one.",
+    take.ForkSession,
+    tier="all",
+)
+async def fork_session(service: Service, session: Session, given: take.ForkSession, caller: Caller) -> Answer:
+    """Make a session of this one."""
+    return await service.fork(session, given.name, given.policy)
+
+
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
 async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
     """Stop what runs."""

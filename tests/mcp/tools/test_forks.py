@@ -1,0 +1,105 @@
+"""Forked sessions through the tool: what the agent is told, what is in the rows, what ends with what."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_fork_is_a_session_of_its_own(connect_own) -> None:
+    """Its name is told; variables and texts are there, and what either does the other does not see."""
+    async with connect_own("tree") as agent:
+        await agent("load_context", name="log", content="one\ntwo\n")
+        await agent("eval_code", code="n = 1")
+        told = await agent("fork_session")
+        assert (told["session"], told["forked_from"], told["source"]) == ("tree-f1", "tree", "live")
+        assert told["contexts"] == ["log"]
+        assert Path(told["connection_file"]).is_file()
+        fork = told["session"]
+        assert (await agent("eval_code", code="n += 10; print(n, log['line_count'])", session=fork))[
+            "stdout"
+        ] == "11 2\n"
+        assert (await agent("eval_code", code="n"))["result"] == "1"
+        assert (await agent("peek", name="log", session=fork))["content"] == "one\ntwo"
+        await agent("load_context", name="more", content="x", session=fork)
+        assert [v["name"] for v in (await agent("list_vars"))["variables"]] == ["log", "n"]
+        again = await agent("fork_session", session=fork)
+        assert again["session"] == "tree-f2"
+
+
+async def test_a_fork_ends_alone_and_outlives_its_parent(connect_own) -> None:
+    """Texts and scratch files stay as long as one of the two is there."""
+    async with connect_own("parent") as agent:
+        await agent("load_context", name="log", content="one\n")
+        written = await agent("eval_code", code="with open('kept.txt', 'w') as file: file.write('kept')")
+        assert written["error"] is None
+        await agent("fork_session", name="child")
+        await agent("fork_session", name="other")
+        assert await agent("end_session", session="other") == {"ended": "other", "unloaded": ["log"]}
+        scratch = Path((await agent("status"))["kernel"]["scratch"])
+        await agent("end_session")
+        answer = await agent("eval_code", code="print(open('kept.txt').read(), log['content'])", session="child")
+        assert answer["stdout"] == "kept one\n\n"
+        await agent("end_session", session="child")
+        assert not scratch.exists()
+
+
+async def test_a_query_that_was_open_is_answered_in_each(connect_own) -> None:
+    """Numbers are not used twice, and one session's answer is not the other's."""
+    async with connect_own("asks") as agent:
+        await agent("eval_code", code="a = llm_query('why?')")
+        told = await agent("fork_session", name="fork")
+        assert told["pending_llm_queries"] == ["q_000"]
+        assert (await agent("answer_queries", answers={"q_000": "because"}, session="fork"))["answered"] == ["q_000"]
+        code = "b = llm_query('and?'); print(a)"
+        answer = await agent("eval_code", code=code, session="fork")
+        assert answer["stdout"] == "because\n"
+        assert [query["id"] for query in answer["pending_llm_queries"]] == ["q_001"]
+        assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
+
+
+async def test_policies_of_forks(connect_own) -> None:
+    """A stricter one is in force, a looser one is refused with its fields, and nothing is left of the refused."""
+    async with connect_own("rules") as agent:
+        await agent("eval_code", code="import os, math")
+        told = await agent("fork_session", policy="strict", name="careful")
+        assert told["policy"] == "strict"
+        assert told["modules_not_admitted"] == ["os"]
+        refused = await agent("eval_code", code="import os", session="careful")
+        assert "not available under policy" in refused["error"] or "os" in refused["error"]
+        assert (await agent("eval_code", code="math.sqrt(4)", session="careful"))["result"] == "2.0"
+        looser = await agent("fork_session", policy="trusted", name="free")
+        assert looser["error"] == "policy_looser"
+        assert any(field.startswith("network: ") for field in looser["fields"])
+        up_again = await agent("fork_session", policy="default", session="careful")
+        assert up_again["error"] == "policy_looser"
+        taken = await agent("fork_session", name="careful")
+        assert taken["error"] == "session_exists"
+
+
+async def test_a_fork_while_code_runs(connect_own, clock) -> None:
+    """It comes from the checkpoint, says so, and the running code is not touched."""
+    async with connect_own("busy") as agent, connect_own("busy") as other:
+        await agent("eval_code", code="n = 1")
+        while not (await agent("status"))["kernel"]["checkpoint"]:
+            await asyncio.sleep(0.05)
+        running = asyncio.create_task(agent("eval_code", code="n = 2\nimport time; time.sleep(1.5)\nn"))
+        while (await other("status"))["kernel"]["state"] != "busy":
+            await asyncio.sleep(0.02)
+        told = await other("fork_session", name="before")
+        assert told["source"] == "checkpoint"
+        assert "as they were before it" in told["notice"]
+        assert (await other("eval_code", code="n", session="before"))["result"] == "1"
+        assert (await running)["result"] == "2"
+
+
+async def test_a_restarted_daemon_finds_forks_again(connect_own, reopen) -> None:
+    """The rows and the kernel's label are those of any session."""
+    async with connect_own("first") as agent:
+        await agent("eval_code", code="n = 5")
+        await agent("fork_session", name="second", policy="strict")
+        async with reopen() as connect, connect("second") as later:
+            assert (await later("eval_code", code="n"))["result"] == "5"
+            assert (await later("status"))["policy"] == "strict"
