@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-pythons lint format type cover fuzz-scan bench bench-contexts bench-compat lock clean install
+.PHONY: help demo test test-pythons lint format type cover fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench-contexts: $(STAMP)  ## Measure loading and searching against the targets (
 
 bench-compat: $(VENV)/.compat  ## Run public corpora with and without the language wall (ARGS="HumanEval" for one)
 	@$(BIN)/python bench/compat/run.py $(ARGS)
+
+bench-guards: $(VENV)/.compat  ## Measure code behind the language wall against plain CPython, and compare with the target
+	@$(BIN)/python bench/language.py $(ARGS)
 
 $(VENV)/.compat: $(STAMP) bench/compat/requirements.txt
 ifneq ($(UV),)
