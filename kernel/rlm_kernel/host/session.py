@@ -395,15 +395,21 @@ class KernelSession:
             live.kill()
 
     def check_tree(self, monitor: MemoryMonitor) -> None:
-        """Called by the host every few seconds: programs that a session runs count towards its limits."""
+        """Called by the host every few seconds: threads, and programs that a session runs, count towards its limits.
+
+        The system counts the threads of ordinary users itself, but never those of root.
+        """
         live, limits = self.images.live, self.relay.limits
-        if not self.limits.processes or limits is None or live is None or live.pid is None:
+        if limits is None or live is None or live.pid is None:
             return
+        programs = self.limits.processes
         with contextlib.suppress(ProcessGone):
-            used = monitor.sample(live.pid, tree=True)
-            if used.children > self.limits.processes:
-                limits.stop("ProcessLimit", f"the cell runs more than {self.limits.processes} processes")
-            elif used.rss > self.memory_base + self.limits.memory_bytes:
+            used = monitor.sample(live.pid, tree=programs > 0)
+            if used.threads > self.limits.threads:
+                limits.stop("ThreadLimit", f"the cell runs more than {self.limits.threads} threads")
+            elif used.children > programs:
+                limits.stop("ProcessLimit", f"the cell runs more than {programs} processes")
+            elif programs and used.rss > self.memory_base + self.limits.memory_bytes:
                 limits.stop("MemoryLimit", f"kernel and programs use over {self.limits.memory_bytes:,} bytes")
 
     async def check_scratch(self) -> None:

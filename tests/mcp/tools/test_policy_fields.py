@@ -1,0 +1,242 @@
+"""Every field of a policy, loosened and tightened: the same calls under both, and what differs.
+
+Each case writes two policy files that differ in one field, opens a session under each and does the same in both.
+Under the tight one the field's refusal appears, under the loose one the thing is done. Fields that no case names fail
+`test_every_field_of_the_schema_has_a_case`.
+"""
+
+import asyncio
+import json
+import textwrap
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from rlm_sandbox.errors import PolicyFileError
+from rlm_sandbox.policy import load_policy
+from rlm_sandbox.policy_model import Policy
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("host")]
+
+Probe = Callable[[Any, Any], Awaitable[str]]
+"""Do what the field governs, through an agent; the other argument is the service's clock."""
+
+OFF = {"language.wall": "off", "language.blocked_names": [], "walls.require": []}
+"""Without the language wall it is the operating system's walls that show the effect."""
+SOON = {"limits.cell_seconds": 0.4}
+
+
+def cell(code: str, then: str = "") -> Probe:
+    """Run a cell, then maybe another; the answer of the last as text. WORKSPACE stands for the session's folder."""
+
+    async def probe(agent: Any, clock: Any) -> str:
+        answer = await agent.run(textwrap.dedent(code).replace("WORKSPACE", agent.hello.cwd))
+        return json.dumps(await agent.run(then) if then else answer)
+
+    return probe
+
+
+async def load_two_kilobytes(agent: Any, clock: Any) -> str:
+    """Load a text."""
+    return json.dumps(await agent("load_context", name="text", content="x" * 2048))
+
+
+async def idle_two_minutes(agent: Any, clock: Any) -> str:
+    """Let time pass between two cells."""
+    await agent.run("kept = 'still here'")
+    clock.now += 120
+    return json.dumps(await agent.run("kept"))
+
+
+async def list_tools(agent: Any, clock: Any) -> str:
+    """Ask which tools there are."""
+    return " ".join(tool.name for tool in (await agent.client.list_tools()).tools) + "."
+
+
+async def connect_to_a_server(agent: Any, clock: Any) -> str:
+    """Read what a server on this machine says to whoever connects."""
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        return await cell(f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 20).recv(99)")(agent, clock)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One field, two values of it, and what shows the difference."""
+
+    field: str
+    tight: Any
+    loose: Any
+    probe: Probe
+    refused: str
+    """What only the answer under the tight policy holds."""
+    done: str
+    """What only the answer under the loose policy holds."""
+    both: dict[str, Any] = field(default_factory=dict)
+    """Other fields, alike in both."""
+    extends: str | None = "default"
+
+
+SCRATCH = "import os, tempfile\nfolder = tempfile.mkdtemp()\n"
+CHMOD = """
+    import os, tempfile
+    file = tempfile.mkdtemp() + '/f'
+    open(file, 'w').close()
+    os.chmod(file, 0o640)
+    oct(os.stat(file).st_mode)
+"""
+OUTLIVE = """
+    import time
+    def clean_up():
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            try:
+                time.sleep(0.05)
+            except KeyboardInterrupt:
+                pass
+    try:
+        time.sleep(30)
+    except KeyboardInterrupt:
+        clean_up()
+        cleaned = 'cleaned up'
+"""
+THREADS = """
+    import threading, time
+    stop = threading.Event()
+    for _ in range(20):
+        threading.Thread(target=stop.wait, args=(8,)).start()
+    time.sleep(5)
+    stop.set()
+    print('all ran')
+"""
+FILL = (
+    SCRATCH
+    + """
+import time
+for number in range(120):
+    with open(f'{folder}/{number}', 'w') as file:
+        file.write('x' * 4096)
+    time.sleep(0.04)
+print('all written')
+"""
+)
+
+CASES = [
+    Case("language.wall", "restricted", "off", cell("type(().__class__.__base__.__subclasses__())"),
+         "__subclasses__", '"result": "list"', {"language.blocked_names": [], "walls.require": []}),
+    Case("language.blocked_names", ["eval"], [], cell("eval('6 * 7')"), "eval", '"result": "42"'),
+    Case("language.imports", ["math"], ["math", "statistics"], cell("import statistics\nstatistics.mean([1, 3])"),
+         "language.imports", '"result": "2"'),
+    Case("files.read", ["${scratch}"], ["${scratch}", "${workspace}"], cell("open('WORKSPACE/data.txt').read()"),
+         "outside the readable folders", "'here'"),
+    Case("files.read", ["${scratch}"], ["${scratch}", "${workspace}"], cell("open('WORKSPACE/data.txt').read()"),
+         "PermissionError", "'here'", OFF),
+    Case("files.write", ["${scratch}"], ["${workspace}"], cell("open('WORKSPACE/new.txt', 'w').write('four')"),
+         "outside the writable folders", '"result": "4"'),
+    Case("files.write", ["${scratch}"], ["${workspace}"], cell("open('WORKSPACE/new.txt', 'w').write('four')"),
+         "PermissionError", '"result": "4"', OFF),
+    Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640"),
+    Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640", OFF),
+    Case("network", False, True, connect_to_a_server, "PermissionError", "b'hello'", OFF),
+    Case("limits.cell_seconds", 0.4, 30, cell("import time\ntime.sleep(1)\n'awake'"), "CellTimeout", "'awake'"),
+    Case("limits.interrupt_grace_seconds", 0.1, 20, cell(OUTLIVE, "cleaned"), "NameError", "'cleaned up'", SOON),
+    Case("limits.output_bytes", 100, 10_000, cell("print('x' * 400 + 'y')"), "limit of 100 bytes", "xxxy"),
+    Case("limits.content_bytes", "1 KiB", "1 MiB", load_two_kilobytes, "exceed", '"size": 2048'),
+    Case("limits.memory_bytes", "100 MiB", "600 MiB", cell("len(bytearray(200 << 20))"), "MemoryError", "209715200"),
+    Case("limits.open_files", 32, 256, cell(SCRATCH + "len([open(f'{folder}/{n}', 'w') for n in range(60)])"),
+         "Too many open files", '"result": "60"'),
+    Case("limits.file_bytes", "64 KiB", "1 MiB", cell(SCRATCH + "open(folder + '/f', 'w').write('x' * 200_000)"),
+         "File too large", '"result": "200000"'),
+    Case("limits.scratch_bytes", "64 KiB", "10 MiB", cell(FILL), "ScratchLimit", "all written"),
+    Case("limits.threads", 4, 64, cell(THREADS), '"success": false', "all ran"),
+    Case("limits.processes", 0, 8, cell("import subprocess\nsubprocess.run(['/bin/echo', 'ran']).returncode"),
+         "PermissionError", '"result": "0"', extends="trusted"),
+    Case("limits.queries", 1, 10, cell("len([llm_query('one?'), llm_query('two?')])"), "QueryLimit", '"result": "2"'),
+    Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
+    Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
+    Case("walls.require", ["process_creation"], [], cell("6 * 7"), "process_creation", '"result": "42"',
+         {"limits.processes": 1}, "trusted"),
+    Case("checkpoint", "off", "strict",
+         cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
+         "are lost", "as they were before", OFF),
+    Case("tools", "core", "all", list_tools, "wait status.", "end_session"),
+    Case("extends", "strict", "default", cell("import os\nos.sep"), "language.imports", "'/'", extends=None),
+]  # fmt: skip
+
+NO_EFFECT = {
+    "name": "names the policy in reports and refusals",
+    "description": "is for people",
+    "llm.mode": "has one value only",
+}
+"""Fields with which nothing can be loosened or tightened."""
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every field of the schema that holds a value, by its dotted name."""
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from fields(info.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def nested(values: dict[str, Any]) -> dict[str, Any]:
+    """``{"limits.threads": 4}`` as the file has it."""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        *sections, last = name.split(".")
+        place = made
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return made
+
+
+def test_every_field_of_the_schema_has_a_case() -> None:
+    """K-28: a field whose effect nobody has proved is a promise that nobody keeps."""
+    assert {case.field for case in CASES} | NO_EFFECT.keys() == set(fields(Policy))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.field}{'-os' * (case.both is OFF)}" for case in CASES])
+async def test_a_field_can_be_loosened_and_tightened(case: Case, connect_own: Any, clock: Any, tmp_path: Path) -> None:
+    """K-28: the same calls are refused under the tight value and done under the loose one."""
+    answers = {}
+    for value in ("tight", "loose"):
+        folder = tmp_path / value
+        folder.mkdir()
+        (folder / "data.txt").write_text("here")
+        settings = {**({"extends": case.extends} if case.extends else {}), **case.both}
+        path = tmp_path / f"{value}.yaml"
+        path.write_text(yaml.safe_dump(nested({**settings, case.field: getattr(case, value)})))
+        async with connect_own(value, cwd=str(folder), RLM_KERNEL_POLICY=str(path)) as agent:
+            answers[value] = await case.probe(agent, clock)
+    assert case.refused in answers["tight"], answers
+    assert case.refused not in answers["loose"], answers
+    assert case.done in answers["loose"], answers
+    assert case.done not in answers["tight"], answers
+
+
+def test_the_only_way_to_answer_queries_is_the_one_that_the_schema_has(tmp_path: Path) -> None:
+    """K-28: what cannot be chosen is refused, not ignored."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("llm: {mode: sampling}\n")
+    with pytest.raises(PolicyFileError, match="deferred"):
+        load_policy(str(path))
+
+
+def test_the_name_is_that_of_the_file_and_the_description_its_own(tmp_path: Path) -> None:
+    """K-28: a policy that extends another does not pass for it."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("description: Mine.\nextends: default\n")
+    policy = load_policy(str(path))
+    assert (policy.name, policy.description) == ("mine", "Mine.")
