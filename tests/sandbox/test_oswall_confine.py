@@ -1,6 +1,7 @@
 """`confine` as a whole: what it reports, what it keeps open, and how policies change it."""
 
 import os
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def test_the_report_names_every_wall_of_the_system(own_room: Any) -> None:
         "process_creation",
         "environment",
         "descriptors",
+        "namespaces",
     ]
     assert all(wall["detail"] for wall in walls.values())
     assert walls["seccomp"]["standing"]
@@ -141,6 +143,49 @@ def test_a_networked_session_reaches_the_network_and_nothing_of_the_users(own_ro
     assert own_room.result(code, policy=policy) == ["hello", "refused", "refused"]
 
 
+def test_a_session_has_a_network_of_its_own_unless_its_policy_allows_the_network(room: Any) -> None:
+    """With seccomp down too, there is no interface to talk to, and no socket of another program's to find."""
+    outside = os.readlink("/proc/self/ns/net")
+    walls, inside = room.result("import os; result = [walls['namespaces'], os.readlink('/proc/self/ns/net')]")
+    if not walls["standing"]:
+        assert "this system refuses it" in walls["detail"]
+        pytest.skip(walls["detail"])
+    assert inside != outside
+    networked = room.policy.model_copy(update={"network": True})
+    code = "import os; result = [walls['namespaces']['standing'], os.readlink('/proc/self/ns/net')]"
+    assert room.result(code, policy=networked) == [False, outside]
+
+
+def test_in_the_empty_network_nothing_is_reached_and_files_keep_their_owner(room: Any) -> None:
+    """The namespaces alone, without any other wall: what they hold, and that work in them is as before."""
+    code = """
+        import os, socket
+        from rlm_sandbox.oswall import namespaces
+        with socket.create_server(('127.0.0.1', 0)) as server:
+            port = server.getsockname()[1]
+            libc.prctl(1, 9, 0, 0, 0)
+            try:
+                namespaces.enter()
+            except OSError as error:
+                result = str(error)
+            else:
+                try:
+                    socket.create_connection(('127.0.0.1', port), 5)
+                    reached = 'reached'
+                except OSError:
+                    reached = 'unreachable'
+                with open(scratch + '/new', 'w') as file:
+                    owner = os.fstat(file.fileno()).st_uid
+                signal = (ctypes.c_int * 1)()
+                libc.prctl(2, signal, 0, 0, 0)
+                result = [reached, owner == os.getuid(), sorted(os.listdir('/proc/self/fd')) != [], signal[0]]
+    """
+    result = room.result("import ctypes\n" + textwrap.dedent(code), confine=False)
+    if isinstance(result, str):
+        pytest.skip(result)
+    assert result == ["unreachable", True, True, 9]
+
+
 def test_a_user_cannot_start_more_threads_than_the_policy_allows(make_room: Any) -> None:
     """An ordinary user is limited; the system never applies this limit to root."""
     room = make_room("nobody" if os.getuid() == 0 else "myself")
@@ -156,7 +201,8 @@ def test_a_user_cannot_start_more_threads_than_the_policy_allows(make_room: Any)
         result = started
     """
     policy = room.policy.model_copy(update={"limits": Limits(threads=4)})
-    assert 0 < room.result(code, policy=policy) < 20  # other processes of the user come and go
+    started = room.result(code, policy=policy)
+    assert 0 < started < 20  # without a user namespace other processes of the user count, which come and go
 
 
 def test_a_developers_session_runs_programs_and_still_guards_files(own_room: Any) -> None:
@@ -221,7 +267,8 @@ def test_doctor_tries_the_walls_and_finds_them_standing() -> None:
     """The probe raises every wall in a new process and attacks it."""
     report = probe()
     if report["landlock"].standing:
-        assert all(wall.standing for wall in report.values()), report.to_dict()
+        standing = {name: wall.standing for name, wall in report.items() if name != "namespaces"}
+        assert all(standing.values()), report.to_dict()
     assert report["seccomp"].standing
 
 

@@ -2,8 +2,9 @@
 
 Called in a kernel process after fork and before its first cell, while it has a single thread: a Landlock
 domain covers the calling thread and what it starts, not threads that exist already. The order matters.
-Descriptors are closed first, because an open one is beyond Landlock's reach; no_new_privs comes before
-Landlock and seccomp, which require it; seccomp comes last, because it refuses what the others need.
+Descriptors are closed first, because an open one is beyond Landlock's reach; namespaces need the privileges that
+are given up next; no_new_privs comes before Landlock and seccomp, which require it; seccomp comes last, because it
+refuses what the others need.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlm_sandbox.errors import WallSetupError
-from rlm_sandbox.oswall import bpf, landlock, privileges, readable, rlimits, seccomp
+from rlm_sandbox.oswall import bpf, landlock, namespaces, privileges, readable, rlimits, seccomp
 from rlm_sandbox.oswall.landlock import Access, Rule
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.oswall.syscalls import ARCHITECTURES
@@ -96,7 +97,9 @@ def confine(
     _close_descriptors(report, {*STANDARD_FDS, *keep_fds})
     os.umask(UMASK)
     _check_environment(report)
-    _raise_wall(report, "rlimits", lambda: rlimits.apply(policy))
+    _raise_namespaces(report, policy)
+    alone = report["namespaces"].standing and namespaces.counts_alone()
+    _raise_wall(report, "rlimits", lambda: rlimits.apply(policy, alone=alone))
     if sys.platform != "linux":
         for name in ("no_new_privs", "landlock", "seccomp", "process_creation"):
             report.set(name, False, f"{platform.system()} does not have it; run on Linux")
@@ -110,6 +113,8 @@ def confine(
 def prepare(policy: Policy) -> None:
     """Do once, in the zygote, what is the same for every kernel of ``policy``; halves its time."""
     readable.python_paths()
+    if sys.platform == "linux":
+        namespaces.try_out(os.geteuid())
     if _has_seccomp():
         for ask_host in (True, False):
             seccomp.build_filter(policy, machine=platform.machine(), pid=os.getpid(), ask_host=ask_host)
@@ -156,6 +161,16 @@ def _check_environment(report: WallReport) -> None:
     more = f" and {len(others) - 3} more" if len(others) > 3 else ""
     advice = f"holds {', '.join(others[:3])}{more}; start the kernel host with an empty environment"
     report.set("environment", not others, advice if others else "no secrets")
+
+
+def _raise_namespaces(report: WallReport, policy: Policy) -> None:
+    """A network of its own, for a session that may use none."""
+    if policy.network:
+        report.set("namespaces", False, "the policy allows the network")
+    elif sys.platform != "linux":
+        report.set("namespaces", False, f"{platform.system()} does not have it; run on Linux")
+    else:
+        _raise_wall(report, "namespaces", namespaces.enter)
 
 
 def _give_up_privileges(policy: Policy) -> str:

@@ -49,12 +49,14 @@ def probe() -> WallReport:
 def main() -> None:
     """Raise the walls in this process, run against them, print the report as JSON."""
     outside = os.open(os.devnull, os.O_RDONLY)
+    network = _network_space()
     policy = Policy(name="probe", limits=Limits(memory_bytes=_MEMORY_BYTES))
     done = confine(policy, scratch=Path(sys.argv[1]), read=[], keep_fds=[], fork_gate=True)
     if done.notify_fd is not None:
         os.close(done.notify_fd)  # nobody is asked: forks fail
     attacks: dict[WallName, Callable[[], object]] = {
         "descriptors": lambda: os.fstat(outside),
+        "namespaces": lambda: _leave(network),
         "no_new_privs": _gain_privileges,
         "rlimits": lambda: bytearray(2 * _MEMORY_BYTES),
         "landlock": lambda: list(Path("/").iterdir()),
@@ -75,6 +77,18 @@ def _attack(report: WallReport, name: WallName, attack: Callable[[], object]) ->
     except (OSError, MemoryError):
         return
     report.set(name, False, "was raised but did not hold; please report this machine's kernel version")
+
+
+def _network_space() -> str:
+    try:
+        return os.readlink("/proc/self/ns/net")
+    except FileNotFoundError:  # not Linux
+        return ""
+
+
+def _leave(outside: str) -> None:
+    if _network_space() != outside:
+        raise PermissionError
 
 
 def _gain_privileges() -> None:

@@ -21,11 +21,16 @@ STACK_BYTES = 64 * MIB
 """Largest stack of the main thread; RLIMIT_DATA does not count it."""
 
 
-def apply(policy: Policy) -> str:
+COPIES = 3
+"""Threads beyond the policy's for the copies of a kernel: its checkpoint, the next one, one that takes over."""
+
+
+def apply(policy: Policy, *, alone: bool) -> str:
     """Set the limits of this process, soft and hard. Returns what was set, in words.
 
     What the process already uses is not counted against the policy: a warm kernel has numpy and pandas
-    mapped.
+    mapped. ``alone`` says that the system counts only threads of this process and its copies, else all of the
+    user's.
     """
     limits = policy.limits
     data, address_space = _mapped_bytes()
@@ -42,7 +47,7 @@ def apply(policy: Policy) -> str:
         "RLIMIT_RTPRIO": 0,
     }
     if sys.platform == "linux" and os.getuid() != 0:  # the kernel never applies this one to root
-        wanted["RLIMIT_NPROC"] = _own_tasks() + limits.threads + limits.processes
+        wanted["RLIMIT_NPROC"] = (COPIES if alone else _own_tasks()) + limits.threads + limits.processes
     for name, value in wanted.items():
         _lower(name, value)
     return (
