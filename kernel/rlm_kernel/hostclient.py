@@ -371,6 +371,21 @@ class HostClient:
         _, blobs = await self._request(kernel_id, wait_seconds, op="export", name=name, max_bytes=max_bytes)
         return blobs[0]
 
+    async def save_variables(
+        self, kernel_id: str, names: Sequence[str] | None, limit: int, room: int
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        """Variables as bytes, sources as text (`image.snapshot.save`); what a kernel says of itself is hostile."""
+        chosen = None if names is None else list(names)
+        return await self._request(kernel_id, None, op="save", names=chosen, limit=limit, room=room)
+
+    async def restore_variables(
+        self, kernel_id: str, code: Sequence[Mapping[str, Any]], variables: Sequence[Mapping[str, Any]], file: int
+    ) -> dict[str, Any]:
+        """Give a kernel what `save_variables` gave: ``file`` holds the bytes one after the other; it stays ours."""
+        request = {"op": "restore", "code": list(code), "variables": list(variables)}
+        content, _ = await self.call("request", [os.dup(file)], kernel_id=kernel_id, request=request)
+        return content
+
     async def _request(
         self, kernel_id: str, wait_seconds: float | None, **request: Any
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:

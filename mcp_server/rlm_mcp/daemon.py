@@ -5,8 +5,8 @@ builds the server, listens, and ends by itself when nobody was connected for a w
 end it in order.
 
 A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line),
-``status``, ``sessions``, ``journal`` and ``stop`` (answered once), ``http`` (HTTP is served for as long as the
-connection stays open).
+``status``, ``sessions``, ``journal``, ``save``, ``restore`` and ``stop`` (answered once), ``http`` (HTTP is served for
+as long as the connection stays open).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from rlm_kernel import rendezvous
-from rlm_mcp.errors import HelloRefused, RlmMcpError, SetupFault, WrongUsage
+from rlm_mcp.errors import ClientFault, HelloRefused, RlmMcpError, SetupFault, WrongUsage
 from rlm_mcp.hello import ClientHello, parse_hello
 from rlm_mcp.link import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
 from rlm_mcp.logs import log_to
@@ -70,6 +70,8 @@ class Daemon:
             "status": self._serve_status,
             "sessions": self._serve_sessions,
             "journal": self._serve_journal,
+            "save": self._serve_save,
+            "restore": self._serve_restore,
             "stop": self._serve_stop,
             "http": self._serve_http,
         }
@@ -180,6 +182,28 @@ class Daemon:
         session, last = str(caller.message.get("session")), caller.message.get("last")
         rows = self._state.list_journal(session, last if isinstance(last, int) else None)
         caller.reply(ok=True, **self._identity(), cells=rows)
+
+    async def _serve_save(self, caller: _Caller) -> None:
+        message = caller.message
+        path = Path(message["file"]) if message.get("file") else None
+        work = self._state.save_session(str(message.get("session")), path, embed=bool(message.get("embed")))
+        await self._serve_work(caller, work)
+
+    async def _serve_restore(self, caller: _Caller) -> None:
+        from rlm_mcp.service_snapshots import Request
+
+        said = {name: str(caller.message.get(name) or "") for name in ("source", "file", "session", "policy")}
+        path = Path(said["file"]) if said["file"] else None
+        request = Request(said["source"], path, said["session"], said["policy"])
+        await self._serve_work(caller, self._state.restore_session(request, caller.hello))
+
+    async def _serve_work(self, caller: _Caller, work: Awaitable[dict[str, Any]]) -> None:
+        """Answer with what comes of it; a fault of the caller's is told with its hint."""
+        try:
+            caller.reply(ok=True, **self._identity(), answer=await work)
+        except ClientFault as error:
+            hint = getattr(error, "hint", "")
+            caller.reply(ok=False, error=f"{error}; {hint}" if hint else str(error), fault="request")
 
     async def _serve_stop(self, caller: _Caller) -> None:
         caller.reply(ok=True, **self._identity())

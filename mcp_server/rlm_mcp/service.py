@@ -21,10 +21,12 @@ from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.workers import ScanWorkers
 from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import KernelInfo
+from rlm_mcp.errors import ClientFault
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_answers import Answer, encode, fit, whole_of
 from rlm_mcp.service_contexts import Contexts
 from rlm_mcp.service_control import Control
+from rlm_mcp.service_errors import ToolFault, fault_from
 from rlm_mcp.service_forks import Forks
 from rlm_mcp.service_handles import Handles
 from rlm_mcp.service_journal import Journal, entry_row
@@ -33,6 +35,7 @@ from rlm_mcp.service_queries import Queries
 from rlm_mcp.service_reading import Reading
 from rlm_mcp.service_runs import Progress, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
+from rlm_mcp.service_snapshots import Request, Snapshots
 from rlm_mcp.service_texts import Texts
 from rlm_mcp.service_variables import KernelVariables
 from rlm_memory.errors import StoreFault
@@ -81,6 +84,8 @@ class Service:
         self.queries = Queries(store, clock)
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
+        snapshots = files.root.parent / "snapshots"
+        self.snapshots = Snapshots(store, files, self.sessions, self.journal, clock, snapshots)
         self.control = Control(store, self.sessions, self.runs, self.gateway)
         self._forks = Forks(store, self.sessions, clock)
         self._tasks: list[asyncio.Task[None]] = []
@@ -116,6 +121,8 @@ class Service:
         await self.sweep()
         session = self.sessions.open(caller.hello, caller.session)
         self._listen(session)
+        if session.expired and session.policy.reopen:
+            await self.snapshots.reopen(session)
         with self.sessions.use(session):
             yield session
 
@@ -132,6 +139,28 @@ class Service:
     def list_journal(self, session: str, last: int | None = None) -> list[dict[str, Any]]:
         """What ran in a session, open or not, the oldest cell first; for the person whose session it is."""
         return [entry_row(entry) for entry in self.journal.of_session(session, last)]
+
+    async def save_session(self, session: str, path: Path | None, *, embed: bool) -> dict[str, Any]:
+        """Write an open session to a file; raises ToolFault (with what to do) when that cannot be done."""
+        found = self.sessions.get(session)
+        if found is None:
+            raise ToolFault("session_not_found", f"no session {session[:80]} is open", "list them: rlm-kernel sessions")
+        try:
+            with self.sessions.use(found):
+                return await self.snapshots.save(found, path, embed=embed)
+        except (KernelError, StoreFault, ClientFault) as error:
+            raise fault_from(error) from error
+
+    async def restore_session(self, request: Request, hello: ClientHello) -> dict[str, Any]:
+        """Open a session from a snapshot; raises ToolFault or SnapshotRefused."""
+        try:
+            answer = await self.snapshots.restore(request, hello)
+        except (KernelError, StoreFault) as error:
+            raise fault_from(error) from error
+        found = self.sessions.get(answer["restored"])
+        if found is not None:
+            self._listen(found)
+        return answer
 
     async def sweep(self) -> list[str]:
         """End the sessions that have idled for longer than their policy allows; return their ids."""
@@ -181,6 +210,8 @@ class Service:
         kernel = session.kernel
         kernel.on_query = lambda query: self.runs.note_query(session, query)
         kernel.on_cell = lambda note: self.journal.told(session.id, kernel.kernel_id or "", note)
+        if session.policy.reopen:
+            kernel.on_fresh = lambda client, kernel_id: self.snapshots.revive(session, client, kernel_id)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""

@@ -33,6 +33,8 @@ __all__ = ["KernelGateway", "SessionKernel", "connect_host"]
 
 log = logging.getLogger(__name__)
 
+Fresh = Callable[[HostClient, str], Awaitable[None]]
+"""Is given the connection and the id of a kernel."""
 Connect = Callable[[bool], Awaitable[HostClient]]
 """Connects to the kernel host, starting it if the argument is true."""
 
@@ -115,6 +117,8 @@ class SessionKernel:
         """Globals that cells have defined; names that the service makes up must not hide them."""
         self.on_query: Callable[[dict[str, Any]], None] = _ignore
         self.on_cell: Callable[[dict[str, Any]], None] = _ignore
+        self.on_fresh: Fresh | None = None
+        """Fills a kernel that has just started, after its contexts and before its first cell."""
         self._store = store
         self._gateway = gateway
         self._turn = asyncio.Lock()
@@ -122,6 +126,7 @@ class SessionKernel:
         self._starting = asyncio.Lock()
         self._attached: dict[str, int] = {}
         self._stale = True
+        self._fresh = False
         self._outcomes: dict[str, dict[str, str]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -278,7 +283,11 @@ class SessionKernel:
         self.notice = ""
         self._attached.clear()
         self._stale = True
-        await self._ready_alone()
+        on_fresh, self.on_fresh = self.on_fresh, None  # who wants it empty does not want what was saved
+        try:
+            await self._ready_alone()
+        finally:
+            self.on_fresh = on_fresh
 
     def forget(self) -> None:
         """Let go of the kernel without ending it."""
@@ -302,6 +311,7 @@ class SessionKernel:
             client = await self._gateway.client()
             info = await client.spawn(request)
         self._became(info)
+        self._fresh = True
         self._outcomes = self._settled()
         return info.kernel_id
 
@@ -326,6 +336,14 @@ class SessionKernel:
         settled = queries.of_session(self._store, self.session.id, QueryState.ANSWERED, QueryState.FAILED)
         return {row.id: _outcome(row) for row in settled}
 
+    async def ready(self, fill: Fresh) -> None:
+        """Start a kernel that is filled by ``fill``; raises the KernelError that kept it from that."""
+        self.on_fresh, before = fill, self.on_fresh
+        try:
+            await self._ready_alone()
+        finally:
+            self.on_fresh = before
+
     async def _ready_alone(self) -> None:
         async with self._turn, self.watched():
             await self._ready()
@@ -334,6 +352,10 @@ class SessionKernel:
         kernel_id = await self.start()
         if self._behind:
             await self._catch_up(kernel_id)
+        if self._fresh:
+            self._fresh = False
+            if self.on_fresh is not None:
+                await self.on_fresh(await self._gateway.client(), kernel_id)
         return kernel_id
 
     @property

@@ -185,8 +185,8 @@ class Runs:
         kernel, began = run.session.kernel, self._journal.now()
         try:
             async with kernel.turn():
-                notice, kernel.notice = kernel.notice, ""
                 run.execution = await kernel.execute(run.code)
+                notice, kernel.notice = kernel.notice, ""
                 began = self._journal.now()
                 async with kernel.watched():
                     result = await run.execution.result()

@@ -6,6 +6,7 @@ back to the row now and then (a call that only reads shall not write).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,10 @@ class Session:
     expired: bool = False
     """Whether an earlier life under this id ended by idling: an agent that misses a variable is told."""
     calls: int = field(default=0)
+    reopened: bool = False
+    """Whether what was saved of an expired session has been put back."""
+    reopening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while that is done: other calls wait."""
     _written: float = field(default=0.0)
 
     @property

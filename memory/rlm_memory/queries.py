@@ -12,7 +12,7 @@ without code are numbered here (``q_t000`` …), so that the two never meet whil
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from sqlalchemy import and_, delete, insert, select, update
@@ -33,6 +33,7 @@ __all__ = [
     "of_session",
     "pending",
     "record",
+    "restore",
     "settle",
 ]
 
@@ -107,6 +108,22 @@ def record(store: Store, session: str, query: str, prompt: str, model: str | Non
         if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
             store.raise_count(f"query {session}", int(digits) + 1)
         return _insert(store, session, query, prompt, model, now)
+
+
+def restore(store: Store, rows: Iterable[QueryRow]) -> None:
+    """Write queries of another life of their session down again, in the order of ``rows``; known ids are kept."""
+    with store.transaction() as connection:
+        for row in rows:
+            known = select(table.c.id).where(table.c.session == row.session, table.c.id == row.id)
+            if connection.execute(known).scalar() is not None:
+                continue
+            for prefix, scope in (("q_t", "asked"), ("q_", "query")):
+                digits = row.id.removeprefix(prefix)
+                if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
+                    store.raise_count(f"{scope} {row.session}", int(digits) + 1)
+                    break
+            values = {**asdict(row), "state": row.state.value, "ordinal": store.count("query order")}
+            connection.execute(insert(table).values(**values))
 
 
 def get(store: Store, session: str, query: str) -> QueryRow:

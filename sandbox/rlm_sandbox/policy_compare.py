@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from rlm_sandbox.policy_model import Limits, Policy
 
-NOT_COMPARED = ("name", "description", "extends", "llm", "checkpoint", "tools")
+NOT_COMPARED = ("name", "description", "extends", "llm", "checkpoint", "reopen", "tools")
 """Fields that confine nothing."""
 
 

@@ -184,6 +184,11 @@ class Policy(_Section):
         description="off: a crash loses the variables; lazy: a copy is taken after each reply; "
         "strict: a copy is taken before each reply, nothing is ever lost.",
     )
+    reopen: bool = Field(
+        False,
+        description="Whether a session that was saved (`rlm-kernel save`) has its saved contexts and variables again "
+        "when it is used after its kernel ended: after a restart of the machine, or after idling.",
+    )
     tools: Literal["core", "all", "compat"] = Field(
         "core", description="Tools shown to an agent: core (about ten), all, or compat (the original names)."
     )

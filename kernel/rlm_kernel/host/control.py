@@ -152,7 +152,12 @@ async def _output(client: Connection, call: dict[str, Any], descriptors: tuple[i
 
 
 async def _request(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
-    return await client.host.find(call["kernel_id"]).ask(call["request"], call.get("wait_seconds"))
+    try:
+        file = descriptors[0] if descriptors else None
+        return await client.host.find(call["kernel_id"]).ask(call["request"], call.get("wait_seconds"), file)
+    finally:
+        for fd in descriptors:
+            os.close(fd)
 
 
 async def _attach(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:

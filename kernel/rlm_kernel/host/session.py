@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -162,14 +163,21 @@ class KernelSession:
         return future
 
     async def ask(
-        self, request: dict[str, Any], wait_seconds: float | None
+        self, request: dict[str, Any], wait_seconds: float | None, file: int | None = None
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """A request of ours to the kernel process, in order with cells; `KernelBusy` after ``wait_seconds``."""
+        """A request of ours to the kernel process, in order with cells; `KernelBusy` after ``wait_seconds``.
+
+        ``file`` stays the caller's.
+        """
         began = asyncio.Event()
 
         async def work() -> tuple[dict[str, Any], tuple[bytes, ...]]:
             began.set()
-            answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self._limited(self.images.ask(request))
+            files = () if file is None else (os.dup(file),)
+            answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self._limited(self.images.ask(request, files))
+            if request.get("op") == "restore":
+                self.images.cells += 1  # it has changed variables, as a cell does: losing it is told
+                self._copy_later()
             return answer
 
         future = self.operation(work)

@@ -192,6 +192,22 @@ class Queries:
         self.announce({"id": query_id, "prompt": text, "model": None if model is None else str(model)})
         return placeholder
 
+    def adopt(self, query_id: object, text: object, status: object) -> str:
+        """The placeholder of a query that an earlier kernel of the session has asked; else only its text."""
+        number = str(query_id).removeprefix("q_")
+        mine = str(query_id).startswith("q_") and number.isdecimal() and len(number) < 10
+        if not mine or int(number) >= self.next_number or len(self._placeholders) >= self.limit:
+            return str(text)
+        name = str(query_id)
+        placeholder = self._placeholders.get(name)
+        if placeholder is None:
+            placeholder = self._placeholders[name] = DeferredAnswer(name)
+            if status in ("answered", "failed"):
+                placeholder.settle(str(text), status == "failed")
+            elif name in self.answers:
+                placeholder.settle(self.answers[name], self.answers[name].startswith(f"[FAILED:{name}]"))
+        return placeholder
+
     def settle(self, answers: Mapping[str, Any]) -> list[str]:
         """Take answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that were known here."""
         known = []

@@ -12,7 +12,7 @@ from rlm_kernel.contexts import sharedstr
 from rlm_kernel.contexts.scan import scan
 from rlm_kernel.contexts.variable import attach
 from rlm_kernel.errors import CallerError
-from rlm_kernel.image import variables
+from rlm_kernel.image import snapshot, variables
 from rlm_kernel.image.session import user_code
 from rlm_kernel.wire import Message
 
@@ -114,4 +114,6 @@ HANDLERS: dict[str, Handler] = {
     "scan": _scan,
     "export": _export,
     "settle": _settle,
+    "save": snapshot.save,
+    "restore": snapshot.restore,
 }

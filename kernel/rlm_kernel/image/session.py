@@ -16,6 +16,7 @@ from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.oswall.confine import confine
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.oswall.tighten import tighten
+from rlm_sandbox.policy_compare import admits
 from rlm_sandbox.policy_model import Policy
 
 ENVIRONMENT = {
@@ -39,6 +40,8 @@ class SessionState:
         self.workspace = Path(spec["workspace"]) if spec.get("workspace") else None
         self.queries = Queries(announce, spec["query_base"], self.policy.limits.queries)
         self.contexts: dict[str, Any] = {}
+        self.restored: list[str] = []
+        """The texts of functions, classes and imports that came out of a snapshot, in their order."""
         self.wall: LanguageWall | None = None
         self.streams: tuple[Any, Any] | None = None
 
@@ -134,6 +137,10 @@ class SessionState:
         for name in gone:
             del self.contexts[name]
         return gone
+
+    def admits(self, module: str) -> bool:
+        """Whether the policy lets code import the module."""
+        return admits(self.policy.language.imports, module)
 
     def settle(self, namespace: dict[str, Any], answers: Mapping[str, Any]) -> list[str]:
         """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""

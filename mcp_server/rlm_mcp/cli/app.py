@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlm_mcp.cli import clients, daemon, doctor, policy, sessions
+from rlm_mcp.cli import clients, daemon, doctor, policy, sessions, snapshots
 from rlm_mcp.cli.output import failing
 from rlm_mcp.version import VERSION
 
@@ -26,6 +26,8 @@ app.command("serve")(daemon.serve)
 app.command("sessions")(sessions.sessions)
 app.command("journal")(sessions.journal)
 app.command("fork")(sessions.fork)
+app.command("save")(snapshots.save)
+app.command("restore")(snapshots.restore)
 app.command("load")(sessions.load)
 app.command("run")(sessions.run)
 app.command("doctor")(doctor.doctor)

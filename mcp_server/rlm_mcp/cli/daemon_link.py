@@ -58,9 +58,11 @@ def connect(*, start: bool) -> socket.socket:
 class Control:
     """A connection in one of the daemon's control roles; a context manager."""
 
-    def __init__(self, role: str, *, start: bool = False, **more: object) -> None:
+    def __init__(
+        self, role: str, *, start: bool = False, seconds: float | None = REPLY_SECONDS, **more: object
+    ) -> None:
         self._socket = connect(start=start)
-        self._socket.settimeout(REPLY_SECONDS)
+        self._socket.settimeout(seconds)
         self._file = self._socket.makefile("rb")
         try:
             self._socket.sendall(hello_line(role, **more))

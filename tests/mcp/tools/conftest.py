@@ -178,6 +178,22 @@ def reopen(own: Service, clock: Clock, tmp_path: Path) -> Callable[[], AbstractA
 
 
 @pytest.fixture
+def elsewhere(host: None, tmp_path: Path) -> Callable[[], AbstractAsyncContextManager[tuple[Service, Connect]]]:
+    """Open a service on a folder of its own: another machine, as far as texts and rows are concerned."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[tuple[Service, Connect]]:
+        folder = tmp_path / "elsewhere"
+        folder.mkdir()
+        async with Service.open(folder, warm=False, waiting=Waiting(longest=20.0)) as service:
+            yield service, connector(service)
+            for session in service.sessions:
+                await service.sessions.end(session)
+
+    return opened
+
+
+@pytest.fixture
 async def alone(isolation: object, anyio_backend: str) -> AsyncIterator[Service]:
     """A service with a host of its own, for a test that kills hosts."""
     async with Service.open(waiting=Waiting(longest=20.0)) as service:

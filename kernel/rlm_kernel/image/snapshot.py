@@ -1,0 +1,265 @@
+"""Saving and restoring the variables of a session: what the kernel does when the host asks for it.
+
+`save` hands out bytes and texts, one for each variable, so that a variable that cannot be kept costs only itself.
+`restore` takes them again, in another kernel, as bytes that anybody may have made: under the session's own walls, with
+the audit hook armed, and by `rlm_kernel.image.pickling`, which looks nothing up by name but what is on its list.
+"""
+
+from __future__ import annotations
+
+import keyword
+import linecache
+import mmap
+import os
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlm_kernel.contexts.variable import ContextVariable
+from rlm_kernel.errors import CallerError
+from rlm_kernel.image import pickling, variables
+from rlm_kernel.image.session import SessionState, user_code
+from rlm_kernel.image.sources import Source, Sources, code_of, is_of_cells
+from rlm_kernel.image.traceback import CELL_PREFIX
+from rlm_kernel.wire import Message
+
+if TYPE_CHECKING:
+    from rlm_kernel.image.worker import Worker
+
+Reply = tuple[dict[str, Any], tuple[bytes, ...]]
+LONGEST_REASON = 300
+MAX_ROUNDS = 10
+
+
+def save(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    """Hand out variables as bytes, and the source of functions, classes and imports.
+
+    ``names`` are the variables to hand out (None: all, and the sources too); ``limit`` is the most bytes of one,
+    ``room`` of all together: names for which there was no room are ``left`` for another request.
+    """
+    state = _state(worker)
+    rows: list[dict[str, Any]] = []
+    blobs: list[bytes] = []
+    reply: dict[str, Any] = {"variables": rows, "code": [], "failed": [], "left": []}
+    chosen = request.get("names")
+    found = dict(variables.visible(worker.namespace, worker.hidden))
+    values = {name: value for name, value in found.items() if state.contexts.get(name, state) is not value}
+    if chosen is None:
+        reply["code"], reply["failed"], values = _sources(worker, values)
+    else:
+        values = {name: values[name] for name in chosen if name in values}
+    room = int(request["room"])
+    with user_code(state):
+        for name, value in values.items():
+            if room <= 0:
+                reply["left"].append(name)
+                continue
+            row, data = _saved(worker, state, name, value, int(request["limit"]))
+            if "reason" in row:
+                reply["failed"].append(row)
+            else:
+                rows.append(row)
+                blobs.append(data)
+                room -= len(data)
+    return reply, tuple(blobs)
+
+
+def _saved(worker: Worker, state: SessionState, name: str, value: Any, limit: int) -> tuple[dict[str, Any], bytes]:
+    kind = type(value).__name__
+    for context, variable in state.contexts.items():
+        if type(value) is str and isinstance(variable, ContextVariable) and variable["content"] is value:
+            return {"name": name, "type": kind, "content_of": context}, b""
+    try:
+        data = pickling.dump(value, worker.namespace, state.contexts, limit)
+    except (Exception, SystemExit) as error:
+        return {"name": name, "reason": reason_of(error)}, b""
+    return {"name": name, "type": kind, "content_of": None}, data
+
+
+Texts = list[dict[str, str]]
+
+
+def _sources(worker: Worker, values: dict[str, Any]) -> tuple[Texts, Texts, dict[str, Any]]:
+    """Texts to run again in their order, what has none, and the variables that are no such thing."""
+    state = _state(worker)
+    history = [str(text) for text in worker.kernel.shell.history_manager.input_hist_raw]
+    sources = Sources([*state.restored, *history])
+    found: list[Source] = []
+    failed: Texts = []
+    rest: dict[str, Any] = {}
+    for name, value in [*_modules(worker.namespace), *values.items()]:
+        if not _is_code(value):
+            rest[name] = value
+        elif (source := _source_of(sources, worker.namespace, name, value)) is not None:
+            found.append(source)
+        elif isinstance(value, types.ModuleType) or code_of(value) is not None or is_of_cells(value):
+            failed.append({"name": name, "reason": "it has no source of its own in a cell of this session"})
+        else:
+            rest[name] = value
+    found.sort(key=lambda source: source.place)
+    return [{"name": source.name, "source": source.text} for source in found], failed, rest
+
+
+def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in list(namespace.items()):
+        if isinstance(name, str) and not name.startswith("_") and isinstance(value, types.ModuleType):
+            yield name, value
+
+
+def _is_code(value: Any) -> bool:
+    kinds = types.ModuleType | type | types.FunctionType | types.BuiltinFunctionType | types.MethodType
+    return isinstance(value, kinds) or code_of(value) is not None
+
+
+def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value: Any) -> Source | None:
+    source, own = None, name
+    code = code_of(value)
+    if code is not None:
+        own = code.co_name if code.co_name.isidentifier() else name
+        source = sources.of_function(name, code) or sources.of_function(own, code)
+    elif is_of_cells(value):
+        own = value.__name__
+        source = sources.of_class(value)
+    else:
+        return sources.imported(name)
+    if source is None or source.name == name:
+        return source
+    same = namespace.get(own) is value
+    return Source(name, f"{name} = {own}", (source.place[0], source.place[1] + 1)) if same else None
+
+
+# -- and back
+
+
+def restore(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    """Run the sources and read the variables again; the bytes are in the file that comes with the request.
+
+    What needs something that comes later is tried again when that is there.
+    """
+    state = _state(worker)
+    data = _bytes_of(message, [int(row["bytes"]) for row in request["variables"]])
+    made: dict[str, Any] = {}
+    steps: dict[str, Callable[[], Any]] = {}
+    refused: dict[str, str] = {}
+    for row in request["code"]:
+        _add(steps, refused, worker, row["name"], _define(worker, row["name"], row["source"], made))
+    for row, blob in zip(request["variables"], data, strict=True):
+        _add(steps, refused, worker, row["name"], _read(worker, row, blob, made))
+    restored: list[str] = []
+    failed = _take(state, steps, restored)
+    for _ in range(MAX_ROUNDS):
+        before = len(failed)
+        failed = _take(state, steps, restored)
+        if len(failed) == before:
+            break
+    return {"restored": restored, "failed": [{"name": n, "reason": r} for n, r in (refused | failed).items()]}, ()
+
+
+def _take(state: SessionState, steps: dict[str, Callable[[], Any]], restored: list[str]) -> dict[str, str]:
+    """Try every step that is left; returns why those fail that do."""
+    failed = {}
+    for name, step in list(steps.items()):
+        try:
+            with user_code(state):
+                step()
+        except (Exception, SystemExit) as error:
+            failed[name] = reason_of(error)
+        else:
+            restored.append(name)
+            del steps[name]
+    return failed
+
+
+def _add(
+    steps: dict[str, Callable[[], Any]], refused: dict[str, str], worker: Worker, name: str, step: Callable[[], Any]
+) -> None:
+    state = _state(worker)
+    if not _may_be_bound(worker, name):
+        refused[name[:80]] = "it is no name that a variable of a session may have"
+    elif name in state.contexts:
+        refused[name] = "a loaded context has this name"
+    else:
+        steps[name] = step
+
+
+def _may_be_bound(worker: Worker, name: str) -> bool:
+    usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+    taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "In", "Out"}
+    return usual and name not in taken
+
+
+def _define(worker: Worker, name: str, source: str, made: dict[str, Any]) -> Callable[[], None]:
+    state = _state(worker)
+
+    def step() -> None:
+        filename = f"{CELL_PREFIX}saved {len(state.restored) + 1}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        _run(worker, source, filename)
+        state.restored.append(source)
+        if name in worker.namespace:
+            made[name] = worker.namespace[name]
+
+    return step
+
+
+def _run(worker: Worker, source: str, filename: str) -> None:
+    """Run a text as a cell would be: under a wall, only what the wall has compiled."""
+    wall = worker.kernel.shell.wall
+    if wall is None:
+        exec(compile(source, filename, "exec", dont_inherit=True), worker.namespace)
+        return
+    with wall.trusted():
+        code = wall.compile(source, filename, "exec")
+        wall.prepare(worker.namespace)
+    exec(code, worker.namespace)
+
+
+def _read(worker: Worker, row: Mapping[str, Any], data: bytes, made: Mapping[str, Any]) -> Callable[[], None]:
+    state = _state(worker)
+
+    def step() -> None:
+        if row.get("content_of") is not None:
+            value = pickling.known(state.contexts, row["content_of"], "a loaded context")["content"]
+        else:
+            value = pickling.Restorer(
+                data, admits=state.admits, made=made, contexts=state.contexts, query=state.queries.adopt
+            ).load()
+        worker.namespace[row["name"]] = value
+
+    return step
+
+
+def _bytes_of(message: Message, sizes: list[int]) -> list[bytes]:
+    """The bytes of each variable, from the one file beside the request."""
+    if len(message.descriptors) != 1:
+        message.close()
+        raise CallerError("a request to restore comes with one file")
+    (fd,) = message.descriptors
+    try:
+        if min(sizes, default=0) < 0 or sum(sizes) != os.fstat(fd).st_size:
+            raise CallerError("the sizes of the variables are not those of the file that came with them")
+        found, at = [], 0
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) if sum(sizes) else memoryview(b"") as view:
+            for size in sizes:
+                found.append(bytes(view[at : at + size]))
+                at += size
+        return found
+    finally:
+        os.close(fd)
+
+
+def reason_of(error: BaseException) -> str:
+    """An error in one line, also one whose own message cannot be made."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
+    try:
+        said = str(error)
+    except BaseException:
+        said = "(its message cannot be shown)"
+    own = isinstance(error, pickling.Unpicklable)
+    return (said if own else f"{type(error).__name__}: {said}")[:LONGEST_REASON]
+
+
+def _state(worker: Worker) -> SessionState:
+    assert worker.session is not None
+    return worker.session

@@ -1,0 +1,55 @@
+"""``rlm-kernel save`` and ``restore``: a session as a file, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlm_mcp.cli.daemon_link import Control
+from rlm_mcp.cli.output import JsonFlag, console, failing, show
+
+__all__ = ["restore", "save"]
+
+
+@failing
+def save(
+    session: Annotated[str, typer.Argument(help="Session to save; it goes on.")],
+    file: Annotated[Path | None, typer.Argument(dir_okay=False, help="Where to; default: kept by rlm-kernel.")] = None,
+    by_hash: Annotated[
+        bool, typer.Option("--by-hash", help="Name loaded texts by their hash only: for this machine.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Save a session's contexts, variables, functions, queries and journal, and name what cannot be saved."""
+    path = str(file.resolve()) if file is not None else None
+    with Control("save", start=True, seconds=None, session=session, file=path, embed=not by_hash) as control:
+        answer = control.reply["answer"]
+    show(answer, as_json, lambda: _print_report(answer, "not_saved"))
+
+
+@failing
+def restore(
+    source: Annotated[str, typer.Argument(help="A file, or the session that was saved without naming one.")],
+    session: Annotated[str | None, typer.Option("--session", "-s", help="Restore under this id.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Restore under this policy; default: `default` for a file, else its own.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Open a session from a snapshot, and name what could not be restored, with the reason."""
+    path = Path(source)
+    file = str(path.resolve()) if path.is_file() else None
+    more = {"source": source, "file": file, "session": session, "policy": policy}
+    with Control("restore", start=True, seconds=None, **more) as control:
+        answer = control.reply["answer"]
+    show(answer, as_json, lambda: _print_report(answer, "not_restored"))
+
+
+def _print_report(answer: dict[str, Any], lost: str) -> None:
+    for key, value in answer.items():
+        if key != lost:
+            console.print(f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}", markup=False)
+    for item in answer[lost]:
+        console.print(f"{lost.replace('_', ' ')}: {item['name']}: {item['reason']}", markup=False)

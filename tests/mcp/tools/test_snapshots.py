@@ -1,0 +1,393 @@
+"""Saving a session to a file and opening it again: what comes back, what is named, and what a hostile file can do."""
+
+import json
+import os
+import pickle
+import signal
+import time
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from rlm_mcp import service_snapshots
+from rlm_mcp.hello import ClientHello
+from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_snapshots import Request
+from rlm_mcp.snapshot_file import SnapshotRefused
+
+pytestmark = pytest.mark.anyio
+
+HELLO = ClientHello(cwd="/")
+CELLS = """
+import math, json as j, datetime, decimal, fractions, re, enum, pathlib, types, array
+from collections import Counter, deque, OrderedDict, defaultdict
+from dataclasses import dataclass
+---
+LIMIT = 3
+def twice(x, top=LIMIT):
+    return min(2 * x, top)
+---
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+    def norm(self):
+        return math.hypot(self.x, self.y)
+---
+class Colour(enum.Enum):
+    RED = 1
+---
+class Base:
+    tag = 'base'
+class Child(Base):
+    pass
+---
+square = lambda x: x * x
+alias = twice
+---
+numbers, texts, raw = [1, 2.5, 1 + 2j, True, None], {'a': 'b\\n', 'ü': '漢'}, b'abc'
+nested = ({1, 2}, frozenset({3}))
+---
+point = Point(3, 4)
+points, red, child, table = [point, point], Colour.RED, Child(), {'f': twice}
+child.note = 'mine'
+---
+count, queue, ordered = Counter('abca'), deque([1, 2], maxlen=5), OrderedDict(z=1, a=2)
+groups, when = defaultdict(list, {'x': [1]}), datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+price, half, pattern = decimal.Decimal('1.10'), fractions.Fraction(1, 2), re.compile('a+', re.I)
+place, box, ints = pathlib.PurePosixPath('/a/b'), types.SimpleNamespace(a=1), array.array('i', [1, 2, 3])
+failure, ranged = ValueError('no'), range(3)
+---
+whole, holder = log['content'], {'log': log}
+---
+asked, later = llm_query('why?'), llm_query('when?')
+---
+def make():
+    return lambda: 1
+stream, inner, lock = (n for n in range(3)), make(), types.MethodType(make, 1)
+""".strip("\n").split("\n---\n")
+CHECKS = """
+math.pi > 3, j.dumps(1)
+    (True, '1')
+twice(1), twice(9), alias(1), square(3)
+    (2, 3, 2, 9)
+point.norm(), points[0] is points[1], point == Point(3, 4)
+    (5.0, True, True)
+red is Colour.RED, child.note, child.tag, isinstance(child, Base)
+    (True, 'mine', 'base', True)
+table['f'](1), table['f'] is twice
+    (2, True)
+numbers, texts, raw, nested
+    ([1, 2.5, (1+2j), True, None], {'a': 'b\\n', 'ü': '漢'}, b'abc', ({1, 2}, frozenset({3})))
+count['a'], queue.maxlen, list(ordered), groups['y'], when.isoformat()
+    (2, 5, ['z', 'a'], [], '2026-01-02T00:00:00+00:00')
+price + 1, half * 2, pattern.findall('xAay'), str(place), box.a, list(ints), failure.args, list(ranged)
+    (Decimal('2.10'), Fraction(1, 1), ['Aa'], '/a/b', 1, [1, 2, 3], ('no',), [0, 1, 2])
+whole == log['content'], holder['log'] is log
+    (True, True)
+str(asked), str(later)
+    ('because', '[DEFERRED:q_001] LLM query queued')
+""".strip("\n").split("\n")
+
+
+async def filled(agent) -> None:
+    """Give the agent's session one of everything."""
+    await agent("load_context", name="log", content="alpha\nbeta", content_type="log", metadata={"k": "v"})
+    for code in CELLS:
+        answer = await agent.run(code)
+        assert answer["success"], answer
+    await agent("answer_queries", answers={"q_000": "because"})
+
+
+async def checked(agent) -> None:
+    """Assert that everything is there again."""
+    for code, shown in zip(CHECKS[::2], CHECKS[1::2], strict=True):
+        answer = await agent.run(code)
+        assert " ".join(str(answer.get("result")).split()) == shown.strip()
+
+
+def reasons(rows: list[dict]) -> dict[str, str]:
+    return {row["name"]: row["reason"] for row in rows}
+
+
+async def test_a_session_comes_back_from_a_file_on_another_machine(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """Contexts, variables, functions, classes, imports, queries and journal; the rest is named with its reason."""
+    file = tmp_path / "work.rlmsnap"
+    async with connect_own("first") as agent:
+        await filled(agent)
+        saved = await own.save_session("first", file, embed=True)
+        await agent("end_session")
+    assert saved["contexts"] == ["log"]
+    assert set(reasons(saved["not_saved"])) == {"stream", "inner", "lock"}
+    assert "generator" in reasons(saved["not_saved"])["stream"]
+    async with elsewhere() as (other, connect):
+        answer = await other.restore_session(Request("", file, "second", ""), HELLO)
+        assert answer["pending_llm_queries"] == ["q_001"]
+        assert set(reasons(answer["not_restored"])) == {"stream", "inner", "lock"}
+        assert [row["code"] for row in other.list_journal("second")] == CELLS
+        async with connect("second") as agent:
+            await checked(agent)
+            await agent("answer_queries", answers={"q_001": "soon"})
+            fresh = await agent.run("str(later), str(llm_query('new'))")
+            assert fresh["result"] == "('soon', '[DEFERRED:q_002] LLM query queued')"
+            again = await other.save_session("second", tmp_path / "again.rlmsnap", embed=True)
+            assert set(again["variables"]) == set(saved["variables"])
+            assert set(again["code"]) == set(saved["code"])
+
+
+async def test_saving_again_does_not_need_the_first_life(connect_own, own, tmp_path: Path) -> None:
+    """A file by hash is small, and enough where the texts are; without them it names what is missing."""
+    file = tmp_path / "small.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha\n" * 50_000)
+        await agent.run("n = len(log['lines'])")
+        saved = await own.save_session("s", file, embed=False)
+    assert saved["bytes"] < 10_000
+    answer = await own.restore_session(Request("", file, "copy", ""), HELLO)
+    assert answer["contexts"] == ["log"]
+    async with connect_own("copy") as agent:
+        assert (await agent.run("n, log['line_count']"))["result"] == "(50000, 50000)"
+
+
+async def test_texts_that_are_not_on_this_machine_are_named(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """By hash and elsewhere: the variables come, the context does not, and that is said."""
+    file = tmp_path / "small.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await agent.run("n, text = 1, log['content']")
+        await own.save_session("s", file, embed=False)
+    async with elsewhere() as (other, _connect):
+        answer = await other.restore_session(Request("", file, "", ""), HELLO)
+    assert (answer["variables"], answer["contexts"]) == (["n"], [])
+    said = reasons(answer["not_restored"])
+    assert "load it again" in said["log"]
+    assert "'log', which was not restored" in said["text"]
+
+
+async def test_a_saved_session_reopens_by_itself_when_its_policy_says_so(
+    connect_alone, alone, isolation, monkeypatch
+) -> None:
+    """After its machine (here: the host, then idling) took everything: contexts, variables, and a word about it."""
+    policies = isolation.config / "policies"
+    policies.mkdir()
+    (policies / "lasting.yaml").write_text("description: Comes back.\nextends: default\nreopen: true\n")
+    async with connect_alone("s", RLM_KERNEL_POLICY="lasting") as agent, connect_alone("t") as other:
+        await agent("load_context", name="log", content="alpha")
+        await agent.run("kept = [1]\ndef f(): return kept")
+        await other.run("gone = 1")
+        for session in ("s", "t"):
+            await alone.save_session(session, None, embed=True)
+        client = await alone.gateway.client()
+        os.kill(client.pid, signal.SIGKILL)
+        await client.wait_gone()
+        assert (await agent.run("kept"))["error"] == "kernel_died"
+        answer = await agent.run("kept.append(2); (f(), log['content'])")
+        assert answer.get("result") == "([1, 2], 'alpha')", answer
+        assert "as they were saved at" in answer["notice"]
+        assert (await other.run("gone"))["error"] == "kernel_died"
+        assert "NameError" in (await other.run("gone"))["error"]
+        with monkeypatch.context() as patch:
+            patch.setattr(alone.sessions, "_clock", lambda: time.time() + 1000)
+            assert await alone.sweep() == ["s", "t"]
+        assert (await agent("peek", name="log"))["content"] == "alpha"
+        assert (await agent.run("f()"))["result"] == "[1]"
+        await agent("restart_session")
+        assert "NameError" in (await agent.run("kept"))["error"]
+
+
+async def test_a_snapshot_is_replaced_whole_or_not_at_all(connect_own, own, tmp_path: Path) -> None:
+    """K-17: a target that cannot be written is a clear error; a session without a kernel destroys nothing."""
+    async with connect_own("s") as agent:
+        await agent.run("x = 1")
+        first = await own.save_session("s", None, embed=True)
+        with pytest.raises(ToolFault, match="cannot be written"):
+            await own.save_session("s", tmp_path / "no" / "such.rlmsnap", embed=True)
+        await own.sessions.get("s").kernel.stop()
+        with pytest.raises(ToolFault, match="no kernel now"):
+            await own.save_session("s", None, embed=True)
+    folder = Path(first["file"]).parent
+    assert [path.name for path in folder.iterdir()] == ["s.rlmsnap"]
+
+
+async def test_a_session_with_something_in_it_is_not_overwritten(connect_own, own, tmp_path: Path) -> None:
+    """Restoring is for an empty session; the answer says how to get there."""
+    async with connect_own("s") as agent:
+        await agent.run("x = 1")
+        await own.save_session("s", None, embed=True)
+        with pytest.raises(ToolFault, match="running kernel"):
+            await own.restore_session(Request("s", None, "", ""), HELLO)
+        with pytest.raises(ToolFault, match="no snapshot"):
+            await own.restore_session(Request("never", None, "", ""), HELLO)
+        assert (await agent.run("x"))["result"] == "1"
+
+
+def rewrite(source: Path, target: Path, change) -> Path:
+    """Make another snapshot of one: ``change(manifest, members)`` alters both; sums are set right afterwards."""
+    with zipfile.ZipFile(source) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members.pop("manifest.json"))
+    change(manifest, members)
+    for name in manifest["files"]:
+        data = members.get(name, b"")
+        manifest["files"][name] = {"size": len(data), "sha256": sha256(data).hexdigest()}
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.writestr("manifest.json", json.dumps(manifest))
+    return target
+
+
+class Runs:
+    """Pickles as a call of whatever it was given."""
+
+    def __init__(self, function, *arguments) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def changes_a_class() -> bytes:
+    """A pickle that builds ``Fraction`` itself: an attribute of a library's class would change."""
+    return b"\x80\x05cfractions\nFraction\n(N}\x8c\x04evil\x8c\x01xstb."
+
+
+HOSTILE = {
+    "calls the system": pickle.dumps(Runs(os.system, "touch /tmp/rlm-owned")),
+    "evaluates": pickle.dumps(Runs(eval, "1")),
+    "imports": pickle.dumps(Runs(__import__, "os")),
+    "gets attributes": pickle.dumps(Runs(getattr, "", "join")),
+    "makes classes": pickle.dumps(Runs(type, "T", (), {})),
+    "reads our modules": b"\x80\x05crlm_kernel.image.pickling\nimportlib\n.",
+    "walks a dotted name": b"\x80\x05cfractions\nFraction.__class__\n.",
+    "changes a class": changes_a_class(),
+    "is cut": pickle.dumps([1, 2, 3])[:-2],
+    "is no pickle": b"rubbish",
+    "refers outside": b"\x80\x05X\x01\x00\x00\x00aQ.",
+    "names what is not there": b"\x80\x05crlm_kernel.image.pickling\nnamed\nX\x01\x00\x00\x00z\x85R.",
+    "needs much memory": b"\x80\x05\x8e" + (1 << 40).to_bytes(8, "little") + b"x.",
+}
+
+
+async def test_hostile_variables_are_refused_one_by_one(connect_own, own, tmp_path: Path) -> None:
+    """Bytes that anybody may have made: none is carried out, each is named, the sound variable comes back."""
+    sound = tmp_path / "sound.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent.run("good = [1]")
+        await own.save_session("s", sound, embed=True)
+
+    def plant(manifest, members) -> None:
+        for number, data in enumerate(HOSTILE.values()):
+            members[f"variables/h{number}.pickle"] = data
+            manifest["files"][f"variables/h{number}.pickle"] = {}
+            manifest["variables"].append({"name": f"h{number}", "type": "x", "file": f"variables/h{number}.pickle"})
+        for name in ("_private", "print(1)", "In", "llm_query", "class"):
+            members[f"variables/{name}"] = pickle.dumps(1)
+            manifest["files"][f"variables/{name}"] = {}
+            manifest["variables"].append({"name": name, "type": "int", "file": f"variables/{name}"})
+        manifest["code"] += [
+            {"name": "bad", "source": "import subprocess"},
+            {"name": "worse", "source": "worse = ().__class__.__base__.__subclasses__()"},
+            {"name": "ends", "source": "raise SystemExit"},
+            {"name": "broken", "source": "def ("},
+        ]
+
+    answer = await own.restore_session(Request("", rewrite(sound, tmp_path / "h", plant), "victim", ""), HELLO)
+    said = reasons(answer["not_restored"])
+    assert answer["variables"] == ["good"]
+    expected = {f"h{number}" for number in range(len(HOSTILE))} | {"bad", "worse", "ends", "broken"}
+    assert set(said) == expected | {"_private", "print(1)", "In", "llm_query", "class"}
+    assert not Path("/tmp/rlm-owned").exists()
+    async with connect_own("victim") as agent:
+        assert (await agent.run("good"))["result"] == "[1]"
+
+
+async def test_the_policy_decides_what_a_file_may_make(connect_own, own, tmp_path: Path) -> None:
+    """A file cannot choose its rules: modules that the session's policy does not admit do not come with it."""
+    file = tmp_path / "s.rlmsnap"
+    async with connect_own("s", RLM_KERNEL_POLICY="trusted") as agent:
+        await agent.run("import pathlib\nplace = pathlib.PosixPath('/etc')\nplain = 1")
+        await own.save_session("s", file, embed=True)
+        await agent("end_session")
+    answer = await own.restore_session(Request("", file, "s", "strict"), HELLO)
+    assert (answer["policy"], answer["variables"]) == ("strict", ["plain"])
+    assert "'trusted'" in answer["notice"]
+    assert "does not admit" in reasons(answer["not_restored"])["place"]
+    assert "allow-list" in reasons(answer["not_restored"])["pathlib"]
+
+
+DAMAGE = {
+    "no archive": (b"rubbish", 0),
+    "cut": (b"", 2),
+    "empty": (b"", 0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_a_damaged_file_changes_nothing(connect_own, own, tmp_path: Path, damage: str) -> None:
+    """What cannot be read is refused as a whole, with the reason."""
+    file = tmp_path / "s.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await own.save_session("s", file, embed=True)
+    instead, part = DAMAGE[damage]
+    file.write_bytes(instead or file.read_bytes()[: part and file.stat().st_size // part])
+    with pytest.raises(SnapshotRefused, match="nothing was changed"):
+        await own.restore_session(Request("", file, "new", ""), HELLO)
+    assert own.sessions.get("new") is None
+
+
+FORGED = {
+    "an unknown version": (lambda m, _: m.update(version=2), "version"),
+    "an unknown field": (lambda m, _: m.update(more=1), "more"),
+    "another type": (lambda m, _: m.update(session=[1]), "session"),
+    "a member that is not listed": (lambda _, files: files.update(extra=b"x"), "members"),
+    "a listed member that is missing": (lambda m, _: m["files"].update(gone={}), "members"),
+    "a variable without its bytes": (
+        lambda m, _: m["variables"].append({"name": "v", "type": "x", "file": "../../etc/passwd"}),
+        "not there",
+    ),
+    "a digest that is a path": (lambda m, _: m["contexts"][0].update(digest="../../x"), "digest"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+async def test_a_forged_manifest_is_refused(connect_own, own, tmp_path: Path, forged: str) -> None:
+    """Everything that the manifest says is checked before anything is done."""
+    sound, change = tmp_path / "s.rlmsnap", FORGED[forged]
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await own.save_session("s", sound, embed=True)
+    with pytest.raises(SnapshotRefused, match=change[1]):
+        await own.restore_session(Request("", rewrite(sound, tmp_path / "f", change[0]), "new", ""), HELLO)
+
+
+async def test_a_byte_changed_in_a_member_is_noticed(connect_own, own, tmp_path: Path) -> None:
+    """The sums in the manifest hold for every byte."""
+    sound, forged = tmp_path / "s.rlmsnap", tmp_path / "f.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await own.save_session("s", sound, embed=True)
+    with zipfile.ZipFile(sound) as archive, zipfile.ZipFile(forged, "w") as out:
+        for name in archive.namelist():
+            out.writestr(name, archive.read(name).replace(b"alpha", b"alphb"))
+    with pytest.raises(SnapshotRefused, match="not what the manifest says"):
+        await own.restore_session(Request("", forged, "new", ""), HELLO)
+
+
+async def test_a_large_variable_costs_only_itself(connect_own, own, monkeypatch, tmp_path: Path) -> None:
+    """A session saves what fits; what does not is named. Several rounds bring the many that fit."""
+    monkeypatch.setattr(service_snapshots, "_LARGEST_VARIABLE", 3_000_000)
+    monkeypatch.setattr(service_snapshots, "_ROOM", 1_500_000)
+    async with connect_own("s") as agent:
+        await agent.run("huge, small, none = b'x' * 4_000_000, 1, None")
+        await agent.run("a, b, c = (bytes([n]) * 1_000_000 for n in (1, 2, 3))")
+        saved = await own.save_session("s", tmp_path / "s.rlmsnap", embed=True)
+    assert "larger than the 3,000,000 bytes" in reasons(saved["not_saved"])["huge"]
+    assert set(saved["variables"]) == {"small", "none", "a", "b", "c"}
+    answer = await own.restore_session(Request("", tmp_path / "s.rlmsnap", "t", ""), HELLO)
+    async with connect_own("t") as agent:
+        shown = await agent.run("a[0] + b[0] + c[0], len(a + b + c), none, small")
+    assert (shown["result"], answer["variables"]) == ("(6, 3000000, None, 1)", saved["variables"])
