@@ -4,6 +4,9 @@
 SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"
 STDOUT, STDERR = b"o", b"e"
 
+# kernel ↔ host: a cell of a caller of the host, and what it shows, without the envelope of a Jupyter message
+CELL, SHOWN = b"C", b"v"
+
 # host → kernel
 FORK, BEGIN, BRANCH, WAKE, REQUEST = b"F", b"B", b"N", b"W", b"X"
 

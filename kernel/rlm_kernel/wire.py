@@ -28,7 +28,7 @@ HEADER = struct.Struct("!cBHQ")
 MAX_FRAMES = 4096
 MAX_PAYLOAD = 1 << 31
 MAX_DESCRIPTORS = 16
-READ_SIZE = 1 << 18
+READ_SIZE = 1 << 16
 
 Frame = bytes | bytearray | memoryview
 
@@ -146,27 +146,31 @@ class Link:
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.parser = Parser()
-        self._held: list[bytes] | None = None
+        self._gathered: list[bytes] = []
+        self._holds = False
 
     def hold(self, on: bool) -> None:
         """Start gathering outgoing messages, or send what was gathered and stop."""
-        held, self._held = self._held, ([] if on else None)
-        if held:
-            self._write(b"".join(held))
+        self._holds = on
+        if not on and self._gathered:
+            self._flush()
 
-    def send(self, tag: bytes, frames: Sequence[Frame] = (), descriptors: Sequence[int] = ()) -> None:
-        """Send a message, with copies of ``descriptors``; blocks until the host has room."""
-        data = pack(tag, frames, len(descriptors))
-        if self._held is not None and not descriptors:
-            self._held.append(data)
-            return
-        if self._held:
-            data, self._held = b"".join((*self._held, data)), []
-        self._write(data, descriptors)
+    def send(
+        self, tag: bytes, frames: Sequence[Frame] = (), descriptors: Sequence[int] = (), *, later: bool = False
+    ) -> None:
+        """Send a message, with copies of ``descriptors``; blocks until the host has room.
 
-    def _write(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
+        With ``later`` it leaves with the next one: for what is followed by another message at once.
+        """
+        self._gathered.append(pack(tag, frames, len(descriptors)))
+        if descriptors or not (later or self._holds):
+            self._flush(descriptors)
+
+    def _flush(self, descriptors: Sequence[int] = ()) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
         try:
+            data = b"".join(self._gathered)
+            self._gathered.clear()
             sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
             self.socket.sendall(memoryview(data)[sent:])
         finally:

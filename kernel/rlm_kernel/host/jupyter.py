@@ -8,6 +8,7 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session
 
+from rlm_kernel import tags
 from rlm_kernel.host.request import DELIMITER, Request
 from rlm_kernel.host.sockets import JupyterSockets
 
@@ -18,48 +19,57 @@ class Front:
     def __init__(self, context: zmq.Context[Any], connection: dict[str, Any], on_frames: Any) -> None:
         self.signer = Session(key=connection["key"].encode(), check_pid=False)
         self.sockets = JupyterSockets(context, connection, on_frames)
+        self._topics: set[bytes] = set()
 
-    def message(self, kind: str, parent_header: bytes, content: dict[str, Any]) -> list[bytes]:
+    @property
+    def watched(self) -> bool:
+        """True while somebody has subscribed to what the session shows."""
+        return bool(self._topics)
+
+    def message(
+        self, kind: str, parent_header: bytes, content: dict[str, Any], metadata: dict[str, Any] | None = None
+    ) -> list[bytes]:
         """The frames of a message that answers the request with ``parent_header``."""
         pack = self.signer.pack
-        parts = [pack(self.signer.msg_header(kind)), parent_header, b"{}", pack(content)]
+        parts = [pack(self.signer.msg_header(kind)), parent_header, pack(metadata or {}), pack(content)]
         return [DELIMITER, self.signer.sign(parts), *parts]
 
-    def send(
+    def publish(
         self,
-        channel: str,
+        request: Request | None,
         kind: str,
-        parent_header: bytes,
         content: dict[str, Any],
-        prefix: Sequence[bytes] = (),
+        metadata: dict[str, Any] | None = None,
+        *,
+        topic: str = "",
+        buffers: Sequence[bytes] = (),
     ) -> None:
-        """Send a message of ours; ``prefix`` is the client's identity, or the topic on iopub."""
-        self.sockets.send(channel, [*prefix, *self.message(kind, parent_header, content)])
+        """Show something of a request (None: of no request) on iopub, if anybody watches."""
+        if self.watched:
+            header = b"{}" if request is None else self._header(request)
+            message = self.message(kind, header, content, metadata)
+            self.sockets.send("iopub", [(topic or kind).encode(), *message, *buffers])
 
-    def stream(self, parent_header: bytes, name: str, text: str) -> None:
+    def _header(self, request: Request) -> bytes:
+        if request.header is None:
+            request.header = self.signer.pack(self.signer.msg_header(request.kind))
+        return request.header
+
+    def stream(self, request: Request | None, name: str, text: str) -> None:
         """Publish text on stdout or stderr."""
-        self.send("iopub", "stream", parent_header, {"name": name, "text": text}, [f"stream.{name}".encode()])
+        self.publish(request, "stream", {"name": name, "text": text}, topic=f"stream.{name}")
 
     def welcome(self, frames: list[bytes]) -> None:
-        """Greet a new subscriber of iopub (protocol 5.4)."""
-        if frames[0][:1] != b"\x01":
+        """Greet a new subscriber of iopub (protocol 5.4), or take note that a topic has no subscriber any more."""
+        kind, topic = frames[0][:1], frames[0][1:]
+        if kind == b"\x00":
+            self._topics.discard(topic)
+        if kind != b"\x01":
             return
-        topic = frames[0][1:]
+        self._topics.add(topic)
         content = {"subscription": topic.decode("utf-8", "replace")}
         message = self.signer.serialize(self.signer.msg("iopub_welcome", content))
         self.sockets.send("iopub", ([topic] if topic else []) + message)
-
-    def execute_request(self, code: str, store_history: bool) -> list[bytes]:
-        """The frames of a cell that a caller of the host asks to run."""
-        content = {
-            "code": code,
-            "silent": False,
-            "store_history": store_history,
-            "user_expressions": {},
-            "allow_stdin": False,
-            "stop_on_error": False,
-        }
-        return [b"rlm", *self.message("execute_request", b"{}", content)]
 
     def read_control(self, frames: list[bytes]) -> tuple[list[bytes], dict[str, Any]] | None:
         """A verified message of the control channel with its client's identity; None for a forged one."""
@@ -76,10 +86,14 @@ class Front:
 
     def fail(self, request: Request, content: dict[str, Any]) -> None:
         """Answer a request that no kernel will answer any more: error on iopub, reply, idle."""
-        header, kind = request.header, request.kind
         if content["status"] == "error":
-            shown = {key: content[key] for key in ("ename", "evalue", "traceback")}
-            self.send("iopub", "error", header, shown, [b"error"])
-        channel = "shell" if request.tag == b"s" else "control"
-        self.send(channel, kind.replace("_request", "_reply"), header, content, request.identities)
-        self.send("iopub", "status", header, {"execution_state": "idle"}, [b"status"])
+            self.publish(request, "error", {key: content[key] for key in ("ename", "evalue", "traceback")})
+        if request.direct is None:
+            channel = "shell" if request.tag == tags.SHELL else "control"
+            reply = self.message(request.kind.replace("_request", "_reply"), self._header(request), content)
+            self.sockets.send(channel, [*request.identities, *reply])
+        self.status(request, "idle")
+
+    def status(self, request: Request, state: str) -> None:
+        """Publish that the kernel is busy with a request, or idle after it."""
+        self.publish(request, "status", {"execution_state": state})

@@ -12,11 +12,15 @@ from rlm_kernel.host.cells import CellLog
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits
 from rlm_kernel.host.output import CellOutput
-from rlm_kernel.host.peer import Peer
-from rlm_kernel.host.request import Request, direct_result
+from rlm_kernel.host.peer import Peer, load
+from rlm_kernel.host.request import DISPLAYS, Request, direct_result
 from rlm_sandbox.policy_model import Limits
 
 CHANNELS = {tags.IOPUB: "iopub", tags.SHELL: "shell", tags.CONTROL: "control", tags.STDIN: "stdin"}
+
+
+SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
+"""What a cell may show; a kernel that shows anything else is not heard."""
 
 
 class Relay:
@@ -39,12 +43,15 @@ class Relay:
         """A request goes to the kernel now: its clock starts."""
         request.started, self.busy_since = time.perf_counter(), time.time()
         spool = self.spool / f"{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
-        publish = partial(self.front.stream, request.header)
+        publish = partial(self.front.stream, request)
         allowed = self.policy_limits
         request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, publish)
         self._held = [] if hold else None
         self.current = request
         self.limits = CellLimits(live.signal, allowed.cell_seconds, allowed.interrupt_grace_seconds)
+        if request.direct is not None:
+            request.cell["watched"] = self.front.watched
+            self.front.status(request, "busy")
         return self.limits
 
     def end(self) -> None:
@@ -65,7 +72,7 @@ class Relay:
             self.current.output.write(message.tag, data)
         else:
             name = "stdout" if message.tag == tags.STDOUT else "stderr"
-            self.front.stream(b"{}", name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
+            self.front.stream(None, name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
 
     def forward(self, channel: str, frames: tuple[bytes, ...]) -> None:
         """A Jupyter message of the kernel."""
@@ -74,17 +81,32 @@ class Relay:
             request.output.flush()
         if channel == "stdin" and self.limits is not None:
             self.limits.wait_for_input()
-        if request is not None:
-            request.collect(channel, frames)
-            if channel == "shell" and request.direct is not None:
-                return
+        if request is not None and request.direct is None:
+            request.collect_message(channel, frames)
         if self._held is not None and (channel == "shell" or self._held):
             self._held.append((channel, frames))
         else:
             self.front.sockets.send(channel, frames)
 
+    def show(self, message: wire.Message) -> None:
+        """What a direct cell shows: kept for its caller, and published to those who watch."""
+        request, content = self.current, load(message)
+        kind, shown, metadata = (content.get(key) for key in ("kind", "content", "metadata"))
+        if request is None or request.direct is None or kind not in SHOWN_KINDS or not isinstance(shown, dict):
+            return
+        if request.output is not None:
+            request.output.flush()
+        if kind in DISPLAYS:
+            request.collect(kind, shown.get("data"), sum(map(len, message.frames)))
+        known = metadata if isinstance(metadata, dict) else {}
+        self.front.publish(request, kind, shown, known, buffers=message.frames[1:])
+
     def succeed(self, request: Request, summary: dict[str, Any], limits: CellLimits) -> None:
         """The kernel has answered: hand the result to a caller of the host."""
+        if request.direct is not None:
+            reply = summary.get("reply")
+            request.reply = reply if isinstance(reply, dict) else None
+            self.front.status(request, "idle")
         if limits.stopped_for and request.reply and request.reply.get("status") == "error":
             request.reply |= {"ename": limits.stopped_for, "evalue": limits.reason}
         self._settle(request, summary)

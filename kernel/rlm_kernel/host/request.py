@@ -7,23 +7,29 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlm_kernel import tags
 from rlm_kernel.host.output import CellOutput
 
 DELIMITER = b"<IDS|MSG>"
+EXECUTE = "execute_request"
 DISPLAYS = ("execute_result", "display_data")
 MAX_DATA_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
 class Request:
-    """A Jupyter request in the queue of a session: raw frames, and where its results go beside the Jupyter sockets.
+    """A request in the queue of a session: of a Jupyter client (its raw frames), or a ``cell`` of a caller of the host.
 
-    ``direct`` is the future of a caller on the control socket, or None for a request of a Jupyter client; ``run`` is
-    what that caller names it by. A request is ``withdrawn`` when it shall not begin any more.
+    ``direct`` is the future of that caller, and ``run`` what the caller names the cell by. ``header`` is what Jupyter
+    messages about the request name as their parent; the header of a direct cell is made when one is needed. A request
+    is ``withdrawn`` when it shall not begin any more.
     """
 
     tag: bytes
-    frames: list[bytes]
+    kind: str
+    frames: list[bytes] = field(default_factory=list)
+    header: bytes | None = None
+    cell: dict[str, Any] = field(default_factory=dict)
     direct: asyncio.Future[dict[str, Any]] | None = None
     run: object = None
     withdrawn: bool = False
@@ -35,27 +41,27 @@ class Request:
     queries: list[dict[str, Any]] = field(default_factory=list)
     started: float = 0.0
 
-    @property
-    def header(self) -> bytes:
-        """The raw header frame."""
-        return self.frames[self.frames.index(DELIMITER) + 2]
+    @classmethod
+    def of_client(cls, tag: bytes, frames: list[bytes]) -> Request:
+        """A request of a Jupyter client, of frames that are `well_formed`."""
+        header = frames[frames.index(DELIMITER) + 2]
+        return cls(tag, _kind(header), frames, header)
+
+    @classmethod
+    def of_caller(
+        cls, code: str, store_history: bool, direct: asyncio.Future[dict[str, Any]], run: object = None
+    ) -> Request:
+        """A cell of a caller of the host."""
+        cell = {"code": code, "store_history": store_history}
+        return cls(tags.CELL, EXECUTE, cell=cell, direct=direct, run=run)
 
     @property
     def identities(self) -> list[bytes]:
-        """The routing prefix of the client that asked."""
-        return self.frames[: self.frames.index(DELIMITER)]
+        """The routing prefix of the client that asked; empty for a direct cell."""
+        return self.frames[: self.frames.index(DELIMITER)] if self.frames else []
 
-    @property
-    def kind(self) -> str:
-        """The message type, or an empty string for a header that cannot be read."""
-        try:
-            header = json.loads(self.header)
-            return str(header["msg_type"])
-        except (ValueError, LookupError, TypeError, RecursionError):
-            return ""
-
-    def collect(self, channel: str, frames: tuple[bytes, ...]) -> None:
-        """Keep what a caller of the host will want of its cell: the reply, the last value, rich output."""
+    def collect_message(self, channel: str, frames: tuple[bytes, ...]) -> None:
+        """Keep what the journal will want of a Jupyter client's cell."""
         if channel == "iopub" and not any(kind.encode() in frame for kind in DISPLAYS for frame in frames[:4]):
             return
         read = _content(frames)
@@ -65,12 +71,23 @@ class Request:
         if channel == "shell" and kind == "execute_reply":
             self.reply = content
         elif channel == "iopub" and kind in DISPLAYS:
-            data = content.get("data")
-            if kind == "execute_result" and isinstance(data, dict):
-                self.result = str(data.get("text/plain", ""))
-            self.data_bytes += sum(map(len, frames))
-            if self.data_bytes <= MAX_DATA_BYTES:
-                self.data.append({"kind": kind, "data": data})
+            self.collect(kind, content.get("data"), sum(map(len, frames)))
+
+    def collect(self, kind: str, data: Any, size: int) -> None:
+        """Keep a display: the last value, rich output (``size`` in bytes)."""
+        if kind == "execute_result" and isinstance(data, dict):
+            self.result = str(data.get("text/plain", ""))
+        self.data_bytes += size
+        if self.data_bytes <= MAX_DATA_BYTES:
+            self.data.append({"kind": kind, "data": data})
+
+
+def _kind(header: bytes) -> str:
+    """The message type, or an empty string for a header that cannot be read."""
+    try:
+        return str(json.loads(header)["msg_type"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
 
 
 def _content(frames: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:

@@ -27,7 +27,7 @@ from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, retrieved
 from rlm_kernel.host.queries import QueryBook
 from rlm_kernel.host.relay import CHANNELS, Relay
-from rlm_kernel.host.request import Request, well_formed
+from rlm_kernel.host.request import EXECUTE, Request, well_formed
 from rlm_sandbox.errors import ProcessGone
 from rlm_sandbox.monitor import MemoryMonitor, folder_bytes
 from rlm_sandbox.policy_model import Policy
@@ -36,7 +36,6 @@ IDLE_BEFORE_COPY_SECONDS = 0.1
 COPY_EVERY_SECONDS = 1.0
 MAX_QUEUE = 1000
 SCRATCH_COUNTED = 16
-EXECUTE = "execute_request"
 
 log = logging.getLogger(__name__)
 
@@ -152,8 +151,7 @@ class KernelSession:
     def execute(self, code: str, *, run: object = None, store_history: bool = True) -> asyncio.Future[dict[str, Any]]:
         """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`)."""
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        frames = self.front.execute_request(code, store_history)
-        self._enqueue(Request(tags.SHELL, frames, direct=future, run=run))
+        self._enqueue(Request.of_caller(code, store_history, future, run))
         return future
 
     def operation(self, work: Operation) -> asyncio.Future[Any]:
@@ -257,7 +255,7 @@ class KernelSession:
         elif not well_formed(frames):
             return
         elif channel == "shell":
-            self._enqueue(Request(tags.SHELL, frames))
+            self._enqueue(Request.of_client(tags.SHELL, frames))
         elif channel == "control":
             self._control(frames)
         elif self.images.live is not None:
@@ -280,7 +278,7 @@ class KernelSession:
             if self.spec.get("owned"):
                 asyncio.get_running_loop().call_later(0.05, self.close)
         else:
-            self._enqueue(Request(tags.CONTROL, frames))
+            self._enqueue(Request.of_client(tags.CONTROL, frames))
 
     def _enqueue(self, item: Request | tuple[Operation, asyncio.Future[Any]]) -> None:
         self.last_used = time.time()
@@ -359,7 +357,7 @@ class KernelSession:
         strict = is_cell and self.policy.checkpoint == "strict"
         limits = self.relay.begin(request, live, hold=strict)
         done = live.expect(tags.DONE)
-        live.send(request.tag, tuple(request.frames))
+        live.send(request.tag, tuple(request.frames) or (wire.json_frame(request.cell),))
         try:
             summary = load(await done)
             limits.end()
@@ -523,11 +521,13 @@ class KernelSession:
     # -- what the kernel says
 
     def _from_kernel(self, peer: Peer, message: wire.Message) -> None:
+        message.close()  # None of these comes with descriptors; a hostile kernel is not to fill up our table.
         if peer is not self.images.live:
-            message.close()
             return
         if message.tag in (tags.STDOUT, tags.STDERR):
             self.relay.text(message)
+        elif message.tag == tags.SHOWN:
+            self.relay.show(message)
         elif message.tag == tags.QUERY:
             self._query(load(message))
         elif message.tag == tags.ABORT:
@@ -537,8 +537,6 @@ class KernelSession:
             log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, fault)
         elif (channel := CHANNELS.get(message.tag)) is not None:
             self.relay.forward(channel, message.frames)
-        else:
-            message.close()
 
     def _query(self, query: dict[str, Any]) -> None:
         row = self.queries.ask(query)

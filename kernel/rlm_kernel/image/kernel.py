@@ -32,6 +32,7 @@ CLOSED_REQUESTS = [
     "shutdown_request",
     "interrupt_request",
 ]
+NO_REQUEST: dict[str, Any] = {"header": {}, "parent_header": {}, "metadata": {}, "content": {}}
 END_OF_INPUT = "\x04"
 _DOTTED = re.compile(r"[\w.]*$")
 _DOTTED_HEAD = re.compile(r"^[\w.]*")
@@ -104,6 +105,27 @@ class SessionKernel(IPythonKernel):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self.hold(True)
             self.session.send(stream, "execute_reply", self._failed(KeyboardInterrupt()), parent, ident=ident)
+
+    async def run_cell(self, cell: dict[str, Any]) -> dict[str, Any]:
+        """Run a cell of a caller of the host (``code``, ``store_history``, ``watched``) and return its reply.
+
+        What it shows goes to the host without envelopes; ``watched`` says that a Jupyter client sees it.
+        """
+        session = self.session
+        if self.get_parent() is not NO_REQUEST:
+            self.set_parent([], NO_REQUEST)
+        session.bare = True
+        try:
+            if cell.get("watched"):
+                self._publish_execute_input(cell["code"], {}, self.execution_count)
+            reply = await self.do_execute(cell["code"], False, cell["store_history"])
+        except KeyboardInterrupt as error:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self.hold(True)
+            reply = self._failed(error)
+        finally:
+            session.bare = False
+        return dict(json_clean(reply))
 
     async def do_execute(
         self,

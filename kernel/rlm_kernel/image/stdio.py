@@ -1,4 +1,4 @@
-"""Where ``sys.stdout`` and ``sys.stderr`` of a kernel go, and the sockets that ipykernel believes it has."""
+"""Where ``sys.stdout`` and ``sys.stderr`` of a kernel go, and the session and sockets of its ipykernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from rlm_kernel.tags import STDOUT
+from jupyter_client.session import Session
+
+from rlm_kernel.tags import SHOWN, STDOUT
 from rlm_kernel.wire import Frame, Link
 
 
@@ -20,6 +22,37 @@ class LinkSocket:
     def send_multipart(self, frames: Sequence[Frame], *_args: Any, **_options: Any) -> None:
         """Hand the frames of one Jupyter message to the host."""
         self.link.send(self.tag, frames)
+
+
+class LinkSession(Session):
+    """Jupyter's session. While it is ``bare``, messages leave without envelope: kind, content and metadata only.
+
+    That is for cells of a caller of the host, who needs no header, signature or status; the host makes Jupyter
+    messages of what they show when somebody watches.
+    """
+
+    def __init__(self, link: Link, **options: Any) -> None:
+        super().__init__(**options)
+        self.link = link
+        self.bare = False
+
+    def msg(self, msg_type: str, content: Any = None, *args: Any, **options: Any) -> dict[str, Any]:
+        """Make a message."""
+        if not self.bare:
+            return dict(super().msg(msg_type, content, *args, **options))
+        return {"msg_type": msg_type, "content": content or {}, "metadata": options.get("metadata") or {}}
+
+    def send(
+        self, stream: Any, msg_or_type: Any, content: Any = None, *args: Any, buffers: Any = None, **options: Any
+    ) -> Any:
+        """Send a message, of `msg` or made here, on one of the `LinkSocket`."""
+        if not self.bare:
+            return super().send(stream, msg_or_type, content, *args, buffers=buffers, **options)
+        message = msg_or_type if isinstance(msg_or_type, dict) else self.msg(msg_or_type, content, **options)
+        shown = {"kind": message["msg_type"], "content": message["content"], "metadata": message["metadata"]}
+        # The value of a cell is followed by its reply.
+        self.link.send(SHOWN, (self.pack(shown), *(buffers or ())), later=shown["kind"] == "execute_result")
+        return message
 
 
 class TextStream(io.TextIOBase):

@@ -16,13 +16,12 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from IPython.core.profiledir import ProfileDir
-from jupyter_client.session import Session
 from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
@@ -32,7 +31,7 @@ from rlm_kernel.errors import KernelError, to_wire
 from rlm_kernel.image import branch, requests, session
 from rlm_kernel.image.immortal import immortalize
 from rlm_kernel.image.kernel import SessionKernel, interruptible
-from rlm_kernel.image.stdio import LinkSocket, TextStream
+from rlm_kernel.image.stdio import LinkSession, LinkSocket, TextStream
 from rlm_kernel.image.variables import changed, identities, prune
 
 _KEPT: list[object] = []
@@ -59,7 +58,7 @@ class Worker:
         os.environ["IPYTHONDIR"] = home
         kernel: SessionKernel = SessionKernel.instance(
             config=config,
-            session=Session(check_pid=False, key=b""),
+            session=LinkSession(self.link, check_pid=False, key=b""),
             profile_dir=ProfileDir.create_profile_dir(home),
             iopub_socket=self.sockets[tags.IOPUB],
             shell_stream=self.sockets[tags.SHELL],
@@ -132,8 +131,10 @@ class Worker:
         os._exit(0)
 
     def _handle(self, message: wire.Message) -> None:
-        if message.tag in (tags.SHELL, tags.CONTROL):
-            self._dispatch(message)
+        if message.tag == tags.CELL:
+            self._attend(self.kernel.run_cell(json.loads(message.frames[0])))
+        elif message.tag in (tags.SHELL, tags.CONTROL):
+            self._attend(self.kernel.dispatch(self.sockets[message.tag], message.frames))
         elif message.tag == tags.REQUEST:
             self._answer(message)
         elif message.tag == tags.FORK:
@@ -160,16 +161,17 @@ class Worker:
 
     # -- requests
 
-    def _dispatch(self, message: wire.Message) -> None:
+    def _attend(self, work: Coroutine[Any, Any, dict[str, Any] | None]) -> None:
+        """Do the work of one request, and tell the host that it is done: with the reply of a cell, if it is one."""
         assert self.loop is not None
-        before = identities(self.namespace)
-        stream = self.sockets[message.tag]
+        before, reply = identities(self.namespace), None
         self.link.hold(True)
         try:
-            self.loop.run_until_complete(self.kernel.dispatch(stream, message.frames))
+            reply = self.loop.run_until_complete(work)
         finally:
             prune(self.namespace, self.kernel.execution_count)
-            self.link.send(tags.DONE, (wire.json_frame(self._summary(before)),))
+            done = {"reply": reply, **self._summary(before)}
+            self.link.send(tags.DONE, (wire.json_frame(done),))
             self.link.hold(False)
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
@@ -241,7 +243,7 @@ class Worker:
         self.activate()
         assert self.loop is not None
         with self._muted():
-            self.loop.run_until_complete(self.kernel.do_execute("1+1", True, False))
+            self.loop.run_until_complete(self.kernel.run_cell({"code": "1+1", "store_history": False}))
 
     def _begin(self, spec: dict[str, Any]) -> None:
         """Become a session: take its policy, raise the walls, and say which stand."""
