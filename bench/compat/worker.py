@@ -64,6 +64,7 @@ class Walled:
 
     def run(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Run a compiled cell."""
+        self.wall.begin_cell()
         self.wall.prepare(namespace)
         with self.wall.user():
             exec(code, namespace)

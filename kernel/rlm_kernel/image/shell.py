@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 from ipykernel.compiler import XCachingCompiler
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.error import InputRejected, UsageError
+from traitlets import Type
 
+from rlm_kernel.image.display import QuickDisplayHook, QuickFormatter
 from rlm_kernel.image.traceback import CELL_PREFIX, render
 
 if TYPE_CHECKING:
@@ -90,6 +92,12 @@ class GuardedShell(ZMQInteractiveShell):
     """IPython's shell with the wall at its waist."""
 
     wall: LanguageWall | None = None
+    displayhook_class = Type(QuickDisplayHook)
+
+    def init_display_formatter(self) -> None:
+        """Set up what makes representations of values."""
+        self.display_formatter = QuickFormatter(parent=self)
+        self.configurables.append(self.display_formatter)
 
     def raise_wall(self, wall: LanguageWall | None) -> None:
         """Put the wall up for the rest of this process's life (None: the policy has none)."""
@@ -122,6 +130,7 @@ class GuardedShell(ZMQInteractiveShell):
         """Compile the whole cell before any of it runs; `CellRefused` if the policy refuses a part of it."""
         if self.wall is None:
             return super().transform_ast(node)  # type: ignore[no-any-return]
+        self.wall.begin_cell()
         self.compile.prepared.clear()
         name = self.compile.cell_name
         try:

@@ -129,21 +129,23 @@ def _item(value: Any) -> str:
 
 
 def identities(namespace: Mapping[str, Any]) -> dict[str, int]:
-    """The identity of every global that has no underscore in front, to see later which were bound anew."""
-    return {name: id(value) for name, value in namespace.items() if name[:1] != "_"}
+    """The identity of every global, to see later which were bound anew."""
+    return dict(zip(namespace, map(id, namespace.values()), strict=True))
 
 
 def changed(before: Mapping[str, int], namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
     """Names that a cell has made or bound anew, compared with `identities` from before it."""
-    after = identities(namespace)
-    bound = {name: namespace[name] for name, identity in after.items() if before.get(name) != identity}
+    new = {name for name, _ in identities(namespace).items() - before.items()}
+    bound = {name: value for name, value in namespace.items() if name in new}
     return [name for name, _ in visible(bound, hidden)]
 
 
-def prune(namespace: dict[str, Any], count: int) -> None:
-    """Forget input and result of a cell long past: ``_i3``, ``_3`` and ``Out[3]`` would keep their objects."""
+def prune(namespace: dict[str, Any], history: Any, count: int) -> None:
+    """Forget input and result of a cell long past: ``_i3``, ``_3``, ``Out[3]`` and IPython's log of what was shown."""
     old = count - KEPT_RESULTS
     if old > 0:
+        for log in (history.outputs, history.output_hist_reprs, history.exceptions):
+            log.pop(old, None)
         for name in (f"_i{old}", f"_{old}"):
             namespace.pop(name, None)
         results = namespace.get("_oh")

@@ -169,7 +169,7 @@ class Worker:
         try:
             reply = self.loop.run_until_complete(work)
         finally:
-            prune(self.namespace, self.kernel.execution_count)
+            prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
             done = {"reply": reply, **self._summary(before)}
             self.link.send(tags.DONE, (wire.json_frame(done),))
             self.link.hold(False)

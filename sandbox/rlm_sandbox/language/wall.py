@@ -1,6 +1,7 @@
 """The language wall of a kernel process: compile cells, give them builtins and modules, arm the audit hook.
 
 wall = LanguageWall(policy, helpers={"llm_query": llm_query})
+wall.begin_cell()
 code = wall.compile(source, "<cell 1>", "exec")
 wall.prepare(namespace)
 with wall.user():
@@ -151,7 +152,7 @@ class LanguageWall:
     # -- running
 
     def prepare(self, namespace: dict[str, Any]) -> None:
-        """Plant the builtins into the namespace of the cells; call it before each of them."""
+        """Plant the builtins into the namespace of the cells; call it before each piece of code that runs in it."""
         if not self.restricted:
             namespace["__builtins__"] = self.builtins
             return
@@ -159,8 +160,12 @@ class LanguageWall:
         namespace.setdefault("__name__", "__main__")
         for name in _PLUMBING:
             namespace.pop(name, None)
-        REGISTRY.rescan_metaclasses()
-        REGISTRY.sweep()
+
+    def begin_cell(self) -> None:
+        """Take note of classes that came and went since the cell before; call it before each."""
+        if self.restricted:
+            REGISTRY.rescan_metaclasses()
+            REGISTRY.sweep()
 
     @contextlib.contextmanager
     def user(self) -> Iterator[None]:

@@ -31,6 +31,7 @@ class Session:
         return self._execute(textwrap.dedent(source))
 
     def _execute(self, source: str) -> str:
+        self.wall.begin_cell()
         code = self.wall.compile(source, "<cell>", "exec", PyCF_ALLOW_TOP_LEVEL_AWAIT)
         assert self.wall.made(code)
         self.wall.prepare(self.namespace)
