@@ -18,6 +18,9 @@ from rlm_sandbox.language.audit_rules import AuditRules
 
 _armed: Final[ContextVar[bool | None]] = ContextVar("rlm_sandbox_armed", default=None)
 _THREAD_STARTS: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
+_COMMON_AND_HARMLESS: Final = frozenset({"builtins.id", "object.__getattr__"})
+"""Events that ordinary code raises by the thousand and that no rule is about."""
+
 _find_thread: Final = threading._active.get  # type: ignore[attr-defined]
 
 
@@ -77,7 +80,7 @@ def _is_user_thread() -> bool:
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if _state.rules is None or not _is_armed():
+    if event in _COMMON_AND_HARMLESS or _state.rules is None or not _is_armed():
         return
     if event in _THREAD_STARTS:
         _remember_thread(args)
