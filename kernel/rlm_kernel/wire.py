@@ -28,7 +28,8 @@ HEADER = struct.Struct("!cBHQ")
 MAX_FRAMES = 4096
 MAX_PAYLOAD = 1 << 31
 MAX_DESCRIPTORS = 16
-READ_SIZE = 1 << 16
+READ_SIZE = 1 << 18
+_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 Frame = bytes | bytearray | memoryview
 
@@ -68,11 +69,12 @@ class Parser:
     """
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
+        self.space = memoryview(bytearray(READ_SIZE))  # read into: memory made anew for each read costs page faults
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
         self._max_payload = max_payload
 
-    def feed(self, data: bytes, descriptors: Iterable[int] = ()) -> None:
+    def feed(self, data: Frame, descriptors: Iterable[int] = ()) -> None:
         """Take bytes and descriptors in the order in which they arrived."""
         self._buffer += data
         self._descriptors.extend(descriptors)
@@ -114,10 +116,10 @@ class Parser:
 
 def receive(sock: socket.socket, parser: Parser) -> bool:
     """Read once from ``sock`` into ``parser``; False at end of file. May raise BlockingIOError or OSError."""
-    space = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
-    data, ancillary, _, _ = sock.recvmsg(READ_SIZE, space, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-    parser.feed(data, _descriptors(ancillary))
-    return bool(data)
+    flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+    count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, flags)
+    parser.feed(parser.space[:count], _descriptors(ancillary))
+    return count > 0
 
 
 def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:

@@ -74,6 +74,7 @@ class Front:
     """One client, from its first line to its last."""
 
     def __init__(self, path: str, command: Sequence[str], log: str, answers: Answers) -> None:
+        self._space = memoryview(bytearray(CHUNK))  # memory made anew for each read would cost page faults
         self._path = path
         self._command = command
         self._log = log
@@ -131,14 +132,18 @@ class Front:
         elif self._daemon is not None and descriptor == self._daemon.fileno():
             self._on_daemon(event)
 
+    def _read(self, descriptor: int) -> bytes:
+        return bytes(self._space[: os.readv(descriptor, [self._space])])
+
     # --- the client -------------------------------------------------------------------------------
 
     def _read_client(self) -> None:
-        data = os.read(STDIN, CHUNK)
+        data = self._read(STDIN)
         if not data:
             self._client_gone_at = time.monotonic()
             return
         for line in self._client_lines.feed(data):
+            self._notice_end_of_daemon()
             self._relay.client_line(line)
 
     def _to_client(self, line: bytes) -> None:
@@ -184,11 +189,20 @@ class Front:
             except OSError:
                 pass  # poll() reports the loss
 
+    def _notice_end_of_daemon(self) -> None:
+        """See to a daemon that has ended before a line is sent to it: that line would count as lost with it."""
+        while self._daemon is not None:
+            poller = select.poll()
+            poller.register(self._daemon, 0)
+            if not poller.poll(0):
+                return
+            self._on_daemon(select.POLLIN)
+
     def _on_daemon(self, event: int) -> None:
         try:
             if event & select.POLLOUT and self._to_socket is not None:
                 self._to_socket.flush()
-            data = os.read(self._daemon.fileno(), CHUNK) if event & ~select.POLLOUT and self._daemon else None
+            data = self._read(self._daemon.fileno()) if event & ~select.POLLOUT and self._daemon else None
         except BlockingIOError:
             return
         except OSError:

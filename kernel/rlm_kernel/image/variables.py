@@ -138,8 +138,8 @@ def identities(namespace: Mapping[str, Any]) -> dict[str, int]:
 
 def changed(before: Mapping[str, int], namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
     """Names that a cell has made or bound anew, compared with `identities` from before it."""
-    new = {name for name, _ in identities(namespace).items() - before.items()}
-    bound = {name: value for name, value in namespace.items() if name in new}
+    after = identities(namespace)
+    bound = {name: namespace[name] for name, identity in after.items() if before.get(name) != identity}
     return [name for name, _ in visible(bound, hidden)]
 
 
