@@ -64,7 +64,7 @@ def _cell(request: Request) -> dict[str, Any] | None:
     if request.kind != "execute_request":
         return None
     try:
-        content = json.loads(request.frames[request.frames.index(DELIMITER) + 5])
+        content = request.cell or json.loads(request.frames[request.frames.index(DELIMITER) + 5])
     except (ValueError, LookupError, RecursionError):
         return None
     seen = isinstance(content, dict) and isinstance(content.get("code"), str) and not content.get("silent")
