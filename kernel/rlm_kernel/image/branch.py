@@ -55,7 +55,7 @@ def _drop_modules(namespace: dict[str, Any], policy: Policy) -> list[str]:
         for name, value in namespace.items()
         if isinstance(name, str)
         and not name.startswith("__")
-        and isinstance(value, types.ModuleType)
+        and issubclass(type(value), types.ModuleType)
         and not admits(policy.language.imports, value.__name__)
     ]
     for name in gone:

@@ -42,7 +42,7 @@ def immortalize() -> int:
     done = 0
     while pending:
         found = pending.pop()
-        if id(found) in seen or isinstance(found, types.FrameType):
+        if id(found) in seen or type(found) is types.FrameType:
             continue
         seen.add(id(found))
         count = _count(found)

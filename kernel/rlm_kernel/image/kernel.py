@@ -196,7 +196,8 @@ class SessionKernel(IPythonKernel):
             reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
         else:
             error = result.error_before_exec or result.error_in_exec
-            reply |= {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
+            with shell.user_code():
+                reply |= {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
             reply["traceback"] = shell._last_traceback or []
         reply["payload"] = shell.payload_manager.read_payload()
         shell.payload_manager.clear_payload()
@@ -229,7 +230,8 @@ class SessionKernel(IPythonKernel):
         match = _DOTTED.search(code[:end])
         text = match.group() if match else ""
         found = {"cursor_start": end - len(text), "cursor_end": end, "metadata": {}, "status": "ok"}
-        return found | {"matches": self.shell.names(text)}
+        with self.shell.user_code():
+            return found | {"matches": self.shell.names(text)}
 
     def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Sequence[str] = ()
@@ -240,7 +242,8 @@ class SessionKernel(IPythonKernel):
         head, tail = _DOTTED.search(code[:cursor_pos]), _DOTTED_HEAD.match(code[cursor_pos:])
         name = (head.group() if head else "") + (tail.group() if tail else "")
         try:
-            text = describe(name, self.shell.lookup(name))
+            with self.shell.user_code():
+                text = describe(name, self.shell.lookup(name))
         except (KeyError, AttributeError, IndexError):
             return {"status": "ok", "data": {}, "metadata": {}, "found": False}
         return {"status": "ok", "data": {"text/plain": text}, "metadata": {}, "found": True}

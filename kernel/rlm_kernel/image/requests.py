@@ -52,7 +52,8 @@ def _detach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 def _variables(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     contexts = worker.session.contexts if worker.session else {}
     found = variables.visible(worker.namespace, worker.hidden)
-    rows = [variables.row(name, value) for name, value in found if name not in contexts]
+    with user_code(worker.session):  # a class may pass for one of a library's, whose size is asked for
+        rows = [variables.row(name, value) for name, value in found if name not in contexts]
     return {"variables": rows}, ()
 
 

@@ -16,6 +16,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.compiler import XCachingCompiler
@@ -154,9 +155,13 @@ class GuardedShell(ZMQInteractiveShell):
         self._scrub()
         with self.wall.user():
             failed = bool(await super().run_code(code_obj, result, async_=async_))
-        if failed and result is not None:
-            result.error_in_exec = showable(result.error_in_exec)
+            if failed and result is not None:
+                result.error_in_exec = showable(result.error_in_exec)
         return failed
+
+    def user_code(self) -> AbstractContextManager[None]:
+        """The bracket in which code of the user's may run outside a cell: the message of an error, a ``__repr__``."""
+        return nullcontext() if self.wall is None else self.wall.user()
 
     def user_expressions(self, expressions: dict[str, str]) -> dict[str, Any]:
         """Evaluate a client's expressions under the same wall as cells."""

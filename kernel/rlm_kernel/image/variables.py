@@ -26,7 +26,8 @@ def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator
     for name, value in list(namespace.items()):
         if not isinstance(name, str) or name.startswith("_") or name in ("In", "Out"):
             continue
-        if isinstance(value, types.ModuleType) or hidden.get(name, hidden) is value:
+        # By type, here and below: `isinstance` asks the object for its __class__, and may run code of the user's.
+        if issubclass(type(value), types.ModuleType) or hidden.get(name, hidden) is value:
             continue
         yield name, value
 
@@ -52,7 +53,7 @@ def _size(value: Any) -> int:
     if nbytes is not None and type(value).__module__.split(".")[0] in ("numpy", "pandas"):
         return int(value.nbytes)
     try:
-        return object.__sizeof__(value) if not isinstance(value, type) else sys.getsizeof(value)
+        return object.__sizeof__(value) if not issubclass(type(value), type) else sys.getsizeof(value)
     except TypeError:
         return 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final
@@ -30,7 +31,9 @@ class _State:
     def __init__(self) -> None:
         self.rules: AuditRules | None = None
         self.installed = False
-        self.threads: dict[int, threading.Thread] = {}
+        self.threads: dict[int, weakref.ref[threading.Thread]] = {}
+        self.strangers = False
+        """Whether user code started a thread that is no Thread object."""
 
 
 _state: Final = _State()
@@ -52,18 +55,19 @@ def _announce_threads() -> None:
     real = threading._start_new_thread  # type: ignore[attr-defined]
 
     def start_new_thread(function: Any, args: tuple[Any, ...], *kwargs: Any) -> int:
-        if _is_armed():
+        if is_armed():
             _remember_thread((function,))
         return real(function, args, *kwargs)  # type: ignore[no-any-return]
 
     threading._start_new_thread = start_new_thread  # type: ignore[attr-defined]
 
 
-def _is_armed() -> bool:
+def is_armed() -> bool:
+    """Whether what runs now is user code, or a library on its behalf."""
     armed = _armed.get()
     if armed is not None:
         return armed
-    if not _state.threads:
+    if not _state.threads and not _state.strangers:
         return False
     token = _armed.set(False)  # the look-up raises audit events of its own
     try:
@@ -73,14 +77,14 @@ def _is_armed() -> bool:
 
 
 def _is_user_thread() -> bool:
-    # A thread without a context of its own. One that threading does not know was started by a library in C on
-    # behalf of user code, or is a user's thread that has not finished starting.
+    # A thread without a context of its own. One that threading does not know (or only by a stand-in, which asking for
+    # the current thread makes) was started by a library in C on behalf of user code, or has not finished starting.
     thread = _find_thread(threading.get_ident())
-    return thread is None or id(thread) in _state.threads
+    return thread is None or type(thread) is threading._DummyThread or id(thread) in _state.threads
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event in _COMMON_AND_HARMLESS or _state.rules is None or not _is_armed():
+    if event in _COMMON_AND_HARMLESS or _state.rules is None or not is_armed():
         return
     if event in _THREAD_STARTS:
         _remember_thread(args)
@@ -93,14 +97,16 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _remember_thread(args: tuple[Any, ...]) -> None:
-    """Keep the Thread object, not its ident: idents are reused."""
-    thread = getattr(args[0], "__self__", None)
-    if isinstance(thread, threading.Thread):
-        for key in [key for key, known in _state.threads.items() if known.ident and not known.is_alive()]:
-            del _state.threads[key]
-        _state.threads[id(thread)] = thread
-    else:
-        _state.threads[id(args)] = threading.current_thread()
+    """Keep which Thread objects user code started, until they are no more.
+
+    Not by ident, for idents are reused; and nothing is asked of the objects, whose class may be the user's.
+    """
+    thread: Any = getattr(args[0], "__self__", None)
+    if not issubclass(type(thread), threading.Thread):
+        _state.strangers = True
+        return
+    key = id(thread)
+    _state.threads[key] = weakref.ref(thread, lambda _: _state.threads.pop(key, None))
 
 
 class _Section:

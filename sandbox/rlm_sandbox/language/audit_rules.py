@@ -90,7 +90,6 @@ _GENERATORS: Final = (
     "/collections/__init__.py",
     "/attr/_make.py",
     "/ast.py",
-    "/inspect.py",
     "/traceback.py",
     "/linecache.py",
     "/decorator.py",

@@ -126,7 +126,7 @@ class SafeType(type, metaclass=MetaSafe):
         return type.__new__(mcls, name, bases, namespace, **kwargs)
 
     def __class_getitem__(cls, item: Any) -> Any:
-        return type[item]
+        return types.GenericAlias(cls, item)  # calling an alias calls what it stands for: never the raw type
 
 
 SafeType.__name__ = SafeType.__qualname__ = "type"

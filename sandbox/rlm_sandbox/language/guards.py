@@ -7,8 +7,11 @@ attribute the code then reads or stores natively, or raises ``AttributeError`` w
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import sys
 import types
+import weakref
 from typing import Any, Final, NoReturn
 
 from rlm_sandbox.errors import CellError
@@ -19,7 +22,9 @@ from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
 _self_of: Final = super.__dict__["__self__"].__get__
 
 # Never handed out, whatever attribute holds them.
-BANNED_TYPES: Final = frozenset({types.FrameType, types.CodeType, types.CellType})
+BANNED_TYPES: Final = frozenset({types.FrameType, types.CodeType, types.CellType, contextvars.Context})
+_BANNED_BASES: Final = (types.ModuleType, asyncio.AbstractEventLoop)
+_PROXIES: Final = frozenset({weakref.ProxyType, weakref.CallableProxyType, types.GenericAlias})
 
 
 class AttributeRefused(CellError, AttributeError):
@@ -36,9 +41,15 @@ def wash(value: Any) -> Any:
     cls = type(value)
     if issubclass(cls, type) and value in REGISTRY.shelf.metas:
         return SafeType
-    if cls in BANNED_TYPES or (issubclass(cls, types.ModuleType) and not REGISTRY.is_sanitised(value)):
+    if cls in BANNED_TYPES or (issubclass(cls, _BANNED_BASES) and not REGISTRY.is_sanitised(value)):
         refuse(cls.__name__, "holds an object of the interpreter, which is not available in this session")
     return value
+
+
+def is_proxy(obj: Any) -> bool:
+    """Whether attributes of ``obj`` are really another object's: what its type says decides nothing."""
+    cls = type(obj)
+    return cls in _PROXIES or (cls.__module__ == "typing" and cls not in REGISTRY.user)
 
 
 def super_target(proxy: Any) -> Any:
@@ -139,7 +150,7 @@ def store_public(obj: Any) -> Any:
         refuse(obj.__name__, "is a module of the host, which may not be modified")
     if cls is types.FunctionType and not REGISTRY.is_user_function(obj):
         refuse(obj.__name__, "is a library function, which may not be modified: wrap it in one of your own")
-    if cls in _PROTECTED or cls is super:
+    if cls in _PROTECTED or cls is super or is_proxy(obj):
         refuse(cls.__name__, "objects are read-only in this session")
     return obj
 

@@ -6,6 +6,7 @@ One small function per family of names, in a table; ``read_guarded(obj, name)`` 
 from __future__ import annotations
 
 import ast
+import collections
 import re
 import string
 import types
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from rlm_sandbox.language.classes import SafeType, type_of
 from rlm_sandbox.language.formatting import SafeFormatter, is_plain_format
-from rlm_sandbox.language.guards import check_store, must_guard, refuse, super_target, wash
+from rlm_sandbox.language.guards import check_store, is_proxy, must_guard, refuse, super_target, wash
 from rlm_sandbox.language.names import Access, access
 from rlm_sandbox.language.registry import REGISTRY, dict_of
 
@@ -33,6 +34,7 @@ _FRAMES: Final = frozenset(
 _HARMLESS_ON_FRAMES: Final = frozenset(
     {"tb_lineno", "tb_lasti", "tb_next", "gi_running", "cr_running", "ag_running", "f_lineno", "__class__"}
 )
+_ON_PROXIES: Final = frozenset({"__class__", "__origin__", "__args__"})
 _MAX_FORMATS: Final = 20_000
 
 
@@ -40,6 +42,8 @@ def read_guarded(obj: Any, name: str) -> Any:
     """``obj.name`` for a name that is dangerous on some type of object, or ``AttributeRefused``."""
     if type(obj) in _FRAMES and name not in _HARMLESS_ON_FRAMES:
         refuse(name, "would show the frames of the interpreter, which are not available in this session")
+    if is_proxy(obj) and name not in _ON_PROXIES:
+        refuse(name, "is not read through a proxy or a generic alias here: take the object itself")
     return _READERS.get(name, _plain)(obj, name)
 
 
@@ -117,6 +121,8 @@ def _bases(obj: Any, name: str) -> Any:
         if _is_metaclass(obj):
             refuse(name, "of a metaclass is not available in this session")
         return getattr(obj, name)
+    if type(obj) is super and _is_metaclass(super_target(obj)):
+        refuse(name, "of a metaclass is not available in this session")
     if name == "mro" or _own(obj):
         return _plain(obj, name)
     return refuse(name)
@@ -262,29 +268,43 @@ def _resize(obj: Any, name: str) -> Any:
 
 
 def _evaluating_method(obj: Any, name: str) -> Any:
-    """``DataFrame.query`` and ``eval`` (also ``pandas.eval``) evaluate text with access to attributes."""
+    """``DataFrame.query`` and ``eval`` (also ``pandas.eval``) evaluate text with access to attributes.
+
+    What counts is whose function it is: a subclass, ``super()`` and the class itself give pandas' own.
+    """
     real = _plain(obj, name)
-    owner = obj.__name__ if isinstance(obj, types.ModuleType) else type(obj).__module__ or ""
-    if _own(obj) or owner.split(".")[0] != "pandas":
+    function = real.__func__ if type(real) is types.MethodType else real
+    if type(function) is not types.FunctionType or function.__globals__.get("__name__", "").split(".")[0] != "pandas":
         return real
 
-    def evaluate(expression: Any, *args: Any, **kwargs: Any) -> Any:
-        check_expression(expression)
+    def evaluate(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, str):
+                check_expression(value)
         kwargs["level"] = kwargs.get("level", 0) + 1  # this frame stands between pandas and its caller's variables
-        return real(expression, *args, **kwargs)
+        return real(*args, **kwargs)
 
     return evaluate
 
 
 def check_expression(expression: Any) -> None:
-    """Refuse a pandas or sympy expression that reads anything but harmless attributes and names."""
+    """Refuse a pandas or sympy expression that reads anything but harmless attributes and names.
+
+    pandas evaluates each line by itself, and takes what stands between backticks as the name of a column, but
+    not inside text. What cannot be read here is refused: pandas might read it otherwise.
+    """
     if type(expression) is not str:
         raise TypeError("the expression must be a str")
-    source = re.sub(r"`[^`]*`", "x", expression).replace("@", "")
-    try:
-        tree = ast.parse(source.strip() or "0")
-    except SyntaxError:
-        return  # the library reports it
+    for line in expression.splitlines():
+        source = _without_column_names(line).replace("@", "").strip()
+        try:
+            tree = ast.parse(source or "0")
+        except (SyntaxError, ValueError):
+            raise SyntaxError(f"this expression cannot be read: {line.strip()!r}; write it as Python code") from None
+        _check_tree(tree)
+
+
+def _check_tree(tree: ast.AST) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and access(node.attr) is not Access.NATIVE:
             refuse(node.attr)
@@ -292,26 +312,43 @@ def check_expression(expression: Any) -> None:
             refuse(node.id)
 
 
+def _without_column_names(line: str) -> str:
+    """The line with each name in backticks made an ordinary one; text in quotes stays as it is."""
+    return _QUOTED.sub(lambda found: "x" if found[0].startswith("`") else found[0], line)
+
+
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""")
+
+
 # -- str.format
 
 
 def _format(obj: Any, name: str) -> Any:
-    cls = type(obj)
-    if issubclass(cls, str):
-        return _format_of_text(obj, name)
-    if _is_class(obj) and issubclass(obj, str):
-        return _unbound_format if name == "format" else _unbound_format_map
-    if issubclass(cls, string.Formatter):
+    """``format`` of a text, of its class or of a ``UserString``, however it was come by, formats by the rules."""
+    if type(obj) is not super and issubclass(type(obj), string.Formatter):
         refuse(name)
-    return _plain(obj, name)
+    real = _plain(obj, name)
+    kind = type(real)
+    if kind is types.BuiltinFunctionType and isinstance(real.__self__, str):
+        return _format_of_text(real.__self__, name)
+    if kind is types.MethodDescriptorType and issubclass(real.__objclass__, str):
+        return _unbound_format if name == "format" else _unbound_format_map
+    function = real.__func__ if kind is types.MethodType else real
+    if function is not _USER_STRING[name]:
+        return real
+    if kind is types.MethodType:
+        return SessionFormatter().bound(str(real.__self__.data), name)
+    unbound = _unbound_format if name == "format" else _unbound_format_map
+    return lambda owner, *args, **kwargs: unbound(str(owner), *args, **kwargs)
+
+
+_USER_STRING: Final = {name: vars(collections.UserString)[name] for name in ("format", "format_map")}
 
 
 def _format_of_text(value: str, name: str) -> Any:
-    if type(value) is not str and REGISTRY.defines(type(value), name):
-        return getattr(value, name)
     template = str.__str__(value)
     if is_plain_format(template):
-        if len(REGISTRY.shelf.formats) < _MAX_FORMATS:
+        if type(value) is str and len(REGISTRY.shelf.formats) < _MAX_FORMATS:
             REGISTRY.shelf.formats.add(template)
         return getattr(template, name)
     return SessionFormatter().bound(template, name)

@@ -22,5 +22,11 @@ class Host:
     trusted: Callable[[], AbstractContextManager[None]] = staticmethod(contextlib.nullcontext)
     """The wall's own code runs on behalf of user code."""
 
+    stands: bool = False
+    """Whether a language wall is up in this process."""
+
+    armed: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether user code runs."""
+
 
 HOST: Final = Host()

@@ -56,7 +56,7 @@ KEEP: Final = _table(
     logging: getLogger basicConfig debug info warning warn error critical fatal exception log DEBUG INFO
         WARNING WARN ERROR CRITICAL FATAL NOTSET Logger Handler StreamHandler FileHandler NullHandler
         Formatter LoggerAdapter Filter LogRecord disable getLevelName addLevelName getLevelNamesMapping
-        captureWarnings shutdown
+        shutdown
     timeit: default_timer timeit repeat
     platform: system machine python_version python_version_tuple platform release processor
         python_implementation node architecture uname
@@ -169,7 +169,7 @@ NEVER_GIVEN: Final = tuple(
     inspect.currentframe inspect.stack sys._getframe gc.get_objects code.InteractiveInterpreter
     runpy.run_path abc.ABCMeta enum.EnumMeta copyreg.pickle timeit.Timer timeit.timeit
     contextvars.copy_context contextvars.Context collections.namedtuple dataclasses.dataclass
-    dataclasses.make_dataclass
+    dataclasses.make_dataclass enum.global_enum
     """.split()
 )
 """Objects that are given under no name; where a session needs one, ``shims`` has a safe one in its place."""

@@ -26,6 +26,7 @@ from rlm_sandbox.language.guards_read import SessionFormatter, read_named
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import Access, access
 from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+from rlm_sandbox.language.shims_copy import harden_copy
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
 _ASSIGNED: Final = functools.WRAPPER_ASSIGNMENTS
@@ -93,33 +94,63 @@ def wraps(
     return lambda wrapper: update_wrapper(wrapper, wrapped, assigned, updated)
 
 
-def _refuse_text_annotations(function: Any) -> None:
-    annotations = getattr(function, "__annotations__", None) or {}
-    if any(isinstance(value, str) for value in annotations.values()):
-        raise TypeError("annotations written as text are not evaluated here: use @function.register(Type)")
-
-
 def singledispatch(func: Any) -> Any:
-    """``functools.singledispatch``; ``register`` evaluates no text."""
+    """``functools.singledispatch``; ``register`` evaluates no text.
+
+    The original asks ``typing.get_type_hints``, which would evaluate text (also inside ``Optional["..."]``) with the
+    globals of whatever function is named as wrapped.
+    """
     dispatcher: Any = functools.singledispatch(func)
     real = dispatcher.register
 
     def register(cls: Any, func: Any = None) -> Any:
-        if func is None and not isinstance(cls, type | types.UnionType):
-            _refuse_text_annotations(cls)
+        if func is None:
+            if isinstance(cls, type | types.UnionType):
+                return lambda func: register(cls, func)
+            cls, func = _first_annotation(cls), cls
         return real(cls, func)
 
     dispatcher.register = register
     return dispatcher
 
 
-class SingleDispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
-    """``functools.singledispatchmethod``; ``register`` evaluates no text."""
+def _first_annotation(function: Any) -> Any:
+    inner = function.__func__ if isinstance(function, staticmethod | classmethod) else function
+    if not REGISTRY.is_user_function(inner) or not inner.__annotations__:
+        raise TypeError("use either `@register(some_class)` or plain `@register` on an annotated function")
+    value = next(iter(inner.__annotations__.values()))
+    if isinstance(value, str):
+        raise TypeError("annotations written as text are not evaluated here: use @function.register(Type)")
+    return type(None) if value is None else value
+
+
+class SingleDispatchMethod:
+    """``functools.singledispatchmethod``; not a subclass, among whose bases the original would be found."""
+
+    def __init__(self, func: Any) -> None:
+        if not callable(func) and not hasattr(func, "__get__"):
+            raise TypeError(f"{func!r} is not callable or a descriptor")
+        self.dispatcher = singledispatch(func)
+        self.func = func
 
     def register(self, cls: Any, method: Any = None) -> Any:
         """Register an implementation for a class."""
-        _refuse_text_annotations(method if method is not None else cls)
-        return super().register(cls, method)
+        return self.dispatcher.register(cls, method)
+
+    def __get__(self, obj: Any, cls: Any = None) -> Any:
+        def method(*args: Any, **kwargs: Any) -> Any:
+            if not args:
+                raise TypeError(f"{getattr(self.func, '__name__', 'method')} requires at least 1 positional argument")
+            return self.dispatcher.dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
+
+        made: Any = functools.update_wrapper(method, self.func)
+        made.__isabstractmethod__ = self.__isabstractmethod__
+        made.register = self.register
+        return made
+
+    @property
+    def __isabstractmethod__(self) -> bool:
+        return bool(getattr(self.func, "__isabstractmethod__", False))
 
 
 # -- typing and inspect
@@ -155,6 +186,20 @@ def get_args(tp: Any) -> tuple[Any, ...]:
 def signature(obj: Any, *, follow_wrapped: bool = True) -> inspect.Signature:
     """``inspect.signature``; annotations written as text stay text."""
     return inspect.signature(obj, follow_wrapped=follow_wrapped)
+
+
+def _harden_signature() -> None:
+    """``inspect.Signature.from_callable`` evaluates text with the real builtins: not while user code runs."""
+    real: Any = vars(inspect.Signature)["from_callable"]
+    if getattr(real.__func__, "__name__", "") == "checked":
+        return
+
+    def checked(cls: Any, /, obj: Any, **options: Any) -> Any:
+        if options.get("eval_str") and HOST.armed():
+            raise TypeError("annotations written as text are not evaluated in this session: leave eval_str out")
+        return real.__func__(cls, obj, **options)
+
+    inspect.Signature.from_callable = classmethod(checked)  # type: ignore[method-assign,assignment]
 
 
 def getmro(cls: Any) -> Any:
@@ -200,10 +245,20 @@ def dataclass(cls: Any = None, /, **options: Any) -> Any:
     def wrap(cls: Any) -> Any:
         if cls not in REGISTRY.user:
             raise TypeError("only a class of your own can become a dataclass in this session")
+        if any("__getattr__" in dict_of(base) for base in mro_of(type(cls)) if base in REGISTRY.user):
+            raise TypeError("a class whose metaclass defines __getattr__ cannot become a dataclass in this session")
         _check_fields(cls)
         return register_class(dataclasses.dataclass(cls, **options))
 
     return wrap if cls is None else wrap(cls)
+
+
+def replace(obj: Any, /, **changes: Any) -> Any:
+    """``dataclasses.replace`` of an object whose fields ``dataclass`` made: it reads the attributes that they name."""
+    made = [dict_of(base).get("__dataclass_fields__") for base in mro_of(type(obj))]
+    if isinstance(obj, type) or not any(made):
+        raise TypeError("replace() should be called on dataclass instances")
+    return dataclasses.replace(obj, **changes)
 
 
 def make_dataclass(cls_name: str, fields: Iterable[Any], *, bases: tuple[Any, ...] = (), **options: Any) -> Any:
@@ -284,6 +339,8 @@ def repeat(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, repeat: i
 def standard_shims() -> dict[str, Any]:
     """The replacements, by the full name of what they replace."""
     protect(dataclasses.Field)
+    _harden_signature()
+    harden_copy()
     replaced: dict[str, tuple[Any, Any]] = {
         "operator.attrgetter": (AttrGetter, operator.attrgetter),
         "operator.methodcaller": (MethodCaller, operator.methodcaller),
@@ -299,6 +356,7 @@ def standard_shims() -> dict[str, Any]:
         "inspect.getmembers": (getmembers, inspect.getmembers),
         "dataclasses.dataclass": (dataclass, dataclasses.dataclass),
         "dataclasses.make_dataclass": (make_dataclass, dataclasses.make_dataclass),
+        "dataclasses.replace": (replace, dataclasses.replace),
         "collections.namedtuple": (namedtuple, _real_namedtuple),
         "abc.ABCMeta": (SafeABCMeta, abc.ABCMeta),
     }

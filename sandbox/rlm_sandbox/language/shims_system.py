@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rlm_sandbox.language.dynamic import guarded_setattr
+from rlm_sandbox.language.guards_read import SessionFormatter
 from rlm_sandbox.language.host import HOST
 
 _STREAMS: Final = ("stdin", "stdout", "stderr")
@@ -64,19 +65,14 @@ def private_logging() -> types.ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    real: Any = module.__dict__["Formatter"]
-
-    class Formatter(real):  # type: ignore[misc]
-        """``logging.Formatter``; a ``{``-style format names fields only."""
-
-        def __init__(self, fmt: Any = None, datefmt: Any = None, style: str = "%", **options: Any) -> None:
-            if style == "{" and fmt and ("." in fmt or "[" in fmt):
-                raise ValueError("a '{'-style log format may name fields, not their attributes or items")
-            super().__init__(fmt, datefmt, style, **options)
-
-    Formatter.__qualname__, Formatter.__module__ = "Formatter", "logging"
-    module.__dict__["Formatter"] = Formatter
+    style: Any = module.__dict__["StrFormatStyle"]
+    style._format = _format_record
     return module
+
+
+def _format_record(style: Any, record: Any) -> str:
+    """What ``{``-style formats of ``logging`` do, under the session's rules for attributes."""
+    return SessionFormatter().vformat(style._fmt, (), (style._defaults or {}) | record.__dict__)
 
 
 def harden_argparse() -> None:

@@ -102,6 +102,7 @@ class LanguageWall:
         self.builtins.update(self._make_builtins(evaluation))
         REGISTRY.add_builtins(self.builtins)
         HOST.open, HOST.evaluate, HOST.trusted = self._files.open, evaluation.evaluate, audit.trusted_section
+        HOST.armed, HOST.stands = audit.is_armed, True
         audit.install(
             AuditRules(
                 self._files,
@@ -224,8 +225,9 @@ def _breakpoint(*_: Any, **__: Any) -> None:
 
 def _input(prompt: Any = "", /) -> str:
     """``input()``: asks whoever the kernel asks."""
+    text = str(prompt)  # may run a method of the user's
     with audit.trusted_section():
-        return input(str(prompt))
+        return input(text)
 
 
 _REPLACED: Final[dict[str, Callable[..., Any] | type]] = {
