@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-pythons lint format type cover fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install
+.PHONY: help demo test test-pythons lint format type cover fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(STAMP)  ## Run all tests (ARGS="-k name" for some)
 
 test-pythons:  ## Run all tests on every supported Python that is installed here
 	@.ci/each-python $(MAKE) test
+
+escapes: $(STAMP)  ## Try every known escape on both walls and without them (ARGS="files types" for some families)
+	@$(BIN)/python tests/escapes/run.py $(ARGS)
 
 lint: $(STAMP)  ## Check style, formatting and the import layers
 	@$(BIN)/ruff check .

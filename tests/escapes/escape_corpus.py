@@ -16,7 +16,7 @@ Optional for a case: ``works`` (with every wall off: ``always``, for ``root`` on
 not succeed on a plain system either and is kept as a regression), ``python`` (a version specifier it needs),
 ``expect: refused`` (the first step of an escape: it must raise behind the language wall, and gets nothing by itself
 unless ``works`` says so), ``sibling`` (needs
-another process to attack), ``policy`` and ``note``.
+another process to attack), ``request`` and ``content`` (of a message), ``policy`` and ``note``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,12 +36,12 @@ FOLDER: Final = Path(__file__).parent / "cases"
 KINDS: Final = {
     "cell": "a cell, which puts what it got into the variable `loot`",
     "machine": "the body of a function that returns a true value when the effect happened; it has ctypes",
-    "message": "requests of a Jupyter client to a real kernel; what comes back must not hold the secret",
+    "message": "a cell in a real kernel, then perhaps a request: nothing that comes back may hold the secret",
 }
 WALLS: Final = ("language", "os", "both")
 WORKS: Final = ("always", "root", "attempt")
 _FIELDS: Final = {
-    "id", "wall", "source", "code", "works", "python", "expect", "sibling", "policy", "note", "request", "channel",
+    "id", "wall", "source", "code", "works", "python", "expect", "sibling", "policy", "note", "request", "content",
 }  # fmt: skip
 _COMPARISONS: Final = {
     "<": lambda here, there: here < there,
@@ -65,9 +65,9 @@ class Case:
     expect: str = "nothing"
     sibling: bool = False
     note: str = ""
-    request: str = "execute_request"
-    """For a message: its type. ``code`` is then what the request carries."""
-    channel: str = "shell"
+    request: str = ""
+    """For a message: the type of a request that follows the cell, with its content."""
+    content: Mapping[str, Any] = field(default_factory=dict)
 
     def concerns(self, wall: str) -> bool:
         """Whether that wall must hold the case on this Python."""
@@ -125,7 +125,7 @@ def _refuse_twins(cases: Iterable[Case]) -> None:
         if case.id in ids:
             raise ValueError(f"{case.family}/{case.id}: the id is taken")
         ids.add(case.id)
-        key = (case.kind, case.policy, case.request, case.channel, case.code)
+        key = (case.kind, case.policy, case.request, repr(case.content), case.code)
         if key in codes:
             raise ValueError(f"{case.family}/{case.id}: the same code as {codes[key]}")
         codes[key] = f"{case.family}/{case.id}"

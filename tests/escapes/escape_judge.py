@@ -8,9 +8,11 @@ outside, to start a program and so on. What counts is what then really happened.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import builtins
 import contextlib
+import copy
 import inspect
 import io
 import os
@@ -29,6 +31,15 @@ VARIABLE: Final = "RLM_TEST_SECRET"
 
 Places = dict[str, str]
 """The folders of a case: workspace (to read), scratch (to write), outside (holds the secret)."""
+
+_CHANGED_IN_PLACE: Final = (
+    (copy, "_reconstruct"),
+    (copy, "setattr"),
+    (argparse, "setattr"),
+    (inspect.Signature, "from_callable"),
+)
+_ORIGINALS: Final = [(owner, name, vars(owner).get(name)) for owner, name in _CHANGED_IN_PLACE]
+"""What the language wall changes in the standard library; a control runs without it."""
 
 for _policy in ("default", "data"):
     LanguageWall.preload(load_policy(_policy))
@@ -59,7 +70,7 @@ def _is_given(what: str) -> bool:
 def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     """Run a case behind the language wall; returns ``got`` (list of loot) and ``held_by`` (what stopped it)."""
     os.environ[VARIABLE] = SECRET
-    rules = load_policy(policy)
+    rules = load_policy("default" if policy == "evaluating" else policy)
     files = FilePolicy(read=(places["workspace"],), write=(places["scratch"],))
     blocked = () if policy == "evaluating" else rules.language.blocked_names
     language = LanguagePolicy(imports=rules.language.imports, blocked_names=blocked)
@@ -125,6 +136,8 @@ def in_the_open(code: str, places: Places, environment: bool) -> dict[str, Any]:
 
     ``environment``: whether the host's variables are there (a confined kernel's environment is empty).
     """
+    for owner, name, original in _ORIGINALS:
+        setattr(owner, name, original if original is not None else setattr)
     os.environ.clear()
     if environment:
         os.environ[VARIABLE] = SECRET
