@@ -58,7 +58,7 @@ SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "quer
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A kernel that the host holds.
+    """A kernel that the host holds. ``undoable`` are the numbers of last cells that `HostClient.rollback` can undo.
 
     ``memory_bytes`` is its private memory, ``walls`` what stands around it, ``last_used`` when it was last asked for
     something, by whatever client (seconds since the epoch).
@@ -76,6 +76,7 @@ class KernelInfo:
     label: dict[str, Any]
     memory_bytes: int
     checkpoint: bool
+    undoable: list[int]
     last_used: float
 
 
@@ -96,6 +97,24 @@ class ForkInfo:
     tasks: int
     dropped_modules: list[str]
     queries: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackInfo:
+    """What a rollback did.
+
+    ``undone`` is the beginning of each cell's code, the oldest first. ``restored`` are names that those cells had
+    bound and that have their earlier value again (objects changed in place are not listed), ``gone`` those that there
+    were not before. ``queries`` were pending and are asked no more; ``unloaded`` are contexts whose name a cell had
+    taken, which are plain variables now. ``possible`` are the numbers of cells that could be undone next.
+    """
+
+    undone: list[str]
+    restored: list[str]
+    gone: list[str]
+    queries: list[str]
+    unloaded: list[str]
+    possible: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +322,14 @@ class HostClient:
     async def restart(self, kernel_id: str) -> None:
         """Begin anew: loaded contexts stay, variables go."""
         await self.call("restart", kernel_id=kernel_id)
+
+    async def rollback(self, kernel_id: str, cells: int) -> RollbackInfo:
+        """Undo the last completed cells: memory, not files. The sockets stay.
+
+        Raises `KernelBusy` while a cell runs, and CallerError when no copy is from before those cells.
+        """
+        content, _ = await self.call("rollback", kernel_id=kernel_id, cells=cells)
+        return RollbackInfo(**{name: content[name] for name in RollbackInfo.__dataclass_fields__})
 
     async def shutdown(self, kernel_id: str) -> None:
         """End the kernel and remove its sockets; its scratch folder stays for the caller."""

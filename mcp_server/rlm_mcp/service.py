@@ -86,7 +86,7 @@ class Service:
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
         snapshots = files.root.parent / "snapshots"
         self.snapshots = Snapshots(store, files, self.sessions, self.journal, clock, snapshots)
-        self.control = Control(store, self.sessions, self.runs, self.gateway)
+        self.control = Control(store, self.sessions, self.runs, self.gateway, clock)
         self._forks = Forks(store, self.sessions, clock)
         self._tasks: list[asyncio.Task[None]] = []
 

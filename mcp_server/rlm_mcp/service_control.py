@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from rlm_kernel.errors import KernelError
+from rlm_kernel.errors import CallerError, KernelError
 from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.service_answers import Answer, moment
+from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_kernels import KernelGateway
 from rlm_mcp.service_runs import Runs
-from rlm_mcp.service_sessions import Session, Sessions
+from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_memory import contexts, queries
 from rlm_memory.store import Store
 
@@ -20,8 +21,9 @@ __all__ = ["Control"]
 class Control:
     """The life of sessions, as the tools see it."""
 
-    def __init__(self, store: Store, sessions: Sessions, runs: Runs, gateway: KernelGateway) -> None:
+    def __init__(self, store: Store, sessions: Sessions, runs: Runs, gateway: KernelGateway, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._sessions = sessions
         self._runs = runs
         self._gateway = gateway
@@ -75,6 +77,30 @@ class Control:
         kept = contexts.names(self._store, session.id)
         return Answer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
 
+    async def rollback(self, session: Session, cells: int) -> Answer:
+        """Undo the last cells: variables go back, files and loaded texts do not."""
+        if not session.kernel.alive:
+            raise ToolFault("nothing_to_undo", "no code has run in this session", "call eval_code first")
+        try:
+            done = await session.kernel.rollback(cells)
+        except CallerError as error:
+            raise ToolFault("cannot_undo", str(error), "undo fewer cells, or restart_session to begin anew") from error
+        among = done.queries
+        cancelled = queries.cancel_pending(self._store, session.id, self._clock(), among=among) if among else []
+        fields: dict[str, Any] = {
+            "session": session.id,
+            "undone": done.undone,
+            "variables_restored": done.restored,
+            "variables_gone": done.gone,
+            "can_undo_next": done.possible,
+            "not_undone": "files in the scratch folder and loaded texts stay as they are",
+        }
+        if done.unloaded:
+            fields["texts_now_plain_variables"] = done.unloaded
+        if cancelled:
+            fields["cancelled_llm_queries"] = cancelled
+        return Answer(fields, ("variables_restored", "variables_gone", "undone"))
+
     async def end(self, session: Session) -> Answer:
         """End the session with everything in it; pending queries are cancelled. Its id can be used again."""
         self._runs.drop(session.id)
@@ -100,6 +126,7 @@ class Control:
             "pid": info.pid,
             "memory_bytes": info.memory_bytes,
             "checkpoint": info.checkpoint,
+            "can_undo": info.undoable,
             "connection_file": info.connection_file,
             "scratch": info.scratch,
             "walls": info.walls,

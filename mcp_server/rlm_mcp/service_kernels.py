@@ -20,8 +20,8 @@ from typing import Any
 from rlm_kernel import rendezvous
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.store import ContextStore
-from rlm_kernel.errors import HostGone, KernelDied, KernelError, UnknownKernel
-from rlm_kernel.hostclient import Execution, ForkInfo, HostClient, KernelInfo, SpawnRequest
+from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel
+from rlm_kernel.hostclient import Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
 from rlm_memory import contexts, queries
 from rlm_memory.contexts import ContextRow
 from rlm_memory.queries import QueryState
@@ -274,6 +274,19 @@ class SessionKernel:
             await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
             shared = any(other.scratch == info.scratch for other in await client.kernels())
         await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
+
+    async def rollback(self, cells: int) -> RollbackInfo:
+        """Undo the last completed cells.
+
+        Raises what `HostClient.rollback` does; KernelBusy also while a cell runs or waits.
+        """
+        if self.busy:
+            raise KernelBusy("the session runs a cell; wait for it, or interrupt it: then memory is as before it")
+        async with self.turn(), self.watched():
+            kernel_id = await self.start()
+            done = await (await self._gateway.client()).rollback(kernel_id, cells)
+        self.names.difference_update(done.gone)
+        return done
 
     async def restart(self) -> None:
         """Begin anew with an empty namespace and the loaded contexts; starts a kernel if there is none."""

@@ -135,6 +135,13 @@ class Limits(_Section):
         ge=0,
         description="Other processes a cell may run. 0: none (no fork, no exec); above 0: programs can run.",
     )
+    rollback_cells: int = Field(
+        1,
+        ge=0,
+        le=16,
+        description="Last cells that rollback can undo, at most 16. Each keeps a copy of the process, which counts as "
+        "memory of the session: copies that take it over memory_bytes are given up, the oldest first.",
+    )
     queries: int = Field(1000, ge=0, description="LLM queries a session may ask in its life.")
     idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
     answer_chars: int = Field(

@@ -70,7 +70,7 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
         peer.drop()
         images.close()
         raise
-    await child.secure()
+    await child.operation(child.secure)
     return origin
 
 

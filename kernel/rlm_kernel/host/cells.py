@@ -34,7 +34,7 @@ class CellLog:
 
     def note(self, request: Request, began: float | None) -> None:
         """Take note of a cell that has ended; ``began`` is when, in epoch seconds, None if it never did."""
-        content = _cell(request)
+        content = _shown(request)
         if began is None or content is None:
             return
         code, ended = str(content["code"]), time.time()
@@ -59,16 +59,21 @@ class CellLog:
         return [note for note in self._notes if note["serial"] > serial]
 
 
-def _cell(request: Request) -> dict[str, Any] | None:
-    """The content of an ``execute_request`` that the person meant to see; None for anything else."""
+def content_of(request: Request) -> dict[str, Any] | None:
+    """The content of an ``execute_request``; None for anything else."""
     if request.kind != "execute_request":
         return None
     try:
         content = request.cell or json.loads(request.frames[request.frames.index(DELIMITER) + 5])
     except (ValueError, LookupError, RecursionError):
         return None
-    seen = isinstance(content, dict) and isinstance(content.get("code"), str) and not content.get("silent")
-    return content if seen else None
+    return content if isinstance(content, dict) and isinstance(content.get("code"), str) else None
+
+
+def _shown(request: Request) -> dict[str, Any] | None:
+    """The content of a cell that the person meant to see."""
+    content = content_of(request)
+    return None if content is None or content.get("silent") else content
 
 
 def _output(request: Request) -> str:

@@ -17,6 +17,7 @@ from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.errors import CallerError, KernelError, to_wire
 from rlm_kernel.host.host import Host
 from rlm_kernel.host.images import Attachment
+from rlm_kernel.host.rollback import rollback
 from rlm_kernel.host.stream import Stream
 
 Answer = tuple[dict[str, Any], tuple[bytes, ...]]
@@ -200,6 +201,10 @@ async def _restart(client: Connection, call: dict[str, Any], descriptors: tuple[
     return {}, ()
 
 
+async def _rollback(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    return (await rollback(client.host.find(call["kernel_id"]), int(call["cells"]))).to_dict(), ()
+
+
 async def _shutdown(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
     client.host.find(call["kernel_id"]).close()
     return {}, ()
@@ -223,5 +228,6 @@ OPERATIONS: dict[str, Callable[[Connection, dict[str, Any], tuple[int, ...]], Aw
     "interrupt": _interrupt,
     "signal": _signal,
     "restart": _restart,
+    "rollback": _rollback,
     "shutdown": _shutdown,
 }

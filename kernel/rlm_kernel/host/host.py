@@ -206,14 +206,15 @@ class Host:
         for tick in itertools.count(1):
             await asyncio.sleep(MEMORY_SECONDS)
             for session in list(self.sessions.values()):
-                session.check_memory()
+                session.watch.memory()
                 if tick % SLOW_TICKS == 0:
-                    session.check_tree(self._monitor)
-                    await session.check_scratch()
+                    session.watch.tree(self._monitor)
+                    await session.watch.scratch()
+                    await session.watch.copies()
 
     def _reap_strays(self) -> None:
         """Reap children that no peer waits for; the peers reap theirs by pidfd."""
-        known = {p.pid for s in self.sessions.values() for p in (s.images.live, s.images.dormant) if p is not None}
+        known = {peer.pid for session in self.sessions.values() for peer in session.images.processes()}
         known |= {peer.pid for peer in self._ready.values()}
         known |= {
             t.result().pid for t in self._zygotes.values() if t.done() and not t.cancelled() and not t.exception()

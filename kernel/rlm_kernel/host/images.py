@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlm_kernel import process, tags, wire
-from rlm_kernel.errors import KernelDied, WallsMissing, from_wire
+from rlm_kernel.errors import CallerError, KernelDied, WallsMissing, from_wire
 from rlm_kernel.host.gate import Gate
 from rlm_kernel.host.peer import Peer, PeerDied, fork, load
 from rlm_sandbox.oswall.report import WallReport
@@ -18,6 +18,8 @@ from rlm_sandbox.oswall.report import WallReport
 ANSWER_SECONDS = 10.0
 MONITOR = {"monitor": {"standing": True, "detail": "the host watches time, memory and output"}}
 START_SECONDS = 30.0
+HOST_RESTORES = ("attach", "detach", "disown", "settle", "variables", "peek", "scan", "export")
+"""Requests that change nothing, or nothing that the host does not do again for a fresh process."""
 
 
 @dataclass(slots=True)
@@ -47,7 +49,10 @@ class Images:
     """The processes of a session.
 
     ``image`` gives a fresh one that waits for a session; ``spec`` is what such a one is told; ``contexts`` and
-    ``answers`` are what the host gives again to a process that does not have them yet.
+    ``answers`` are what the host gives again to a process that does not have them yet. ``cells`` is how many the
+    live process has completed, ``dormant_cells`` how many its newest copy. Copies from before the last ``undoable``
+    cells are kept in ``older``, the oldest first, with their number of cells. ``pristine`` tells that the process
+    before the first cell was as any fresh one.
     """
 
     image: Callable[[], Awaitable[Peer]]
@@ -55,6 +60,8 @@ class Images:
     required_walls: tuple[str, ...]
     on_death: Callable[[Peer], None]
     receiver: Callable[[Peer, wire.Message], None]
+    undoable: int = 0
+    pristine: bool = False
     live: Peer | None = None
     dormant: Peer | None = None
     walls: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +71,7 @@ class Images:
     dormant_cells: int = 0
     gate: Gate | None = None
     serial: int = 0
+    older: list[tuple[int, Peer]] = field(default_factory=list)
 
     @property
     def alive(self) -> bool:
@@ -93,6 +101,7 @@ class Images:
             peer.drop()
             raise
         self.use_gate(Gate(answer.descriptors[0]) if answer.descriptors else None)
+        self.pristine = True
         self.lead(peer)
 
     def demand_walls(self) -> None:
@@ -107,14 +116,70 @@ class Images:
         peer.receiver, peer.on_death = self.receiver, self.on_death
 
     async def checkpoint(self) -> None:
-        """Take a dormant copy of the live process, in place of the one before; raises `ForkRefused` or `PeerDied`."""
+        """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
+
+        The copy before is dropped, unless it can be rolled back to.
+        """
         assert self.live is not None
         cells = self.cells
         copy = await self.fork(self.live)
         copy.on_death = self.on_death
-        old, self.dormant, self.dormant_cells = self.dormant, copy, cells
-        if old is not None:
-            old.drop()
+        if self.dormant is not None:
+            self._retire(self.dormant)
+        self.dormant, self.dormant_cells = copy, cells
+
+    def _retire(self, copy: Peer) -> None:
+        """Keep the copy for a rollback, and let go of those from too long ago."""
+        self.older.append((self.dormant_cells, copy))
+        newest = self.cells
+        wanted = [pair for pair in self.older if newest - self.undoable <= pair[0] < newest]
+        for cells, peer in self.older:
+            if (cells, peer) not in wanted:
+                peer.drop()
+        self.older = wanted
+
+    def lost_copy(self, peer: Peer) -> None:
+        """A copy has ended."""
+        if peer is self.dormant:
+            self.dormant = None
+        self.older = [pair for pair in self.older if pair[1] is not peer]
+
+    def drop_oldest(self) -> bool:
+        """Give up the oldest copy that is only kept for a rollback; False if there is none."""
+        if not self.older:
+            return False
+        self.older.pop(0)[1].drop()
+        return True
+
+    def can_go_back(self) -> list[int]:
+        """How many cells can be undone: each number for which there is a copy, or nothing but a fresh start to undo."""
+        known = {cells for cells, _ in self.older} | ({self.dormant_cells} if self.dormant is not None else set())
+        known |= {0} if self.pristine else set()
+        return sorted(self.cells - cells for cells in known if 0 < self.cells - cells <= self.undoable)
+
+    async def go_back(self, count: int) -> None:
+        """Undo ``count`` cells, which is one of `can_go_back`; when the copy cannot be woken nothing has changed."""
+        target, before = self.cells - count, self.live
+        kept = [*self.older, *([(self.dormant_cells, self.dormant)] if self.dormant is not None else [])]
+        chosen = next((peer for cells, peer in kept if cells == target), None)
+        if chosen is not None:
+            if not await self._woken(chosen):
+                self.lost_copy(chosen)
+                raise CallerError("the copy to go back to has ended; fewer cells can be undone now")
+            self.lead(chosen)
+        else:
+            await self.start()
+        if before is not None:
+            before.drop()
+        for cells, peer in kept:
+            if cells > target:
+                peer.drop()
+        self.older = [pair for pair in self.older if pair[0] < target]
+        self.dormant, self.cells, self.dormant_cells = None, target, 0
+
+    def processes(self) -> list[Peer]:
+        """Every process of the session."""
+        return [peer for peer in (self.live, self.dormant, *(peer for _, peer in self.older)) if peer is not None]
 
     async def fork(self, source: Peer, *, leave_threads: bool = False) -> Peer:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
@@ -125,14 +190,19 @@ class Images:
         return copy
 
     async def take_over(self) -> int:
-        """After the death of the live process: wake the copy, else start afresh. Returns the number of lost cells.
+        """After the death of the live process: wake the newest copy, else start afresh.
 
-        -1 means that there was no copy: every variable is lost.
+        Returns the number of lost cells. -1 means that there was no copy: every variable is lost.
         """
-        copy, self.dormant = self.dormant, None
-        if copy is not None and await self._woken(copy):
-            lost, self.cells = self.cells - self.dormant_cells, self.dormant_cells
-            self.lead(copy)
+        copies = [*self.older, (self.dormant_cells, self.dormant)]
+        self.older, self.dormant = [], None
+        while copies:
+            cells, copy = copies.pop()
+            if copy is not None and await self._woken(copy):
+                lost, self.cells = self.cells - cells, cells
+                self.older = [(number, peer) for number, peer in copies if peer is not None and not peer.dead]
+                self.lead(copy)
+                break
         else:
             lost, self.cells = -1, 0
             await self.start()
@@ -153,10 +223,10 @@ class Images:
 
     def drop_all(self) -> None:
         """End every process of the session."""
-        for peer in (self.live, self.dormant):
-            if peer is not None:
-                peer.drop()
+        for peer in self.processes():
+            peer.drop()
         self.live = self.dormant = None
+        self.older = []
         self.use_gate(None)
 
     def close(self) -> None:
@@ -179,6 +249,7 @@ class Images:
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         """Put a request of ours to the live process; raises its KernelError, or `PeerDied`."""
         assert self.live is not None
+        self.pristine &= request["op"] in HOST_RESTORES
         answered = self.live.expect(tags.ANSWERED)
         self.live.send(tags.REQUEST, (wire.json_frame(request),), descriptors)
         message = await answered
@@ -212,17 +283,23 @@ class Images:
         if self.live is not None:
             self.live.attached.pop(name, None)
 
-    async def equip(self) -> None:
-        """Bring a process that took over up to date: contexts, and answers of queries."""
+    async def equip(self, *, disown: bool = False) -> list[str]:
+        """Bring a process that took over up to date: contexts, and answers of queries.
+
+        Contexts that the session no longer has are unbound, or with ``disown`` left as plain variables; returns their
+        names.
+        """
         assert self.live is not None
-        for name in [n for n in self.live.attached if n not in self.contexts]:
-            await self.ask({"op": "detach", "name": name})
+        unloaded = [name for name in self.live.attached if name not in self.contexts]
+        for name in unloaded:
+            await self.ask({"op": "disown" if disown else "detach", "name": name})
             del self.live.attached[name]
         for name, attachment in self.contexts.items():
             if self.live.attached.get(name) != attachment.serial:
                 await self._attach(name, attachment)
         if self.answers:
             await self.ask({"op": "settle", "answers": dict(self.answers)})
+        return unloaded
 
 
 def cause_of_death(peer: Peer) -> str:

@@ -116,3 +116,15 @@ def private_memory(pid: int) -> int:
         fields = statm.read().split()
         return (int(fields[1]) - int(fields[2])) * PAGE
     return 0
+
+
+def proportional_memory(pid: int) -> int:
+    """Bytes of anonymous memory of a process, each page divided by how many processes share it. 0 if gone.
+
+    Summed over a process and its copies it is what they use together. It takes milliseconds for a large process.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
+        for line in rollup:
+            if line.startswith(b"Pss_Anon:"):
+                return int(line.split()[1]) * 1024
+    return 0

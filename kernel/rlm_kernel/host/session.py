@@ -28,14 +28,13 @@ from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, retrieved
 from rlm_kernel.host.queries import QueryBook
 from rlm_kernel.host.relay import CHANNELS, Relay
 from rlm_kernel.host.request import EXECUTE, Request, well_formed
-from rlm_sandbox.errors import ProcessGone
-from rlm_sandbox.monitor import MemoryMonitor, folder_bytes
+from rlm_kernel.host.rollback import History
+from rlm_kernel.host.watch import Watch
 from rlm_sandbox.policy_model import Policy
 
 IDLE_BEFORE_COPY_SECONDS = 0.1
 COPY_EVERY_SECONDS = 1.0
 MAX_QUEUE = 1000
-SCRATCH_COUNTED = 16
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +67,8 @@ class KernelSession:
         image_spec = {key: spec.get(key) for key in ("policy", "workspace", "scratch", "query_base", "protect")}
         image_spec["key"] = self.connection["key"]
         self.images = Images(image, image_spec, tuple(self.policy.walls.require), self._died, self._from_kernel)
+        self.images.undoable = self.limits.rollback_cells
+        self.history = History(self.limits.rollback_cells)
         self.queries = QueryBook(spec["query_base"], self.limits.queries)
         self.images.answers = self.queries.answers
         self.closed = False
@@ -79,7 +80,7 @@ class KernelSession:
         self._copied = 0.0
         self._loss: str | None = None
         self.memory_base = 0
-        self._scratch_seen: tuple[CellLimits | None, int] = (None, 0)
+        self.watch = Watch(self)
         self._driver: asyncio.Task[None] | None = None
 
     # -- life
@@ -138,6 +139,7 @@ class KernelSession:
             "label": self.spec.get("label") or {},
             "memory_bytes": private_memory(live.pid) if live and live.pid else 0,
             "checkpoint": self.images.dormant is not None,
+            "undoable": self.images.can_go_back(),
             "last_used": self.last_used,
         }
 
@@ -381,6 +383,8 @@ class KernelSession:
     def _finish_cell(self, summary: dict[str, Any], is_cell: bool) -> None:
         if is_cell:
             self.images.cells += 1
+            if self.relay.current is not None:
+                self.history.note(self.images.cells, self.relay.current, summary)
         dropped = [name for name in summary.get("dropped") or () if isinstance(name, str)]
         for name in dropped:
             self.images.forget(name)
@@ -388,47 +392,6 @@ class KernelSession:
             self.emit(self.kernel_id, {"event": "dropped", "names": dropped})
 
     # -- limits
-
-    def check_memory(self) -> None:
-        """Called by the host several times a second: a kernel over its memory is killed, and its copy takes over."""
-        live = self.images.live
-        if live is None or live.pid is None or live.dead:
-            return
-        if private_memory(live.pid) > self.memory_base + self.limits.memory_bytes:
-            if self.relay.limits is not None:
-                limit = self.limits.memory_bytes
-                self.relay.limits.blame("MemoryLimit", f"the kernel went over its limit of {limit:,} bytes of memory")
-            live.kill()
-
-    def check_tree(self, monitor: MemoryMonitor) -> None:
-        """Called by the host every few seconds: threads, and programs that a session runs, count towards its limits.
-
-        The system counts the threads of ordinary users itself, but never those of root.
-        """
-        live, limits = self.images.live, self.relay.limits
-        if limits is None or live is None or live.pid is None:
-            return
-        programs = self.limits.processes
-        with contextlib.suppress(ProcessGone):
-            used = monitor.sample(live.pid, tree=programs > 0)
-            if used.threads > self.limits.threads:
-                limits.stop("ThreadLimit", f"the cell runs more than {self.limits.threads} threads")
-            elif used.children > programs:
-                limits.stop("ProcessLimit", f"the cell runs more than {programs} processes")
-            elif programs and used.rss > self.memory_base + self.limits.memory_bytes:
-                limits.stop("MemoryLimit", f"kernel and programs use over {self.limits.memory_bytes:,} bytes")
-
-    async def check_scratch(self) -> None:
-        """Called by the host every few seconds: a cell that goes on filling a full scratch folder is stopped."""
-        limits, folder = self.relay.limits, self.spec.get("scratch")
-        if limits is None or folder is None:
-            return
-        allowed = self.limits.scratch_bytes
-        held = await asyncio.to_thread(folder_bytes, Path(folder), stop_at=SCRATCH_COUNTED * allowed)
-        seen_by, seen = self._scratch_seen
-        self._scratch_seen = (limits, held)
-        if seen_by is limits and held >= allowed and held > seen:
-            limits.stop("ScratchLimit", f"the scratch folder holds its limit of {allowed:,} bytes; delete files in it")
 
     def _measure_base(self) -> None:
         live = self.images.live
@@ -447,9 +410,8 @@ class KernelSession:
     # -- death and copies
 
     def _died(self, peer: Peer) -> None:
-        if peer is self.images.dormant:
-            self.images.dormant = None
-        elif peer is self.images.live and self.relay.current is None and not self.closed and self.images.cells:
+        self.images.lost_copy(peer)
+        if peer is self.images.live and self.relay.current is None and not self.closed and self.images.cells:
             # A process that has run a cell is replaced at once. One that died before it ran any is only replaced
             # when somebody asks for something: a kernel that cannot live must not be started for ever.
             self.operation(_nothing).add_done_callback(retrieved)
@@ -494,10 +456,14 @@ class KernelSession:
         except (ForkRefused, TimeoutError) as error:
             self.emit(self.kernel_id, {"event": "checkpoint_refused", "reason": str(error)})
 
+    def told_of_loss(self) -> None:
+        """What an earlier crash lost need not be told to the next cell any more."""
+        self._loss = None
+
     async def secure(self) -> None:
-        """See to it that a crash loses nothing of a session that was just forked; under ``lazy`` soon."""
+        """See to it that a crash loses nothing of a session that was forked or rolled back; under ``lazy`` soon."""
         if self.policy.checkpoint == "strict":
-            await self.operation(self._copy)
+            await self._copy()
         self._copy_later()
 
     def _copy_is_due(self) -> bool:

@@ -49,6 +49,14 @@ def _detach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     return {}, ()
 
 
+def _disown(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    """Let a context be a variable like any other."""
+    state = worker.session
+    assert state is not None
+    state.contexts.pop(request["name"], None)
+    return {}, ()
+
+
 def _variables(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     contexts = worker.session.contexts if worker.session else {}
     found = variables.visible(worker.namespace, worker.hidden)
@@ -110,6 +118,7 @@ def _settle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 HANDLERS: dict[str, Handler] = {
     "attach": _attach,
     "detach": _detach,
+    "disown": _disown,
     "variables": _variables,
     "peek": _peek,
     "scan": _scan,

@@ -24,6 +24,7 @@ __all__ = [
     "Peek",
     "RegisterHandle",
     "ResolveHandle",
+    "Rollback",
     "Scan",
     "Wait",
 ]
@@ -160,6 +161,12 @@ class ForkSession(Arguments):
 
     name: Annotated[str | None, Field(max_length=128)] = None
     policy: Annotated[str | None, Field(max_length=64)] = None
+
+
+class Rollback(Arguments):
+    """Arguments of rollback."""
+
+    cells: Annotated[int, Field(ge=1)] = 1
 
 
 class LlmQuery(Arguments):

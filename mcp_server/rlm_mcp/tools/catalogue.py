@@ -142,6 +142,16 @@ async def fork_session(service: Service, session: Session, given: take.ForkSessi
     return await service.fork(session, given.name, given.policy)
 
 
+@TOOLS.add(
+    "Undo the last eval_code cells: variables go back to before them; files do not.",
+    take.Rollback,
+    tier="all",
+)
+async def rollback(service: Service, session: Session, given: take.Rollback, caller: Caller) -> Answer:
+    """Undo cells."""
+    return await service.control.rollback(session, given.cells)
+
+
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
 async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
     """Stop what runs."""

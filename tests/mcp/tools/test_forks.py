@@ -1,4 +1,4 @@
-"""Forked sessions through the tool: what the agent is told, what is in the rows, what ends with what."""
+"""Forks and rollbacks through the tools: what the agent is told, what is in the rows, what ends with what."""
 
 import asyncio
 from pathlib import Path
@@ -103,3 +103,25 @@ async def test_a_restarted_daemon_finds_forks_again(connect_own, reopen) -> None
         async with reopen() as connect, connect("second") as later:
             assert (await later("eval_code", code="n"))["result"] == "5"
             assert (await later("status"))["policy"] == "strict"
+
+
+async def test_a_rollback_tells_what_it_undid_and_what_not(connect_own) -> None:
+    """Variables go back, a query of the undone cell is cancelled, texts stay; too many cells are refused."""
+    async with connect_own("undo") as agent:
+        assert (await agent("rollback"))["error"] == "nothing_to_undo"
+        await agent("load_context", name="log", content="one")
+        await agent("eval_code", code="n = 1")
+        while not (await agent("status"))["kernel"]["checkpoint"]:
+            await asyncio.sleep(0.05)
+        await agent("eval_code", code="n = 2; new = llm_query('why?')")
+        told = await agent("rollback")
+        assert told["undone"] == ["n = 2; new = llm_query('why?')"]
+        assert (told["variables_restored"], told["variables_gone"]) == (["n"], ["new"])
+        assert told["cancelled_llm_queries"] == ["q_000"]
+        assert "files" in told["not_undone"]
+        answer = await agent("eval_code", code="print(n, log['content'], 'new' in dir())")
+        assert answer["stdout"] == "1 one False\n"
+        assert answer["pending_llm_queries"] == []
+        refused = await agent("rollback", cells=16)
+        assert refused["error"] == "cannot_undo"
+        assert "cannot be undone" in refused["message"]

@@ -1,0 +1,81 @@
+"""What the host looks at from time to time while a session lives: memory, threads, programs, files, copies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlm_kernel.host.limits import CellLimits, private_memory, proportional_memory
+from rlm_sandbox.errors import ProcessGone
+from rlm_sandbox.monitor import MemoryMonitor, folder_bytes
+
+if TYPE_CHECKING:
+    from rlm_kernel.host.session import KernelSession
+
+SCRATCH_COUNTED = 16
+
+
+class Watch:
+    """The watch over one session; the host calls its methods."""
+
+    def __init__(self, session: KernelSession) -> None:
+        self.session = session
+        self._scratch_seen: tuple[CellLimits | None, int] = (None, 0)
+        self._copies_seen = 0
+
+    def memory(self) -> None:
+        """Several times a second: a kernel over its memory is killed, and its copy takes over."""
+        live = self.session.images.live
+        if live is None or live.pid is None or live.dead:
+            return
+        if private_memory(live.pid) > self.session.memory_base + self.session.limits.memory_bytes:
+            if self.session.relay.limits is not None:
+                limit = self.session.limits.memory_bytes
+                self.session.relay.limits.blame(
+                    "MemoryLimit", f"the kernel went over its limit of {limit:,} bytes of memory"
+                )
+            live.kill()
+
+    def tree(self, monitor: MemoryMonitor) -> None:
+        """Every few seconds: threads, and programs that a session runs, count towards its limits.
+
+        The system counts the threads of ordinary users itself, but never those of root.
+        """
+        live, limits = self.session.images.live, self.session.relay.limits
+        if limits is None or live is None or live.pid is None:
+            return
+        programs = self.session.limits.processes
+        with contextlib.suppress(ProcessGone):
+            used = monitor.sample(live.pid, tree=programs > 0)
+            if used.threads > self.session.limits.threads:
+                limits.stop("ThreadLimit", f"the cell runs more than {self.session.limits.threads} threads")
+            elif used.children > programs:
+                limits.stop("ProcessLimit", f"the cell runs more than {programs} processes")
+            elif programs and used.rss > self.session.memory_base + self.session.limits.memory_bytes:
+                limits.stop("MemoryLimit", f"kernel and programs use over {self.session.limits.memory_bytes:,} bytes")
+
+    async def copies(self) -> None:
+        """Every few seconds: copies count as memory of the session; the oldest go first."""
+        seen, self._copies_seen = self._copies_seen, self.session.images.cells
+        if not self.session.images.older or (seen == self.session.images.cells and self.session.relay.current is None):
+            return
+        pids = [peer.pid for peer in self.session.images.processes() if peer.pid is not None]
+        used = await asyncio.to_thread(lambda: sum(map(proportional_memory, pids)))
+        if used > self.session.limits.memory_bytes and self.session.images.drop_oldest():
+            self._copies_seen = -1  # one at a time: look again
+            reason = "copies that rollback could use went over limits.memory_bytes"
+            self.session.emit(self.session.kernel_id, {"event": "checkpoint_refused", "reason": reason})
+
+    async def scratch(self) -> None:
+        """Every few seconds: a cell that goes on filling a full scratch folder is stopped."""
+        limits, folder = self.session.relay.limits, self.session.spec.get("scratch")
+        if limits is None or folder is None:
+            return
+        allowed = self.session.limits.scratch_bytes
+        held = await asyncio.to_thread(folder_bytes, Path(folder), stop_at=SCRATCH_COUNTED * allowed)
+        seen_by, seen = self._scratch_seen
+        self._scratch_seen = (limits, held)
+        if seen_by is limits and held >= allowed and held > seen:
+            limits.stop("ScratchLimit", f"the scratch folder holds its limit of {allowed:,} bytes; delete files in it")
