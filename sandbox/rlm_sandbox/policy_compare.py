@@ -23,8 +23,8 @@ def is_stricter_or_equal(inner: Policy, outer: Policy) -> bool:
 def loosened(inner: Policy, outer: Policy) -> dict[str, str]:
     """The fields in which ``inner`` allows more than ``outer``, each with what it allows, in words.
 
-    Compared: language, files, network, limits and required walls; not `NOT_COMPARED`. Paths are compared as
-    written, so resolve both policies first when one uses variables and the other does not.
+    Compared: language, files, network, limits and required walls; the other fields confine nothing. Paths are
+    compared as written, so resolve both policies first when one uses variables and the other does not.
     """
     return dict((*_language(inner, outer), *_files(inner, outer), *_limits(inner, outer), *_rest(inner, outer)))
 

@@ -53,6 +53,13 @@ async def idle_two_minutes(agent: Any, clock: Any) -> str:
     return json.dumps(await agent.run("kept"))
 
 
+async def undo_a_cell(agent: Any, clock: Any) -> str:
+    """Run two cells and undo the second."""
+    await agent.run("n = 1")
+    await agent.run("n = 2")
+    return json.dumps(await agent("rollback"))
+
+
 async def list_tools(agent: Any, clock: Any) -> str:
     """Ask which tools there are."""
     return " ".join(tool.name for tool in (await agent.client.list_tools()).tools) + "."
@@ -161,6 +168,7 @@ CASES = [
     Case("limits.threads", 4, 64, cell(THREADS), '"success": false', "all ran"),
     Case("limits.processes", 0, 8, cell("import subprocess\nsubprocess.run(['/bin/echo', 'ran']).returncode"),
          "PermissionError", '"result": "0"', extends="trusted"),
+    Case("limits.rollback_cells", 0, 1, undo_a_cell, "cannot_undo", '"undone"', {"checkpoint": "strict"}),
     Case("limits.queries", 1, 10, cell("len([llm_query('one?'), llm_query('two?')])"), "QueryLimit", '"result": "2"'),
     Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
     Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
