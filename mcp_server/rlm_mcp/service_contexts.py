@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rlm_kernel.contexts.model import StoredText
+from rlm_kernel.contexts.changes import changes
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_answers import Answer
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_names import check_context_name, is_handle
 from rlm_mcp.service_sessions import Clock, Session
-from rlm_mcp.service_texts import Texts, readable_path
+from rlm_mcp.service_sources import Taken, resolved, take
+from rlm_mcp.service_texts import Texts
 from rlm_mcp.service_variables import KernelVariables
 from rlm_memory import contexts, handles
-from rlm_memory.contexts import Origin, StoredContent
+from rlm_memory.contexts import ContextRow, Origin, StoredContent
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.store import Store
 
-__all__ = ["Contexts", "Source"]
+__all__ = ["TABLE_OF", "Contexts", "Source"]
 
+TABLE_OF = "table of files of"
+"""Metadata of a table of files: the context that it tells of."""
 _MOST_OUTPUTS = 16
 """Kept outputs of a session; the oldest make room."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a text comes from: exactly one of the three is set."""
+    """Where a text comes from: exactly one of the three is set; ``paths`` may be patterns."""
 
     content: str | None = None
-    path: str | None = None
+    paths: tuple[str, ...] = ()
     variable: str | None = None
 
 
@@ -54,15 +59,29 @@ class Contexts:
     ) -> Answer:
         """Store a text and let ``name`` stand for it, in place of whatever it stood for."""
         name = check_context_name(name)
-        stored, notes = await self._ingest(session, source, hello)
-        if stored.replacements:
-            notes["replacements"] = stored.replacements
-        content = StoredContent(stored.digest, stored.size, stored.line_count, content_type, {**notes, **metadata})
-        quota = session.policy.limits.content_bytes
-        row = contexts.put(self._store, session.id, name, content, now=self._clock(), quota=quota)
-        session.kernel.changed()
+        taken = await self._ingest(session, source, hello)
+        row = await self._put(session, name, taken, content_type, metadata)
         fields = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
         return Answer({**fields, "expires_in": _expiry(session.policy.limits.idle_seconds)})
+
+    async def refresh(self, session: Session, name: str, hello: ClientHello) -> Answer:
+        """Load a context again from the files it came from, and tell what changed."""
+        row = contexts.get(self._store, session.id, name)
+        source = Source(paths=_noted_paths(row.metadata))
+        if not source.paths:
+            said = f"{name!r} did not come from a file, so there is nothing to load again"
+            raise ToolFault("cannot_read", said, "load it under the same name with load_context")
+        taken = await self._ingest(session, source, hello)
+        fields: dict[str, Any] = {"name": name, "changed": taken.text.digest != row.digest}
+        if not fields["changed"]:
+            return Answer({**fields, "line_count": row.line_count, "size": row.size})
+        old, new = await self._texts.open(row.digest), await self._texts.open(taken.text.digest)
+        found = await asyncio.to_thread(changes, old, new)
+        kept = {key: value for key, value in row.metadata.items() if key not in {*taken.notes, "replacements"}}
+        after = await self._put(session, name, taken, row.type, kept)
+        fields |= {"line_count": after.line_count, "size": after.size, "lines_before": row.line_count}
+        fields |= {"added": found.added, "removed": found.removed, "first_changed_line": found.first_line}
+        return Answer({**fields, "appended": found.appended, "diff": "\n".join(found.diff)}, ("diff",))
 
     async def unload(self, session: Session, name: str) -> Answer:
         """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""
@@ -113,22 +132,53 @@ class Contexts:
         session.kernel.changed()
         return name
 
-    async def _ingest(self, session: Session, source: Source, hello: ClientHello) -> tuple[StoredText, dict[str, Any]]:
-        """Store the text of ``source``; returns it with the metadata that its origin adds."""
+    async def _put(
+        self, session: Session, name: str, taken: Taken, content_type: str, metadata: Mapping[str, Any]
+    ) -> ContextRow:
+        """Let ``name`` stand for a stored text, and another name for its table of files if it has one."""
+        stored, notes = taken.text, dict(taken.notes)
+        if stored.replacements:
+            notes["replacements"] = stored.replacements
+        quota = session.policy.limits.content_bytes
+        listed = await self._texts.take(taken.table, quota) if taken.table else None
+        with self._store.transaction():
+            self._drop_table(session, name)
+            if listed is not None:
+                table = self._free_name(session, f"{name}_files" + "{}", "")
+                told = StoredContent(listed.digest, listed.size, listed.line_count, "json", {TABLE_OF: name})
+                contexts.put(self._store, session.id, table, told, now=self._clock(), quota=quota)
+                notes["files"] = {**notes["files"], "table": table}
+            content = StoredContent(stored.digest, stored.size, stored.line_count, content_type, {**notes, **metadata})
+            row = contexts.put(self._store, session.id, name, content, now=self._clock(), quota=quota)
+        session.kernel.changed()
+        return row
+
+    def _drop_table(self, session: Session, name: str) -> None:
+        """Let go of the table of files of a context, if it has one."""
+        row = contexts.find(self._store, session.id, name)
+        files = row.metadata.get("files") if row else None
+        table = files.get("table") if isinstance(files, dict) else None
+        listed = contexts.find(self._store, session.id, table) if isinstance(table, str) else None
+        if listed is not None and listed.metadata.get(TABLE_OF) == name:
+            contexts.drop(self._store, session.id, [listed.name])
+
+    async def _ingest(self, session: Session, source: Source, hello: ClientHello) -> Taken:
+        """Store the text of ``source``."""
         quota = session.policy.limits.content_bytes
         if source.content is not None:
             self._refuse_larger(session, len(source.content), quota)
-            return await self._texts.take(source.content, quota), {}
-        if source.path is not None:
-            path = readable_path(source.path, session, hello)
-            self._refuse_larger(session, _size_of(path), quota)
-            return await self._texts.read(path, quota), {"path": str(path)}
+            return Taken(await self._texts.take(source.content, quota))
+        if source.paths:
+            wanted = resolved(source.paths, session, hello)
+            for path in wanted.paths:
+                self._refuse_larger(session, _size_of(path), quota)
+            return await take(self._texts.files, wanted, quota)
         variable = source.variable or ""
         content = self.find(session, variable)
         if content is not None:
-            return self._texts.stored(content.digest), {"variable": variable}
+            return Taken(self._texts.stored(content.digest), {"variable": variable})
         data = await self._variables.export(session, variable, quota)
-        return await self._texts.take(data, quota), {"variable": variable}
+        return Taken(await self._texts.take(data, quota), {"variable": variable})
 
     def _refuse_larger(self, session: Session, size: int, quota: int) -> None:
         """Refuse what cannot fit before it is read; the exact check is made when the name is put in."""
@@ -138,6 +188,7 @@ class Contexts:
 
     def _unload_context(self, session: Session, name: str) -> bool:
         with self._store.transaction():
+            self._drop_table(session, name)
             known = contexts.drop(self._store, session.id, [name])
             handles.drop_named(self._store, session.id, name)
         return bool(known)
@@ -161,9 +212,10 @@ class Contexts:
     def _is_free(self, session: Session, name: str) -> bool:
         return name not in session.kernel.names and contexts.find(self._store, session.id, name) is None
 
-    def _free_name(self, session: Session, form: str, number: int) -> str:
+    def _free_name(self, session: Session, form: str, number: int | Literal[""]) -> str:
+        """The first free name of a form, from a number on, or first without one."""
         while not self._is_free(session, form.format(number)):
-            number += 1
+            number = (number or 1) + 1
         return form.format(number)
 
 
@@ -174,6 +226,14 @@ def _size_of(path: Path) -> int:
     except OSError as error:
         said = f"{str(path)[:200]!r} cannot be read: {error.strerror}"
         raise ToolFault("cannot_read", said, "give the path of a readable, regular file") from error
+
+
+def _noted_paths(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files that a context came from; what is noted there may also come from a client."""
+    paths = metadata.get("paths", [metadata.get("path")])
+    if not isinstance(paths, list) or not all(isinstance(path, str) and Path(path).is_absolute() for path in paths):
+        return ()
+    return tuple(paths)
 
 
 def _expiry(seconds: float) -> str:

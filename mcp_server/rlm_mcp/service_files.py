@@ -9,27 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from rlm_kernel.contexts.bundle import FileRow
 from rlm_mcp.service_contexts import Contexts
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.service_texts import Texts
 
-__all__ = ["FileRow", "FileTables"]
-
-
-@dataclass(frozen=True)
-class FileRow:
-    """One file of a context.
-
-    Attributes: path, as it was found; line, of its first line in the context; lines; size, its bytes there.
-    """
-
-    path: str
-    line: int
-    lines: int
-    size: int
+__all__ = ["FileTables"]
 
 
 class FileTables:

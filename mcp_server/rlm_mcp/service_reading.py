@@ -5,10 +5,12 @@ Loaded texts are read in the daemon, from the context store, so that they answer
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from rlm_kernel.contexts.scan import ScanResult
+from rlm_kernel.contexts.shape import shape_of
 from rlm_kernel.contexts.text import Page
 from rlm_kernel.contexts.workers import ScanWorkers
 from rlm_mcp.service_answers import Answer, encoded_length, moment
@@ -38,7 +40,8 @@ _LONGEST_MATCH = 2000
 _PAGE_OVERHEAD = 180
 """Characters of a page's answer beside its content and what the caller chose."""
 _LEAST_ROOM = 64
-_OPTIONS = ("case_sensitive", "fixed", "word", "invert", "start_line")
+_OPTIONS = {"case": "case_sensitive", "fixed": "fixed", "word": "word", "invert": "invert"}
+"""The flags that are arguments of `contexts.scan.scan`."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +50,25 @@ class Search:
 
     Attributes:
         pattern, context_lines, max_matches, start_line: as of `contexts.scan.scan`; max_matches is clamped.
-        case_sensitive, fixed, word, invert: likewise.
-        per_file: also count the matches in each file of a context that was made of several.
-        count_seconds: how long to count matches beyond max_matches, clamped to 20; None: briefly.
+        flags: case, fixed, word and invert as there; count: find out how many lines match in all; per_file:
+            in each file of a context that was made of several.
     """
 
     pattern: str
     context_lines: int = 0
     max_matches: int = 50
-    case_sensitive: bool = False
-    fixed: bool = False
-    word: bool = False
-    invert: bool = False
-    per_file: bool = False
     start_line: int = 0
-    count_seconds: float | None = None
+    flags: frozenset[str] = frozenset()
+
+    def options(self) -> dict[str, bool | int]:
+        """The further arguments of `contexts.scan.scan`, where they are not the usual ones."""
+        given: dict[str, bool | int] = {meant: True for flag, meant in _OPTIONS.items() if flag in self.flags}
+        return {**given, "start_line": self.start_line} if self.start_line else given
+
+    @property
+    def counts(self) -> bool:
+        """Whether all matches are to be counted."""
+        return not self.flags.isdisjoint({"count", "per_file"})
 
 
 class Reading:
@@ -103,7 +110,7 @@ class Reading:
 
     async def scan(self, session: Session, name: str, search: Search) -> Answer:
         """Search the lines."""
-        table = await self._files.of(session, name) if search.per_file else []
+        table = await self._files.of(session, name) if "per_file" in search.flags else []
         found = await self._search(session, name, search, [row.line for row in table])
         results = [
             {"line": m.line, "text": _short(m.text), "context": [_short(line) for line in m.context]}
@@ -111,9 +118,9 @@ class Reading:
         ]
         fields: dict[str, Any] = {"name": name, "pattern": search.pattern, "matches": len(results)}
         fields["truncated"] = found.truncated
-        if found.truncated or search.count_seconds is not None or search.per_file:
+        if found.truncated or search.counts:
             fields["total"] = found.total if found.exact else f">={found.total}"
-        if search.per_file:
+        if "per_file" in search.flags:
             counts = zip(table, found.part_counts, strict=True)
             fields["files"] = [{"path": row.path, "matches": count} for row, count in counts if count]
         return Answer({**fields, "results": results}, ("results",))
@@ -142,12 +149,21 @@ class Reading:
         row = contexts.find(self._store, session.id, name)
         if row is not None:
             times = {"created": moment(row.created_at), "last_accessed": moment(row.last_accessed_at)}
-            return Answer({"name": name, **_described(row.content), **times}, ("metadata",))
+            shape = await self._shape(row)
+            return Answer({"name": name, **_described(row.content), **times, **shape}, ("metadata",))
         rows = await self._variables.rows(session)
         for variable in rows:
             if variable["name"] == name:
                 return Answer(_listed_variable(variable), ("preview",))
         raise self._variables.missing(session, name, [str(row["name"]) for row in rows])
+
+    async def _shape(self, row: ContextRow) -> dict[str, Any]:
+        """What is known of a context that holds data."""
+        path = row.metadata.get("path")
+        hint = row.type if row.type in {"csv", "tsv"} else str(path)
+        text = await self._texts.open(row.digest)
+        shape = await asyncio.to_thread(shape_of, text, hint)
+        return {} if shape is None else {"shape": shape}
 
     async def _page(self, session: Session, name: str, offset: int, limit: int, room: int) -> Page:
         content = self._named.find(session, name)
@@ -157,7 +173,6 @@ class Reading:
 
     async def _search(self, session: Session, name: str, search: Search, parts: list[int]) -> ScanResult:
         content = self._named.find(session, name)
-        options = {key: getattr(search, key) for key in _OPTIONS}
         most = min(search.max_matches, MAX_MATCHES)
         if content is None:
             return await self._variables.scan(
@@ -167,19 +182,18 @@ class Reading:
                 context_lines=search.context_lines,
                 max_matches=most,
                 seconds=SCAN_SECONDS,
-                options=options,
+                options=search.options(),
             )
-        counting = SCAN_SECONDS if parts and search.count_seconds is None else search.count_seconds or _COUNT_SECONDS
         return await self._scanner.scan(
             self._texts.stored(content.digest),
             search.pattern,
             context_lines=search.context_lines,
             max_matches=most,
             seconds=SCAN_SECONDS,
-            count_seconds=min(counting, SCAN_SECONDS),
+            count_seconds=SCAN_SECONDS if search.counts else _COUNT_SECONDS,
             line_chars=_LONGEST_MATCH,
             parts=parts,
-            **options,
+            **search.options(),
         )
 
 

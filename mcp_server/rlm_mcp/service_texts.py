@@ -19,7 +19,7 @@ from rlm_memory import contexts
 from rlm_memory.store import Store
 from rlm_sandbox.policy import resolve
 
-__all__ = ["Texts", "readable_path"]
+__all__ = ["SYSTEM_FOLDERS", "Texts", "readable_path"]
 
 _OPEN_TEXTS = 32
 _COLLECT_AFTER_SECONDS = 600.0
@@ -27,7 +27,8 @@ _COLLECT_AFTER_SECONDS = 600.0
 _PIECE = 1 << 20
 _LONGEST_PATH = 4095
 """Characters of a path that Linux takes."""
-_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
+SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
+"""From which nothing is loaded."""
 _NO_SCRATCH = "/nonexistent"
 """Stands for the scratch folder, which is no remote client's business."""
 
@@ -37,34 +38,30 @@ class Texts:
 
     def __init__(self, store: Store, files: ContextStore) -> None:
         self._store = store
-        self._files = files
+        self.files = files
         self._open: OrderedDict[str, Text] = OrderedDict()
 
     async def take(self, content: str | bytes, limit: int) -> StoredText:
         """Store inline content of at most ``limit`` bytes; raises TextTooLarge."""
         if isinstance(content, str):
-            return await asyncio.to_thread(self._files.put_text, content, limit=limit)
-        return await asyncio.to_thread(self._files.put_bytes, content, limit=limit)
-
-    async def read(self, path: Path, limit: int) -> StoredText:
-        """Store a regular file of at most ``limit`` bytes; raises SourceError or TextTooLarge."""
-        return await asyncio.to_thread(self._files.put_path, path, limit=limit)
+            return await asyncio.to_thread(self.files.put_text, content, limit=limit)
+        return await asyncio.to_thread(self.files.put_bytes, content, limit=limit)
 
     async def keep(self, whole: str | Path, most: int) -> StoredText:
         """Store an output, or its first ``most`` bytes."""
         if isinstance(whole, str):
-            return await asyncio.to_thread(self._files.put_text, whole)
-        return await asyncio.to_thread(lambda: self._files.put_chunks(_chunks(whole, most)))
+            return await asyncio.to_thread(self.files.put_text, whole)
+        return await asyncio.to_thread(lambda: self.files.put_chunks(_chunks(whole, most)))
 
     def stored(self, digest: str) -> StoredText:
         """Return what is known of a stored text; raises UnknownText."""
-        return self._files.get(digest)
+        return self.files.get(digest)
 
     async def open(self, digest: str) -> Text:
         """Return the open text. The last used ones stay open, because opening reads the line index."""
         text = self._open.get(digest)
         if text is None:
-            text = await asyncio.to_thread(lambda: self._files.open(self._files.get(digest)))
+            text = await asyncio.to_thread(lambda: self.files.open(self.files.get(digest)))
             self._open[digest] = text
             while len(self._open) > _OPEN_TEXTS:
                 self._open.popitem(last=False)
@@ -85,7 +82,7 @@ class Texts:
     async def collect(self) -> None:
         """Delete the stored texts that no row refers to, no kernel maps, and nobody used for a while."""
         wanted = self.close_unused()
-        await asyncio.to_thread(self._files.collect, _COLLECT_AFTER_SECONDS, keep=wanted)
+        await asyncio.to_thread(self.files.collect, _COLLECT_AFTER_SECONDS, keep=wanted)
 
 
 def readable_path(given: str, session: Session, hello: ClientHello) -> Path:
@@ -115,7 +112,7 @@ def readable_path(given: str, session: Session, hello: ClientHello) -> Path:
 def _refuse_private(path: Path, real: Path) -> None:
     """Refuse the kernel's file systems (environment, memory) and our folders (every session's texts, tokens)."""
     ours = (rendezvous.state_folder(), rendezvous.runtime_folder(), str(rendezvous.config_dir()))
-    for root in (*_SYSTEM_FOLDERS, *ours):
+    for root in (*SYSTEM_FOLDERS, *ours):
         if path.is_relative_to(root) or real.is_relative_to(os.path.realpath(root)):
             raise ToolFault(
                 "cannot_read",

@@ -70,7 +70,8 @@ async def answer(name, given):
         if given["name"] == "class":
             said = {"message": "'class' is a keyword", "hint": "use 'klass'"}
             return json.dumps({"error": "invalid_name", **said})
-        return json.dumps({"name": given["name"], "size": os.path.getsize(given["path"])})
+        paths = given["path"] if isinstance(given["path"], list) else [given["path"]]
+        return json.dumps({"name": given["name"], "size": sum(map(os.path.getsize, paths))})
     return json.dumps(who)
 
 

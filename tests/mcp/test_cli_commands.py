@@ -128,6 +128,17 @@ def test_load_sends_a_path_and_not_the_text(running: Any, tmp_path: Path) -> Non
     cli("load", "log", str(tmp_path / "missing"), code=2)
 
 
+def test_load_takes_several_files_standard_input_and_a_commands_output(running: Any, tmp_path: Path) -> None:
+    """K-1, ours: the daemon gets paths; what stands on standard input or is printed goes through a file."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("12345")
+    assert answer("load", "two", str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))["size"] == 10
+    assert json.loads(cli("load", "log", "-", "--json", stdin="line\n" * 10).stdout) == {"name": "log", "size": 50}
+    assert answer("load", "made", "--command", "printf 12; printf 3 >&2; exit 3") == {"name": "made", "size": 3}
+    for wrong in (["log"], ["log", "-", "x"], ["log", str(tmp_path), "--command", "true"]):
+        cli("load", *wrong, code=2)
+
+
 def test_sessions_are_listed_or_one_is_shown(running: Any) -> None:
     """All sessions as a table, whatever their names hold, or one with its state."""
     text = cli("sessions").stdout

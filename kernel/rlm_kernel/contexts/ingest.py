@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from itertools import accumulate
 
 import xxhash
 
@@ -88,12 +89,24 @@ class Ingest:
         """Newlines by block; blocks are aligned to the text, not to the chunks."""
         position = 0
         while position < len(body):
+            whole = 0 if self._size % BLOCK else (len(body) - position) // BLOCK * BLOCK
+            if whole:
+                self._count_whole(body, position, position + whole)
+                position += whole
+                continue
             stop = min(position + BLOCK - self._size % BLOCK, len(body))
             self._in_block += body.count(b"\n", position, stop)
             self._size += stop - position
             position = stop
             if self._size % BLOCK == 0:
                 self._close_block()
+
+    def _count_whole(self, body: bytes | bytearray, start: int, stop: int) -> None:
+        counts = [body.count(b"\n", at, at + BLOCK) for at in range(start, stop, BLOCK)]
+        ranks = accumulate(counts, initial=self._ranks[-1])
+        next(ranks)
+        self._ranks.extend(ranks)
+        self._size += stop - start
 
     def _close_block(self) -> None:
         self._ranks.append(self._ranks[-1] + self._in_block)

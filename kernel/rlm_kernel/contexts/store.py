@@ -100,7 +100,7 @@ class ContextStore:
         Raises: SourceError when it cannot be read, SourceChanged when it was written to meanwhile; as
             `put_bytes`.
         """
-        with _opened(path) as fd:
+        with opened(path) as fd:
             before = os.fstat(fd)
             _check_limit(before.st_size, limit)
             with self._ingest() as drafting:
@@ -247,7 +247,7 @@ def _check_limit(size: int, limit: int | None) -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def opened(path: Path) -> Iterator[int]:
     """A regular file, opened for reading without waiting for anything."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import shutil
+import subprocess
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+import tempfile
+from typing import IO, Annotated, Any
 
 import typer
 
 from rlm_mcp.cli.daemon_link import Control, call_tool
-from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, fail, failing, show, table
+from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, fail, failing, show, table
 
-__all__ = ["fork", "journal", "load", "run", "sessions"]
+__all__ = ["fork", "journal", "load", "refresh", "run", "sessions"]
 
 
 @failing
@@ -83,15 +87,54 @@ def fork(
 @failing
 def load(
     name: Annotated[str, typer.Argument(help="Name of the variable to make.")],
-    path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="Text file.")],
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Files, directories or patterns; `-` reads standard input.")
+    ] = None,
+    command: Annotated[str | None, typer.Option(help="Run this in the shell and load what it prints.")] = None,
     kind: Annotated[str, typer.Option("--type", help="file, log, json or custom.")] = "file",
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Load a text file into a session, where every agent of that session has it by name."""
-    arguments = {"name": name, "path": str(path.resolve()), "content_type": kind}
-    answer = call_tool("load_context", arguments, session=session)
-    show(answer, as_json)
+    """Load files, standard input or a command's output into a session, where every agent has it by name."""
+    if bool(paths) == bool(command):
+        fail("give files, `-` for standard input, or --command", USAGE, as_json=as_json)
+    if paths and "-" not in paths:
+        missing = [path for path in paths if not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))]
+        if missing:
+            fail(f"no such file or directory: {', '.join(missing)}", USAGE, as_json=as_json)
+        absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
+        source = absolute[0] if len(absolute) == 1 else absolute
+        show(call_tool("load_context", {"name": name, "path": source, "content_type": kind}, session=session), as_json)
+        return
+    if paths and len(paths) > 1:
+        fail("`-` stands alone: standard input is one text", USAGE, as_json=as_json)
+    with tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
+        metadata = _spooled(spool.file, command)
+        arguments = {"name": name, "path": spool.name, "content_type": kind, "metadata": metadata}
+        show(call_tool("load_context", arguments, session=session), as_json)
+
+
+def _spooled(spool: IO[bytes], command: str | None) -> dict[str, Any]:
+    """Write standard input, or all that a command prints, to a file; return what is to be noted of it."""
+    if command is None:
+        shutil.copyfileobj(sys.stdin.buffer, spool)
+        spool.flush()
+        return {"path": "-"}
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    done = subprocess.run(
+        [shell, "-c", command], stdin=subprocess.DEVNULL, stdout=spool, stderr=subprocess.STDOUT, check=False
+    )
+    return {"path": "-", "command": command, "exit_code": done.returncode}
+
+
+@failing
+def refresh(
+    name: Annotated[str, typer.Argument(help="A context that was loaded from files.")],
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Load a context again from its files and tell what changed."""
+    show(call_tool("refresh", {"name": name}, session=session), as_json)
 
 
 @failing

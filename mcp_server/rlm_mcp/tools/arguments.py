@@ -7,7 +7,7 @@ come as JSON text, the way several clients send them.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -52,6 +52,11 @@ def _listed(value: Any) -> Any:
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed)]
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 
+Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]
+"""One path or pattern, or a list of them; the schema, which costs tokens on every turn, shows the usual form."""
+ScanFlag = Literal["case", "fixed", "word", "invert", "count", "per_file"]
+_SCAN_FLAGS = {"type": "array", "items": {"enum": list(get_args(ScanFlag))}}
+
 
 class Arguments(BaseModel):
     """What every tool takes: which session the call is for."""
@@ -66,7 +71,7 @@ class LoadContext(Arguments):
 
     name: str
     content: str | None = None
-    path: str | None = None
+    path: Paths | None = None
     variable: str | None = None
     content_type: Annotated[str, Field(max_length=40)] = "custom"
     metadata: JsonObject = {}
@@ -77,6 +82,8 @@ class LoadContext(Arguments):
         if len(given) != 1:
             got = " and ".join(given) or "none"
             raise ValueError(f"give exactly one of content, path and variable (got {got})")
+        if self.path == []:
+            raise ValueError("path is empty; name a file, a directory or a pattern")
         if len(json.dumps(self.metadata, default=str)) > LONGEST_METADATA:
             raise ValueError(f"metadata is longer than {LONGEST_METADATA:,} characters; load it as a context")
         return self
@@ -98,13 +105,8 @@ class Scan(Arguments):
     pattern: Annotated[str, Field(min_length=1, max_length=10_000)]
     context_lines: Annotated[int, Field(ge=0)] = 0
     max_matches: Annotated[int, Field(ge=1)] = 50
-    case_sensitive: bool = False
-    fixed: bool = False
-    word: bool = False
-    invert: bool = False
-    per_file: bool = False
-    start_line: Annotated[int, Field(ge=0)] = 0
-    count_seconds: Annotated[float | None, Field(gt=0)] = None
+    flags: Annotated[list[ScanFlag], BeforeValidator(_listed), WithJsonSchema(_SCAN_FLAGS)] = []
+    start_line: Annotated[int | None, Field(ge=0)] = None
 
 
 class ListVars(Arguments):

@@ -22,18 +22,18 @@ TOOLS = Registry()
 
 
 @TOOLS.add(
-    "Load a large text (log, file, JSON) once as a shared variable, from content, a file path or a variable.",
+    "Load text (log, file, JSON, directory) once as a shared variable, from content, a path or a variable.",
     take.LoadContext,
     tier="core",
 )
 async def load_context(service: Service, session: Session, given: take.LoadContext, caller: Caller) -> Answer:
     """Store a text under a name."""
-    source = Source(given.content, given.path, given.variable)
+    source = Source(given.content, tuple(given.path or ()), given.variable)
     return await service.contexts.load(session, given.name, source, given.content_type, given.metadata, caller.hello)
 
 
 @TOOLS.add(
-    "Read lines of a variable by 0-based offset; limit is at most 20000.",
+    "Read lines of a variable by 0-based offset; limit at most 20000.",
     take.Peek,
     tier="core",
     read_only=True,
@@ -44,14 +44,16 @@ async def peek(service: Service, session: Session, given: take.Peek, caller: Cal
 
 
 @TOOLS.add(
-    "Search a variable's lines (grep) with a case-insensitive regex; at most 200 matches. Scan before peek.",
+    "Search a variable's lines with a case-insensitive regex; at most 200 matches. Scan before peek.",
     take.Scan,
     tier="core",
     read_only=True,
 )
 async def scan(service: Service, session: Session, given: take.Scan, caller: Caller) -> Answer:
     """Return the matching lines with their numbers."""
-    search = Search(**given.model_dump(exclude={"session", "name"}))
+    search = Search(
+        given.pattern, given.context_lines, given.max_matches, given.start_line or 0, frozenset(given.flags)
+    )
     return await service.reading.scan(session, given.name, search)
 
 
@@ -168,6 +170,12 @@ async def restart_session(service: Service, session: Session, given: take.ListVa
 async def end_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
     """Delete the session."""
     return await service.control.end(session)
+
+
+@TOOLS.add("Load a context again from its files; tells what changed.", take.Named, tier="all")
+async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
+    """Load again what came from files."""
+    return await service.contexts.refresh(session, given.name, caller.hello)
 
 
 @TOOLS.add("Queue a question to a language model, to be answered with answer_queries.", take.LlmQuery, tier="compat")

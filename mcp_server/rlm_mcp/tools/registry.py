@@ -150,10 +150,10 @@ def _compact(part: Mapping[str, Any]) -> dict[str, Any]:
     for choice in part.get("anyOf", ()):
         if choice.get("type") != "null":
             kept |= choice
-    bounds = {"minimum", "minLength", "maxLength", "additionalProperties"}
-    return {
-        key: value for key, value in kept.items() if key not in bounds and (key != "default" or value not in (None, {}))
-    }
+    bounds = {"minimum", "exclusiveMinimum", "minLength", "maxLength", "additionalProperties"}
+    if kept.get("default", True) in (None, {}, []):
+        del kept["default"]
+    return {key: value for key, value in kept.items() if key not in bounds}
 
 
 def _capped(said: dict[str, Any]) -> dict[str, Any]:

@@ -304,7 +304,7 @@ async def test_scan_flags_work_on_what_code_made(attach) -> None:
     """K-3, K-25: a list in the kernel is searched with the same flags."""
     async with attach("flags") as agent:
         await agent("eval_code", code="made = ['Alpha', 'alphabet', 'beta']")
-        found = await agent("scan", name="made", pattern="alpha", word=True)
+        found = await agent("scan", name="made", pattern="alpha", flags=["word"])
         assert [match["line"] for match in found["results"]] == [0]
-        found = await agent("scan", name="made", pattern="alpha", case_sensitive=True, invert=True, start_line=1)
+        found = await agent("scan", name="made", pattern="alpha", flags=["case", "invert"], start_line=1)
         assert [match["line"] for match in found["results"]] == [2]

@@ -1,5 +1,6 @@
 """load_context, list_vars, var_info and unload, without a kernel."""
 
+import gzip
 import os
 import stat
 from pathlib import Path
@@ -261,3 +262,122 @@ async def test_stored_texts_are_private_to_the_user(connect, isolation) -> None:
         await agent("load_context", name="a", content=SAMPLE)
     modes = {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in isolation.state.rglob("*")}
     assert modes == {0}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small repository, with a key, a binary file and something that is ignored."""
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "main.py").write_text("import os\nprint('mark one')\n")
+    (root / "src" / "util.py").write_text("# MARK two\n# mark three\n")
+    (root / "data.bin").write_bytes(bytes(100))
+    (root / "server.pem").write_text("secret")
+    (root / "out.log").write_text("mark ignored\n")
+    (root / ".gitignore").write_text("*.log\n")
+    return root
+
+
+async def test_a_directory_is_one_context_with_a_table_and_counts_for_each_file(connect, project: Path) -> None:
+    """K-1, ours: what was left out is counted; unloading takes the table along."""
+    async with connect(cwd=str(project)) as agent:
+        loaded = await agent("load_context", name="code", path=".")
+        assert set(loaded) == {"name", "line_count", "size", "type", "expires_in"}
+        files = (await agent("var_info", name="code"))["metadata"]["files"]
+        assert files == {"count": 3, "skipped": {"binary": 1, "ignored": 1, "secret": 1}, "table": "code_files"}
+        found = await agent("scan", name="code", pattern="mark", flags="per_file")
+        assert found["files"] == [{"path": "src/main.py", "matches": 1}, {"path": "src/util.py", "matches": 2}]
+        assert (found["matches"], found["total"]) == (3, 3)
+        assert "src/util.py" in (await agent("peek", name="code_files"))["content"]
+        await agent("load_context", name="code", path="src")
+        assert [row["name"] for row in (await agent("list_vars"))["variables"]] == ["code_files", "code"]
+        await agent("load_context", name="code_files", content="mine")
+        assert "no table of files" in (await agent("scan", name="code", pattern="x", flags="per_file"))["message"]
+        await agent("unload", name="code")
+        assert [row["name"] for row in (await agent("list_vars"))["variables"]] == ["code_files"]
+
+
+async def test_patterns_and_several_paths_are_loaded_together(connect, project: Path) -> None:
+    """Ours: relative to the client; a pattern without a match is an error."""
+    async with connect(cwd=str(project)) as agent:
+        await agent("load_context", name="code", path="src/*.py")
+        assert (await agent("peek", name="code", limit=1))["content"] == "==> main.py <=="
+        await agent("load_context", name="code", path=["src/util.py", "out.log"])
+        assert (await agent("peek", name="code", limit=1))["content"] == "==> src/util.py <=="
+        for wrong in ({"path": "*.none"}, {"path": []}, {"path": ["src", "missing"]}, {"path": ["x"], "content": "x"}):
+            assert "error" in await agent("load_context", name="x", **wrong), wrong
+
+
+async def test_patterns_and_directories_keep_to_the_policy(connect, project: Path, tmp_path: Path) -> None:
+    """K-22: for a client from elsewhere, and for the folders that nobody loads from, by whatever way they are named."""
+    state = Path(rendezvous.state_folder())
+    (state / "notes").mkdir(exist_ok=True)
+    (state / "notes" / "a.txt").write_text("secret")
+    (project / "inside.txt").symlink_to(state / "notes" / "a.txt")
+    async with connect() as remote:
+        for path in (str(project), f"{project}/src/*.py", f"{tmp_path}/**", "/**/passwd"):
+            assert (await remote("load_context", name="x", path=path))["error"] == "cannot_read", path
+    async with connect(cwd=str(project)) as agent:
+        for path in (str(state), f"{state}/*/*", f"{state}/notes", "inside.*", "/proc/*/environ"):
+            assert (await agent("load_context", name="x", path=path))["error"] == "cannot_read", path
+        (state.parent / "note.txt").write_text("harmless")
+        await agent("load_context", name="every", path=str(state.parent))
+        text = (await agent("peek", name="every", max_chars=1_000_000))["content"]
+    assert "harmless" in text
+    assert "secret" not in text
+
+
+async def test_refresh_loads_again_and_tells_what_changed(connect, project: Path) -> None:
+    """Ours: an unchanged source is told as such; name, type and metadata stay."""
+    log = project / "app.txt"
+    log.write_text("one\ntwo\n")
+    async with connect(cwd=str(project)) as agent:
+        await agent("load_context", name="log", path="app.txt", content_type="log", metadata={"why": "test"})
+        assert await agent("refresh", name="log") == {"name": "log", "changed": False, "line_count": 2, "size": 8}
+        log.write_text("one\ntwo\nthree\n")
+        changed = await agent("refresh", name="log")
+        assert changed.pop("diff") == "@@ -2,0 +3,1 @@\n+three"
+        assert changed == {
+            "name": "log",
+            "changed": True,
+            "line_count": 3,
+            "size": 14,
+            "lines_before": 2,
+            "added": 1,
+            "removed": 0,
+            "first_changed_line": 2,
+            "appended": True,
+        }
+        info = await agent("var_info", name="log")
+        assert (info["type"], info["metadata"]) == ("log", {"path": str(log), "why": "test"})
+        await agent("load_context", name="code", path="src/*.py")
+        (project / "src" / "new.py").write_text("new\n")
+        assert (await agent("refresh", name="code"))["added"] == 2
+        await agent("load_context", name="sent", content="x")
+        assert (await agent("refresh", name="sent"))["error"] == "cannot_read"
+        assert (await agent("refresh", name="none"))["error"] == "variable_not_found"
+
+
+async def test_compressed_files_are_unpacked_within_the_quota(connect, tmp_path: Path) -> None:
+    """K-13: the quota counts what comes out."""
+    (tmp_path / "a.log").write_bytes(gzip.compress(b"one\ntwo\n"))
+    (tmp_path / "bomb").write_bytes(gzip.compress(bytes(101 * MIB), 1))
+    async with connect(cwd=str(tmp_path)) as agent:
+        assert (await agent("load_context", name="log", path="a.log"))["line_count"] == 2
+        assert (await agent("var_info", name="log"))["metadata"]["compression"] == "gzip"
+        assert (await agent("load_context", name="bomb", path="bomb"))["error"] == "quota_exceeded"
+
+
+async def test_var_info_shows_the_shape_of_data(connect) -> None:
+    """K-5, ours: columns and rows of what is data; nothing is added for a log."""
+    async with connect() as agent:
+        await agent("load_context", name="rows", content='{"id": 1, "at": 2}\n{"id": 2}\n')
+        await agent("load_context", name="table", content="a,b\n1,2\n", content_type="csv")
+        await agent("load_context", name="log", content=SAMPLE)
+        assert (await agent("var_info", name="rows"))["shape"] == {
+            "format": "jsonl",
+            "rows": 2,
+            "columns": ["id", "at"],
+        }
+        assert (await agent("var_info", name="table"))["shape"]["columns"] == ["a", "b"]
+        assert "shape" not in await agent("var_info", name="log")

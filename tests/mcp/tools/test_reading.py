@@ -144,21 +144,21 @@ async def test_kept_outputs_are_listed_and_bounded(agent) -> None:
     assert [name for name in listed if name.startswith("out_")] == names[-16:]
 
 
-async def test_scan_takes_flags_a_cursor_and_a_time_to_count(agent) -> None:
+async def test_scan_takes_flags_and_a_cursor(agent) -> None:
     """K-3: by default the fields are those of the seed; what is asked for in addition comes in addition."""
 
-    async def lines(**flags) -> list[int]:
-        return [match["line"] for match in (await agent("scan", name="log", **flags))["results"]]
+    async def lines(**given) -> list[int]:
+        return [match["line"] for match in (await agent("scan", name="log", **given))["results"]]
 
     plain = await agent("scan", name="log", pattern="error")
     assert list(plain) == ["name", "pattern", "matches", "truncated", "results"]
-    assert await lines(pattern="error", case_sensitive=True) == []
-    assert await lines(pattern="failure .00", fixed=True) == []
-    assert await lines(pattern="fail", word=True) == []
-    assert await lines(pattern="line", invert=True) == list(range(0, 1000, 100))
+    assert await lines(pattern="error", flags=["case"]) == []
+    assert await lines(pattern="failure .00", flags=["fixed"]) == []
+    assert await lines(pattern="fail", flags=["word"]) == []
+    assert await lines(pattern="line", flags=["invert"]) == list(range(0, 1000, 100))
     assert await lines(pattern="error", start_line=301, max_matches=2) == [400, 500]
-    counted = await agent("scan", name="log", pattern="line", max_matches=1, count_seconds=20)
+    counted = await agent("scan", name="log", pattern="line", max_matches=1, flags=["count"])
     assert (counted["total"], counted["truncated"]) == (990, True)
-    refused = await agent("scan", name="log", pattern="line", per_file=True)
+    refused = await agent("scan", name="log", pattern="line", flags=["per_file"])
     assert refused["error"] == "invalid_arguments"
     assert "load a directory" in str(refused)

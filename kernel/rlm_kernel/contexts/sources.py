@@ -1,0 +1,125 @@
+"""Store what files hold: one file, also compressed, or several files, directories and archives as one text."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from .bundle import Bundle, Entry, zip_entries
+from .compressed import PIECE, compression_of, unpacked
+from .errors import SourceError
+from .folder import files_below, is_below
+from .model import StoredText
+from .store import ContextStore, opened
+
+_START = 8  # bytes by which compression is recognised
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was stored.
+
+    Attributes:
+        text: it.
+        table: for several files, the table of them as JSON lines (see bundle.FileRow); else empty.
+        files: how many there are.
+        skipped: how many were left out, by reason.
+        compression: of a single file: its kind, or None.
+    """
+
+    text: StoredText
+    table: str = ""
+    files: int = 1
+    skipped: dict[str, int] = field(default_factory=dict)
+    compression: str | None = None
+
+
+def put_file(store: ContextStore, path: Path, limit: int | None = None) -> Loaded:
+    """Store a file, unpacked if it is compressed; a zip archive as the files in it.
+
+    Args: limit, the most bytes to accept, unpacked.
+    Raises: SourceError, TextTooLarge, StoreError.
+    """
+    with opened(path) as fd:
+        kind = compression_of(os.pread(fd, _START, 0))
+        if kind is not None:
+            with os.fdopen(os.dup(fd), "rb") as file:
+                if kind == "zip":
+                    return _put_bundle(store, zip_entries(file), Counter(), limit)
+                return Loaded(store.put_chunks(unpacked(file, kind), limit=limit), compression=kind)
+    return Loaded(store.put_path(path, limit=limit))
+
+
+def put_files(
+    store: ContextStore,
+    paths: Sequence[Path],
+    private: Callable[[Path], bool],
+    limit: int | None = None,
+    skipped: Counter[str] | None = None,
+) -> Loaded:
+    """Store several files, and all files of directories, as one text.
+
+    Args:
+        store: where to.
+        paths: resolved; what is shown of them is relative to the directory they have in common.
+        private: whether a directory below is not to be looked into.
+        limit: the most bytes to accept.
+        skipped: what the caller has left out already.
+
+    Raises: SourceError, also when nothing is left to take; TextTooLarge, StoreError.
+    """
+    left_out = Counter(skipped or ())
+    one = len(paths) == 1 and paths[0].is_dir()
+    top = paths[0] if one else Path(os.path.commonpath([path.parent for path in paths]))
+    return _put_bundle(store, _entries(paths, top, left_out, private), left_out, limit)
+
+
+def _put_bundle(store: ContextStore, entries: Iterator[Entry], skipped: Counter[str], limit: int | None) -> Loaded:
+    bundle = Bundle(entries, skipped)
+    text = store.put_chunks(bundle, limit=limit)
+    if not bundle.rows:
+        why = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items())) or "there are none"
+        raise SourceError(f"no file is left to load ({why}); name a text file to load it in any case")
+    return Loaded(text, bundle.table(), len(bundle.rows), dict(sorted(skipped.items())))
+
+
+def _entries(
+    paths: Sequence[Path], top: Path, skipped: Counter[str], private: Callable[[Path], bool]
+) -> Iterator[Entry]:
+    for path in paths:
+        if path.is_dir():
+            for found in files_below(path, skipped, private):
+                yield Entry(str(found.relative_to(top)), _Pieces(found, path, unpack=False))
+        else:
+            yield Entry(str(path.relative_to(top)), _Pieces(path, None, unpack=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Reads a file in pieces; it must lie below `root`, if that is given."""
+
+    path: Path
+    root: Path | None
+    unpack: bool
+
+    def __call__(self) -> Iterator[bytes]:
+        with opened(self.path) as fd:
+            if self.root is not None and not is_below(fd, self.root):
+                raise SourceError(f"{self.path} is not below {self.root} any more; load it again")
+            with os.fdopen(os.dup(fd), "rb", buffering=0) as file:
+                kind = compression_of(os.pread(fd, _START, 0))
+                if kind is None:
+                    yield from _read(file)
+                elif self.unpack and kind != "zip":
+                    yield from unpacked(file, kind)
+                else:
+                    yield b"\0"  # counted as binary
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(PIECE):
+        yield piece

@@ -1,0 +1,139 @@
+"""What `load_context` is given to load: one file, several, a directory, a pattern, checked against the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel import rendezvous
+from rlm_kernel.contexts.errors import SourceError
+from rlm_kernel.contexts.model import StoredText
+from rlm_kernel.contexts.sources import Loaded, put_file, put_files
+from rlm_kernel.contexts.store import ContextStore
+from rlm_mcp.hello import ClientHello
+from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_sessions import Session
+from rlm_mcp.service_texts import SYSTEM_FOLDERS, readable_path
+
+__all__ = ["FileSource", "Taken", "resolved", "take"]
+
+_MOST_MATCHES = 10_000
+"""Files that a pattern may name."""
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Files to load.
+
+    Attributes:
+        given: what was asked for, made absolute, to be asked for again.
+        paths: what it stands for, resolved and permitted.
+        refused: how many files a pattern matched that may not be read.
+    """
+
+    given: list[str]
+    paths: list[Path]
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A stored text, the metadata that its origin adds, and its table of files if it has one."""
+
+    text: StoredText
+    notes: dict[str, Any] = field(default_factory=dict)
+    table: str = ""
+
+
+def resolved(given: Sequence[str], session: Session, hello: ClientHello) -> FileSource:
+    """Resolve paths and patterns.
+
+    Raises:
+        ToolFault: one of the paths may not be read, or a pattern matches nothing.
+    """
+    asked: list[str] = []
+    paths: list[Path] = []
+    refused = 0
+    for one in given:
+        fixed = _before_pattern(one)
+        if fixed is None:
+            path = readable_path(one, session, hello)
+            asked.append(str(path))
+            paths.append(path)
+            continue
+        base = readable_path(fixed or ".", session, hello)
+        pattern = f"{glob.escape(str(base))}{os.sep}{one[len(fixed) :].lstrip(os.sep)}"
+        asked.append(pattern)
+        matches, denied = _matching(pattern, session, hello)
+        refused += denied
+        paths += matches
+        if not matches:
+            raise ToolFault("cannot_read", f"no file matches {one[:200]!r}", "give a path or a pattern of files")
+    return FileSource(asked, list(dict.fromkeys(paths)), refused)
+
+
+def _before_pattern(given: str) -> str | None:
+    """The directory before the first wildcard; None for a path without one, and for a file that is so called."""
+    if not glob.has_magic(given) or len(given) > 4095 or "\0" in given or os.path.lexists(os.path.expanduser(given)):
+        return None
+    steady = given
+    while glob.has_magic(steady):
+        steady = os.path.dirname(steady)
+    return steady
+
+
+def _matching(pattern: str, session: Session, hello: ClientHello) -> tuple[list[Path], int]:
+    found: list[Path] = []
+    denied = 0
+    for match in sorted(glob.iglob(pattern, recursive=True)):
+        if os.path.isdir(match):
+            continue
+        try:
+            found.append(readable_path(match, session, hello))
+        except ToolFault:
+            denied += 1
+        if len(found) > _MOST_MATCHES:
+            raise ToolFault("cannot_read", f"more than {_MOST_MATCHES:,} files match", "use a narrower pattern")
+    return found, denied
+
+
+async def take(files: ContextStore, source: FileSource, limit: int) -> Taken:
+    """Store what the paths hold; raises SourceError or TextTooLarge."""
+    return await asyncio.to_thread(_take, files, source, limit)
+
+
+def _take(files: ContextStore, source: FileSource, limit: int) -> Taken:
+    single = len(source.given) == len(source.paths) == 1 and source.given[0] == str(source.paths[0])
+    notes: dict[str, Any] = {"path": source.given[0]} if len(source.given) == 1 else {"paths": source.given}
+    if single and not source.paths[0].is_dir():
+        loaded = put_file(files, source.paths[0], limit)
+    else:
+        missing = next((path for path in source.paths if not path.exists()), None)
+        if missing is not None:
+            raise SourceError(f"{missing}: no such file; give the paths of existing, readable files")
+        skipped = Counter({"not permitted": source.refused} if source.refused else {})
+        loaded = put_files(files, source.paths, _Private(), limit, skipped)
+    return Taken(loaded.text, {**notes, **_told(loaded)}, loaded.table)
+
+
+def _told(loaded: Loaded) -> dict[str, Any]:
+    if loaded.table:
+        return {"files": {"count": loaded.files, "skipped": loaded.skipped}}
+    return {"compression": loaded.compression} if loaded.compression else {}
+
+
+class _Private:
+    """Whether a directory below is the system's or ours, from which nothing is loaded."""
+
+    def __init__(self) -> None:
+        ours = (rendezvous.state_folder(), rendezvous.runtime_folder(), str(rendezvous.config_dir()))
+        self._roots = {Path(os.path.realpath(root)) for root in (*SYSTEM_FOLDERS, *ours)}
+
+    def __call__(self, path: Path) -> bool:
+        return path in self._roots

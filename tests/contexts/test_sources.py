@@ -1,0 +1,242 @@
+"""Sources other than a plain file: compressed, several, directories; and what is told of their content."""
+
+import bz2
+import gzip
+import importlib.util
+import json
+import lzma
+import os
+import subprocess
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm_kernel.contexts import errors
+from rlm_kernel.contexts.changes import changes
+from rlm_kernel.contexts.folder import files_below, is_below
+from rlm_kernel.contexts.shape import shape_of
+from rlm_kernel.contexts.sources import Loaded, put_file, put_files
+from rlm_kernel.contexts.store import ContextStore
+from rlm_kernel.contexts.text import Text
+
+TEXT = "line \xe9\n" * 300_000
+PACKERS: list[Callable[[bytes], bytes]] = [gzip.compress, bz2.compress, lzma.compress]
+
+
+def content(store: ContextStore, loaded: Loaded) -> str:
+    return store.open(loaded.text).content
+
+
+def table(loaded: Loaded) -> list[dict[str, object]]:
+    return [json.loads(line) for line in loaded.table.splitlines()]
+
+
+def nothing_private(_: Path) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("pack", PACKERS, ids=["gzip", "bzip2", "xz"])
+def test_a_compressed_file_is_unpacked_also_when_it_has_several_parts(
+    store: ContextStore, tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    """K-1, ours: recognised by its first bytes, whatever it is called."""
+    path = tmp_path / "log"
+    path.write_bytes(pack(TEXT.encode()) + pack(b"more\n"))
+    loaded = put_file(store, path)
+    assert content(store, loaded) == TEXT + "more\n"
+    assert loaded.compression in {"gzip", "bzip2", "xz"}
+
+
+@pytest.mark.parametrize("pack", PACKERS, ids=["gzip", "bzip2", "xz"])
+def test_a_damaged_or_endless_compressed_file_is_refused(
+    store: ContextStore, tmp_path: Path, pack: Callable[[bytes], bytes]
+) -> None:
+    """K-13: a small file that unpacks to a large one stops at the limit; half a file is no file."""
+    path = tmp_path / "log"
+    path.write_bytes(pack(bytes(50_000_000)))
+    with pytest.raises(errors.TextTooLarge):
+        put_file(store, path, limit=1_000_000)
+    path.write_bytes(pack(os.urandom(5000))[:-700])
+    with pytest.raises(errors.SourceError, match="damaged"):
+        put_file(store, path)
+    assert list((store.root / "drafts").iterdir()) == []
+
+
+def test_zstd_is_read_where_there_is_a_library(store: ContextStore, tmp_path: Path) -> None:
+    """Without one the error says which."""
+    path = tmp_path / "log.zst"
+    # A frame of one raw block, by hand: magic, header (single segment, 6 bytes), last block of 6 bytes.
+    path.write_bytes(b"\x28\xb5\x2f\xfd\x20\x06" + (1 | 6 << 3).to_bytes(3, "little") + b"hello\n")
+    if any(importlib.util.find_spec(name) for name in ("compression", "backports")):
+        assert content(store, put_file(store, path)) == "hello\n"
+        return
+    with pytest.raises(errors.SourceError, match=r"backports\.zstd"):
+        put_file(store, path)
+
+
+def test_a_zip_archive_is_the_text_files_in_it(store: ContextStore, tmp_path: Path) -> None:
+    """Binary members and keys are left out and counted; a damaged archive is refused."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/b.txt", "one\ntwo")
+        archive.writestr("logo.png", b"\x89PNG\0\0")
+        archive.writestr("id_rsa", "key")
+        archive.writestr("c.txt", "")
+    loaded = put_file(store, path)
+    assert content(store, loaded) == "==> a/b.txt <==\none\ntwo\n==> c.txt <==\n"
+    assert (loaded.files, loaded.skipped) == (2, {"binary": 1, "secret": 1})
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(errors.SourceError, match="damaged"):
+        put_file(store, path)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with everything that is to be left out."""
+    root = tmp_path / "project"
+    for name, text in {
+        "README.md": "# Title\nno newline",
+        ".gitignore": "*.log\nbuild/\n!keep.log\n",
+        "app.log": "ignored",
+        "keep.log": "kept\n",
+        "build/out.txt": "ignored",
+        "src/main.py": "print(1)\n\n",
+        "src/.gitignore": "local.*\n",
+        "src/local.py": "ignored",
+        "src/deep/empty.py": "",
+        ".env": "TOKEN=secret-token",
+        ".env.example": "TOKEN=\n",
+        "src/notes.txt": "x\n-----BEGIN RSA PRIVATE KEY-----\nsecret-key\n",
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (root / "logo.bin").write_bytes(b"\0\1\2")
+    (root / "packed.gz").write_bytes(gzip.compress(b"packed"))
+    (tmp_path / "outside").write_text("secret-outside")
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "linked").symlink_to(tmp_path)
+    os.mkfifo(root / "pipe")
+    subprocess.run(["git", "init", "-q", root], check=True)
+    return root
+
+
+def test_a_directory_is_one_text_with_a_table_of_its_files(store: ContextStore, project: Path) -> None:
+    """Ours: what git ignores, binary files, secrets and links are left out and counted."""
+    loaded = put_files(store, [project], nothing_private)
+    text = content(store, loaded)
+    rows = table(loaded)
+    assert [row["path"] for row in rows] == [
+        *(".env.example", ".gitignore", "README.md", "keep.log"),
+        *("src/.gitignore", "src/deep/empty.py", "src/main.py"),
+    ]
+    assert loaded.files == len(rows)
+    assert loaded.skipped == {"binary": 2, "ignored": 3, "link": 2, "secret": 2, "special": 1}
+    assert "secret-" not in text
+    lines = text.splitlines()
+    for row in rows:
+        start, count = int(str(row["line"])), int(str(row["lines"]))
+        assert lines[start - 1] == f"==> {row['path']} <=="
+        assert lines[start : start + count] == (project / str(row["path"])).read_text().splitlines()
+
+
+def test_the_ignore_rules_are_those_of_git(store: ContextStore, project: Path) -> None:
+    """A part of a repository obeys the rules above it; git itself lists the same files."""
+    listed = subprocess.run(
+        ["git", "-C", project, "ls-files", "--others", "--exclude-standard"], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    found = [str(path.relative_to(project)) for path in files_below(project, Counter(), nothing_private)]
+    assert sorted(found) == sorted(name for name in listed if not (project / name).is_symlink())
+    (project / "src" / "app.log").write_text("ignored from above")
+    names = [path.name for path in files_below(project / "src", Counter(), nothing_private)]
+    assert names == [".gitignore", "empty.py", "main.py", "notes.txt"]
+
+
+def test_private_directories_are_not_looked_into_and_nothing_left_is_an_error(
+    store: ContextStore, project: Path
+) -> None:
+    """The message says what was left out."""
+    skipped: Counter[str] = Counter()
+    assert all("src" not in path.parts for path in files_below(project, skipped, lambda path: path.name == "src"))
+    assert skipped["private"] == 1
+    with pytest.raises(errors.SourceError, match="1 binary"):
+        put_files(store, [project / "logo.bin"], nothing_private)
+
+
+def test_a_file_that_was_moved_behind_a_link_is_noticed(project: Path, tmp_path: Path) -> None:
+    """Hostile code may swap a directory for a link while it is read."""
+    for path, wanted in ((project / "README.md", True), (tmp_path / "outside", False)):
+        with path.open("rb") as file:
+            assert is_below(file.fileno(), project) is wanted
+
+
+def test_several_files_are_shown_relative_to_what_they_share_and_unpacked(store: ContextStore, tmp_path: Path) -> None:
+    """Rotated logs, say; a file named twice by different patterns is the caller's business."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "app.log").write_text("new\n")
+    (tmp_path / "a" / "app.log.gz").write_bytes(gzip.compress(b"old\n"))
+    loaded = put_files(store, [tmp_path / "a" / "app.log.gz", tmp_path / "a" / "app.log"], nothing_private)
+    assert content(store, loaded) == "==> app.log.gz <==\nold\n==> app.log <==\nnew\n"
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c", "", "\xe9"]), max_size=12)
+
+
+@given(LINES, LINES, st.booleans(), st.booleans())
+def test_changes_say_what_was_added_and_removed(before: list[str], after: list[str], one: bool, other: bool) -> None:
+    """Applied to the old lines the counts give the new ones; the first line that differs is the first."""
+    old = Text.from_bytes(("\n".join(before) + "\n" * (one and bool(before))).encode())
+    new = Text.from_bytes(("\n".join(after) + "\n" * (other and bool(after))).encode())
+    left, right = list(old.lines), list(new.lines)
+    found = changes(old, new)
+    assert len(left) - found.removed + found.added == len(right)
+    assert found.removed <= len(left)
+    assert left[: found.first_line] == right[: found.first_line]
+    if left == right:
+        assert (found.added, found.removed) == (0, 0)
+    if found.appended:
+        assert right[: len(left)] == left
+        assert found.removed == 0
+
+
+def test_changes_of_large_texts_are_counted_without_being_shown() -> None:
+    """A million lines are compared as sets of lines; what was appended is told as such."""
+    rows = [f"row {number}" for number in range(200_000)]
+    old = Text.from_bytes("\n".join(rows).encode() + b"\n")
+    grown = changes(old, Text.from_bytes(("\n".join(rows) + "\nnew\n").encode()))
+    assert (grown.added, grown.removed, grown.appended, grown.first_line) == (1, 0, True, 200_000)
+    assert grown.diff[-1] == "+new"
+    other = changes(old, Text.from_bytes("\n".join(rows[::-1][:-10]).encode()))
+    assert (other.added, other.removed, other.diff) == (0, 10, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "shape"),
+    [
+        ('{"a": 1, "b": [2]}', "custom", {"format": "json", "keys": ["a", "b"]}),
+        ('[{"a": 1},\n {"b": 2}]', "", {"format": "json", "items": 2, "columns": ["a", "b"]}),
+        ('{"a": 1}\n{"a": 2, "c": 3}\n', "log", {"format": "jsonl", "rows": 2, "columns": ["a", "c"]}),
+        ("id;name\n1;x\n2;y\n", "x.csv", {"format": "csv", "rows": 2, "columns": ["id", "name"]}),
+        ('id\tname\n1\t"a\nb"\n', "tsv", {"format": "tsv", "rows": "<=2", "columns": ["id", "name"]}),
+        ("[2026-01-01] started\n[2026-01-01] ended\n", "log", None),
+        ("{\n", "json", None),
+        ("a, b\nc, d\n", "log", None),
+        ("", "csv", None),
+    ],
+)
+def test_data_is_recognised(text: str, hint: str, shape: dict[str, object] | None) -> None:
+    """K-5, ours: shape and columns; a log with brackets or commas is none."""
+    assert shape_of(Text.from_bytes(text.encode()), hint) == shape
+
+
+def test_a_long_file_of_json_lines_is_described_by_its_first_lines() -> None:
+    """Neither is all of it parsed, nor does a line that is cut spoil it."""
+    text = "".join(json.dumps({"n": n, "text": "x" * 5000}) + "\n" for n in range(4000))
+    assert shape_of(Text.from_bytes(text.encode())) == {"format": "jsonl", "rows": 4000, "columns": ["n", "text"]}
+    large = Text.from_bytes(b"[" + b"1," * (9 << 20) + b"1]")
+    assert shape_of(large) == {"format": "json", "note": "over 16 MiB: not parsed"}
