@@ -58,8 +58,9 @@ def try_all(cases: list[Case]) -> dict[str, Column]:
 def _own_folders() -> Iterator[None]:
     """Keep the kernels' sockets and state away from the user's own."""
     with tempfile.TemporaryDirectory(prefix="esc", dir="/tmp") as folder:
-        for name in ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
-            os.environ[name] = f"{folder}/{name[-11:].lower()}"
+        names = ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+        for number, name in enumerate(names):
+            os.environ[name] = f"{folder}/{number}"
             os.mkdir(os.environ[name], 0o700)
         yield
 
