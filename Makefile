@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-pythons lint format type cover fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install escapes
+.PHONY: help demo test test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ cover: $(STAMP)  ## Run all tests with branch coverage, forked processes include
 	@$(BIN)/coverage report
 
 PAIRS ?= 30000
+
+fuzz: $(STAMP)  ## Feed random input to the compiler, the policy parser and the wire formats (FUZZ_MINUTES=10)
+	@end=$$(( $$(date +%s) + 60 * $(or $(FUZZ_MINUTES),10) )); while [ $$(date +%s) -lt $$end ]; do \
+		FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),2000) $(PYTEST) -q -n $(JOBS) -o timeout=0 tests/fuzz $(ARGS) || exit 1; done
 
 fuzz-scan: $(STAMP)  ## Compare scan with Python's re on many random patterns and texts (PAIRS=30000 for each test)
 	@FUZZ_EXAMPLES=$(PAIRS) $(PYTEST) -q -n $(JOBS) -o timeout=0 tests/contexts/test_scan.py \

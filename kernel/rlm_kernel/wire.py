@@ -86,6 +86,8 @@ class Parser:
 
     def next(self) -> Message | None:
         """The next complete message, or None until more bytes are fed; raises ProtocolError."""
+        if len(self._descriptors) > 2 * MAX_DESCRIPTORS:
+            raise ProtocolError("more descriptors than the messages beside them announce")
         if len(self._buffer) < HEADER.size:
             return None
         tag, nfds, nframes, payload = HEADER.unpack_from(self._buffer)

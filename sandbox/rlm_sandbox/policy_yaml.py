@@ -22,6 +22,9 @@ from rlm_sandbox.errors import PolicyFileError, PolicyProblem
 MAX_FILE_BYTES = 256 * 1024
 """A policy file larger than this is refused before it is parsed."""
 
+MAX_DEPTH = 16
+"""Values nested deeper than this are refused: no field is, and the parser's time grows with the square of it."""
+
 FieldPath = tuple[str | int, ...]
 """Where a value stands: mapping keys and sequence indexes, outermost first."""
 
@@ -44,6 +47,8 @@ class Document:
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the core schema of YAML 1.2 and without aliases."""
 
+    _depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -51,7 +56,16 @@ class _Loader(yaml.SafeLoader):
                 problem="anchors and aliases are not used in policies; write the value out",
                 problem_mark=event.start_mark,
             )
-        return super().compose_node(parent, index)
+        if self._depth >= MAX_DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem=f"nested more than {MAX_DEPTH} levels deep; no field of a policy is",
+                problem_mark=event.start_mark,
+            )
+        self._depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
 
 _NUMBER = list("-+0123456789.")

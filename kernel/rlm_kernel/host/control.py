@@ -17,6 +17,7 @@ from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.errors import CallerError, KernelError, to_wire
 from rlm_kernel.host.host import Host
 from rlm_kernel.host.images import Attachment
+from rlm_kernel.host.peer import load
 from rlm_kernel.host.rollback import rollback
 from rlm_kernel.host.stream import Stream
 
@@ -56,7 +57,7 @@ class Connection:
         call: dict[str, Any] = {}
         blobs: tuple[bytes, ...] = ()
         try:
-            call = json.loads(message.frames[0])
+            call = load(message)
             operation = OPERATIONS.get(call["op"])
             if operation is None:
                 raise CallerError(f"the host has no operation {call['op']!r}; daemon and host differ in version")

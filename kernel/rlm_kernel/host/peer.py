@@ -113,11 +113,8 @@ class Peer:
             message.close()
 
     def _introduced(self, message: wire.Message) -> bool:
-        try:
-            self.hello = json.loads(message.frames[0])
-            pid = self.hello["pid"]
-        except (ValueError, LookupError, TypeError):
-            return False
+        self.hello = load(message)
+        pid = self.hello.get("pid")
         return isinstance(pid, int) and self.watch(pid)
 
     # -- its end

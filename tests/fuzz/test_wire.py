@@ -1,0 +1,233 @@
+"""What arrives on the private streams and on the MCP transport may be anything: it costs that stream, nothing else."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm_kernel import tags, wire
+from rlm_kernel.errors import KernelError, ProtocolError
+from rlm_kernel.host.peer import Peer, load
+from rlm_kernel.hostclient import HostClient
+from rlm_mcp.errors import HelloRefused, MessageRefused
+from rlm_mcp.front_answers import Answers
+from rlm_mcp.hello import parse_hello
+from rlm_mcp.link import LineSplitter, Oversized
+from rlm_mcp.relay import STARTING, UP, Relay
+from rlm_mcp.transport import parse_message
+
+pytestmark = pytest.mark.anyio
+
+FUZZ = settings.get_profile("fuzz")
+WITH_PROCESSES = settings.get_profile("fuzz with processes")
+
+TAGS = st.sampled_from([value for name, value in vars(tags).items() if name.isupper() and isinstance(value, bytes)])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KNOWN = "id op pid state error queries dropped defined prompt model kernel_id frames status content msg_type".split()
+CONTENT = st.dictionaries(st.sampled_from(KNOWN), JSON, max_size=5).map(lambda value: json.dumps(value).encode())
+DEEP = st.integers(1, 60_000).map(lambda depth: b"[" * depth)
+FRAMES = st.lists(CONTENT | DEEP | st.binary(max_size=40) | JSON.map(lambda v: json.dumps(v).encode()), max_size=6)
+MESSAGES = st.builds(wire.pack, TAGS, FRAMES)
+HEADERS = st.builds(wire.HEADER.pack, TAGS, st.integers(0, 255), st.integers(0, 65535), st.integers(0, 2**64 - 1))
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """Messages, some bytes of which are not as they were."""
+    data = bytearray(b"".join(draw(st.lists(MESSAGES | HEADERS | st.binary(max_size=30), max_size=4))))
+    for place, value in draw(st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=4)):
+        if data:
+            data[place % len(data)] = value
+    return bytes(data)
+
+
+STREAMS = damaged() | st.lists(MESSAGES, max_size=4).map(b"".join)
+
+
+def _chunks(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    for size in sizes:
+        yield data[:size]
+        data = data[size:]
+    yield data
+
+
+@settings(FUZZ)
+@given(data=STREAMS, sizes=st.lists(st.integers(1, 50), max_size=8))
+def test_bytes_become_messages_or_a_protocol_error(data: bytes, sizes: list[int]) -> None:
+    """Whatever the bytes and however they are cut; what is held never exceeds what arrived or the limit."""
+    most = 4096
+    parser, frames = wire.Parser(max_payload=most), 0
+    with contextlib.suppress(ProtocolError):
+        for chunk in _chunks(data, sizes):
+            parser.feed(chunk)
+            while (message := parser.next()) is not None:
+                assert sum(map(len, message.frames)) <= most
+                frames += len(message.frames)
+    assert frames <= len(data)
+
+
+@settings(FUZZ)
+@given(tag=TAGS, frames=st.lists(st.binary(max_size=50), max_size=20), sizes=st.lists(st.integers(1, 50), max_size=8))
+def test_what_was_packed_arrives_however_it_is_cut(tag: bytes, frames: list[bytes], sizes: list[int]) -> None:
+    """The other direction: nothing correct is refused."""
+    parser, found = wire.Parser(), []
+    for chunk in _chunks(wire.pack(tag, frames), sizes):
+        parser.feed(chunk)
+        while (message := parser.next()) is not None:
+            found.append(message)
+    assert [(one.tag, list(one.frames)) for one in found] == [(tag, frames)]
+    assert parser.empty
+
+
+def _flood(parser: wire.Parser, data: bytes, pairs: list[tuple[int, int]]) -> None:
+    for pair in pairs:
+        parser.feed(data, pair)
+        while parser.next() is not None:
+            pass
+
+
+def test_descriptors_that_no_message_announces_are_refused() -> None:
+    """A peer that goes on attaching descriptors would use up those of the host."""
+    parser = wire.Parser()
+    silent = wire.pack(tags.STDOUT, (b"x",))
+    pairs = [os.pipe() for _ in range(30)]
+    try:
+        with pytest.raises(ProtocolError, match="descriptors"):
+            _flood(parser, silent, pairs)
+    finally:
+        parser.close()
+        for pair in pairs:
+            for fd in pair:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+
+@settings(WITH_PROCESSES)
+@given(data=STREAMS)
+async def test_a_peer_that_talks_rubbish_costs_its_own_stream_only(data: bytes) -> None:
+    """K-22: the host's side of a kernel's stream delivers or closes; no exception reaches the event loop."""
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    ours, theirs = socket.socketpair()
+    peer = Peer(ours)
+    peer.receiver = lambda _, message: load(message) and None
+    ended = loop.create_future()
+    peer.on_death = lambda _: ended.done() or ended.set_result(None)
+    theirs.sendall(data)
+    theirs.close()
+    async with asyncio.timeout(30):
+        await ended
+    peer.drop()
+    assert complaints == []
+
+
+@settings(FUZZ)
+@given(lines=st.lists(st.binary(max_size=60), max_size=6), sizes=st.lists(st.integers(1, 30), max_size=8))
+def test_bytes_become_lines_of_bounded_length(lines: list[bytes], sizes: list[int]) -> None:
+    """The splitter of daemon and front gives every line, or a mark for one that is too long."""
+    data, splitter, found = b"\n".join(lines) + b"\n", LineSplitter(32), []
+    for chunk in _chunks(data, sizes):
+        found += splitter.feed(chunk)
+    assert len(found) == data.count(b"\n")
+    assert all(isinstance(line, Oversized) or len(line) <= 33 for line in found)
+
+
+ENVELOPE = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.just("2.0") | JSON,
+        "id": st.integers() | st.text(max_size=5) | JSON,
+        "method": st.sampled_from(["initialize", "ping", "tools/list", "tools/call", "notifications/cancelled"]) | JSON,
+        "params": st.dictionaries(st.sampled_from(["name", "arguments", "_meta", "protocolVersion"]), JSON) | JSON,
+        "result": JSON,
+        "error": JSON,
+    },
+).map(lambda value: json.dumps(value).encode())
+
+
+@st.composite
+def damaged_lines(draw: st.DrawFn) -> bytes:
+    """A JSON-RPC message in which some bytes are others."""
+    data = bytearray(draw(ENVELOPE | DEEP))
+    for place, value in draw(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=3)):
+        data[place % len(data)] = value
+    return bytes(data).replace(b"\n", b" ")
+
+
+LINES = ENVELOPE | damaged_lines() | st.binary(max_size=40).map(lambda data: data.replace(b"\n", b""))
+
+
+@settings(FUZZ)
+@given(line=LINES)
+def test_a_line_is_a_message_or_is_refused(line: bytes) -> None:
+    """The daemon's reader of JSON-RPC, and of the hello before it."""
+    with contextlib.suppress(MessageRefused):
+        parse_message(line)
+    with contextlib.suppress(HelloRefused):
+        parse_hello(line)
+
+
+@settings(FUZZ)
+@given(turns=st.lists(st.tuples(st.sampled_from(["client", "daemon", "lost", "up", "failed"]), LINES), max_size=8))
+def test_the_front_survives_whatever_client_and_daemon_say(turns: list[tuple[str, bytes]], tmp_path: Path) -> None:
+    """The decisions of the front, with both sides hostile and the daemon coming and going."""
+    to_client: list[bytes] = []
+    answers = Answers(str(tmp_path / "answers"))
+    relay = Relay(answers, to_client=to_client.append, to_daemon=[].append, start=lambda: None)
+    for who, line in turns:
+        if who == "client":
+            relay.client_line(line)
+        elif who == "daemon" and relay.state == UP:
+            relay.daemon_line(line)
+        elif who == "lost" and relay.state == UP:
+            relay.daemon_lost()
+        elif who == "up" and relay.state == STARTING:
+            relay.daemon_started()
+        elif who == "failed" and relay.state == STARTING:
+            relay.start_failed("it does not start")
+
+
+HOSTILE = """
+import os, stat
+rubbish = {rubbish!r}
+for number in range(3, 40):
+    try:
+        if stat.S_ISSOCK(os.fstat(number).st_mode):
+            os.write(number, rubbish)
+    except OSError:
+        pass
+6 * 7
+"""
+
+
+@settings(WITH_PROCESSES)
+@given(rubbish=STREAMS)
+async def test_a_kernel_that_writes_rubbish_to_its_host_harms_no_other(
+    host: HostClient, rubbish: bytes, bystander: str, hostile: str
+) -> None:
+    """K-22: with the language wall down, a cell writes to the stream below it; other sessions notice nothing."""
+    async with asyncio.timeout(60):
+        with contextlib.suppress(KernelError):
+            await host.execute(hostile, HOSTILE.format(rubbish=rubbish)).result()
+        assert (await host.execute(bystander, "kept").result()).result == "'kept'"
+        with contextlib.suppress(KernelError):
+            await host.interrupt(hostile)
+
+
+def test_the_header_that_these_tests_damage_is_the_real_one() -> None:
+    """Were the layout to change, the strategies above would hit nothing."""
+    assert wire.pack(tags.SHELL, (b"ab",)) == struct.pack("!cBHQQ", tags.SHELL, 0, 1, 2, 2) + b"ab"
