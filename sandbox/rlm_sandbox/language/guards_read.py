@@ -82,7 +82,10 @@ def _dict(obj: Any, name: str) -> Any:
     """The live namespace of the session's own objects, a copy of the public part of others."""
     if type(obj) in REGISTRY.shelf.clean:
         return getattr(obj, name)
-    return namespace_of(obj)
+    try:
+        return namespace_of(obj)
+    except TypeError:  # what vars() says of an object without one
+        raise AttributeError(f"'{type(obj).__name__}' object has no attribute '{name}'", name=name) from None
 
 
 def namespace_of(obj: Any) -> Any:
