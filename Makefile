@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install escapes
+.PHONY: help demo test test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench: $(STAMP)  ## Measure the speed the project promises (ratios of interleave
 
 bench-contexts: $(STAMP)  ## Measure loading and searching against the targets (ARGS="--mb 1000" for a larger log)
 	@$(BIN)/python bench/contexts.py $(ARGS)
+
+bench-fork: $(STAMP)  ## Measure forks, checkpoints, rollback and recovery (ARGS="--quick" without 1 GB sessions)
+	@$(BIN)/python bench/fork.py $(ARGS)
 
 bench-compat: $(VENV)/.compat  ## Run public corpora with and without the language wall (ARGS="HumanEval" for one)
 	@$(BIN)/python bench/compat/run.py $(ARGS)

@@ -1,0 +1,190 @@
+"""Forks: what a forked session, a checkpoint, a rollback and a recovery cost, in time and memory.
+
+``--quick`` leaves out the sessions of 1 GB and takes fewer rounds. A fork is timed from the call to the answer to the
+new session's first cell. The price of checkpoints is the round trip of ``1+1`` by itself, with a pause after each cell
+in which a lazy copy is taken, and without. A crash is timed from SIGKILL to the first cell that runs again.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+from ratio import Case, compare
+
+from rlm_kernel.hostclient import HostClient, SpawnRequest
+from rlm_sandbox.policy import GIB, Policy, load_policy
+
+QUICK = "--quick" in sys.argv
+ROUNDS = 5 if QUICK else 12
+CELLS = 8 if QUICK else 20
+PAUSE = 0.15
+CRASHES = 40 if QUICK else 100
+FORKS = 4 if QUICK else 10
+
+DATA = {
+    "nothing": "pass",
+    "100 MB of numpy": "import numpy\nheld = numpy.ones(12_500_000)",
+    "100 MB of objects": "held = [float(i) for i in range(2_500_000)]",
+    "1 GB of numpy": "import numpy\nheld = numpy.ones(125_000_000)",
+    "1 GB of objects": "held = [float(i) for i in range(25_000_000)]",
+}
+
+
+def policy(checkpoint: str) -> Policy:
+    """The policy `data` with room for large sessions."""
+    made = load_policy("data")
+    limits = made.limits.model_copy(update={"memory_bytes": 4 * GIB, "cell_seconds": 300.0})
+    return made.model_copy(update={"checkpoint": checkpoint, "limits": limits})
+
+
+async def spawn(host: HostClient, checkpoint: str, code: str = "pass") -> str:
+    """Start a session and run a cell in it; returns its id."""
+    kernel_id = uuid.uuid4().hex[:12]
+    await host.spawn(SpawnRequest(kernel_id, policy(checkpoint)))
+    result = await host.execute(kernel_id, code).result()
+    assert result.error is None, result.error
+    return kernel_id
+
+
+async def fork(host: HostClient, parent: str, checkpoint: str = "off") -> tuple[str, float]:
+    """Fork a session and run a cell in the child; returns its id and the seconds."""
+    kernel_id = uuid.uuid4().hex[:12]
+    began = time.perf_counter()
+    await host.fork(parent, SpawnRequest(kernel_id, policy(checkpoint)))
+    await host.execute(kernel_id, "1+1").result()
+    return kernel_id, time.perf_counter() - began
+
+
+async def fork_and_end(host: HostClient, parent: str) -> float:
+    """Seconds of one fork, whose session ends again."""
+    kernel_id, seconds = await fork(host, parent)
+    await host.shutdown(kernel_id)
+    return seconds
+
+
+async def cells(host: HostClient, kernel_id: str, pause: float) -> float:
+    """Median seconds of ``1+1`` to its result, with a pause after each."""
+    taken = []
+    for _ in range(CELLS):
+        began = time.perf_counter()
+        await host.execute(kernel_id, "1+1").result()
+        taken.append(time.perf_counter() - began)
+        if pause:
+            await asyncio.sleep(pause)
+    return statistics.median(taken)
+
+
+async def undo(host: HostClient, kernel_id: str) -> float:
+    """Seconds of a rollback of one cell, to the next cell's result."""
+    await host.execute(kernel_id, "1+1").result()
+    began = time.perf_counter()
+    await host.rollback(kernel_id, 1)
+    await host.execute(kernel_id, "1+1").result()
+    return time.perf_counter() - began
+
+
+async def crash(host: HostClient, kernel_id: str) -> float:
+    """Seconds from the SIGKILL of an idle session's process to a cell that runs again."""
+    pid = (await host.kernel_info(kernel_id)).pid
+    assert pid is not None
+    began = time.perf_counter()
+    os.kill(pid, signal.SIGKILL)
+    while (await host.execute(kernel_id, "1+1").result()).error is not None:
+        pass
+    return time.perf_counter() - began
+
+
+def memory(host: HostClient) -> float:
+    """Proportional memory in MB of the host and all its processes."""
+    assert host.pid is not None
+    process, total = psutil.Process(host.pid), 0
+    for member in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += member.memory_full_info().pss
+    return total / 1e6
+
+
+async def memory_of_forks(host: HostClient, code: str) -> tuple[float, float]:
+    """MB that one more fork costs when it has run a cell, and then with a checkpoint of its own."""
+    parent = await spawn(host, "off", code)
+    grown = []
+    for checkpoint in ("off", "strict"):
+        before = memory(host)
+        children = [(await fork(host, parent, checkpoint))[0] for _ in range(FORKS)]
+        grown.append((memory(host) - before) / FORKS)
+        for child in children:
+            await host.shutdown(child)
+        await asyncio.sleep(0.5)
+    await host.shutdown(parent)
+    return grown[0], grown[1]
+
+
+def main() -> None:
+    """Print every figure."""
+    loop = asyncio.new_event_loop()
+
+    def timed(work: Callable[[], Awaitable[float]]) -> Callable[[], float]:
+        async def run() -> float:
+            return await work()
+
+        return lambda: loop.run_until_complete(run())
+
+    def do(work: Awaitable[str]) -> str:
+        async def run() -> str:
+            return await work
+
+        return loop.run_until_complete(run())
+
+    host = loop.run_until_complete(HostClient.connect())
+    held = dict(itertools.islice(DATA.items(), 3 if QUICK else None))
+    parents = {name: do(spawn(host, "off", code)) for name, code in held.items()}
+    cases = [Case(name, timed(lambda parent=parent: fork_and_end(host, parent))) for name, parent in parents.items()]
+    compare("fork of a session that holds ..., to its first cell", cases, rounds=ROUNDS)
+    for parent in parents.values():
+        loop.run_until_complete(host.shutdown(parent))
+
+    for name, code in itertools.islice(held.items(), 0, None, 2):
+        modes = {mode: do(spawn(host, mode, code)) for mode in ("off", "lazy", "strict")}
+        for pause in (PAUSE, 0.0):
+            title = f"1+1 under checkpoint: ..., {'at once' if not pause else 'after a pause'}, holding {name}"
+            cases = [Case(mode, timed(lambda k=k, p=pause: cells(host, k, p))) for mode, k in modes.items()]
+            compare(title, cases, rounds=ROUNDS)
+        compare(
+            f"rollback, holding {name}", [Case("strict", timed(lambda k=modes["strict"]: undo(host, k)))], rounds=ROUNDS
+        )
+        for kernel_id in modes.values():
+            loop.run_until_complete(host.shutdown(kernel_id))
+
+    for name, code in itertools.islice(held.items(), 0, None, 2):
+        kernel_id = do(spawn(host, "strict", code))
+        taken = sorted(loop.run_until_complete(crash(host, kernel_id)) * 1000 for _ in range(CRASHES))
+        at = f"median {taken[len(taken) // 2]:.0f} ms, p99 {taken[int(len(taken) * 0.99) - 1]:.0f} ms"
+        print(f"crash to the next answer, holding {name}: {at}")
+        loop.run_until_complete(host.shutdown(kernel_id))
+
+    for name, code in list(held.items())[:3]:
+        plain, copied = loop.run_until_complete(memory_of_forks(host, code))
+        print(f"one more fork of a session that holds {name}: {plain:.1f} MB PSS, with its checkpoint {copied:.1f} MB")
+    assert host.pid is not None
+    os.kill(host.pid, signal.SIGTERM)
+    loop.run_until_complete(host.wait_gone())
+    host.close()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    with tempfile.TemporaryDirectory(prefix="rkb", dir="/tmp") as folder:
+        for variable in ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR"):
+            os.environ[variable] = str(Path(folder, variable[11]))
+            Path(os.environ[variable]).mkdir(mode=0o700)
+        main()
