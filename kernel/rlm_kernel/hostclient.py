@@ -468,5 +468,6 @@ def connect_socket(path: Path, start: bool) -> socket.socket | None:
     if not start:
         return rendezvous.connect(path)
     log = rendezvous.state_dir() / "host.log"
-    argv = [sys.executable, "-P", "-m", "rlm_kernel.host", "--socket", str(path), "--log", str(log)]
+    argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.host"]
+    argv += ["--socket", str(path), "--log", str(log)]
     return rendezvous.connect_or_start(path, argv, log=log)

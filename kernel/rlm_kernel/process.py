@@ -42,6 +42,12 @@ def die_with_parent() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def trim_heap() -> None:
+    """Give back what imports and start-up have freed: several megabytes of a process that then lives for days."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
 def thread_count() -> int:
     """Operating-system threads of this process, from the link count of a folder that a confined process cannot list."""
     return os.stat("/proc/self/task").st_nlink - 2

@@ -17,6 +17,7 @@ import contextlib
 import faulthandler
 import importlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -26,13 +27,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
-from rlm_kernel import rendezvous
+from rlm_kernel import process, rendezvous
 from rlm_mcp.errors import ClientFault, HelloRefused, RlmMcpError, SetupFault, WrongUsage
 from rlm_mcp.hello import ClientHello, parse_hello
 from rlm_mcp.link import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
-from rlm_mcp.logs import log_to
+from rlm_mcp.logs import current_client, log_to
 from rlm_mcp.version import VERSION
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ CLOSE_SECONDS = 10.0
 """How long connections may take to end when the daemon stops."""
 TICK_SECONDS = 60.0
 
-log = structlog.get_logger("rlm_mcp.daemon")
+log = logging.getLogger("rlm_mcp.daemon")
 
 
 class Daemon:
@@ -83,8 +82,9 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
-        log.info("daemon listens", path=str(self._path), pid=os.getpid(), version=VERSION)
+        log.info("daemon listens", extra={"path": str(self._path), "pid": os.getpid(), "version": VERSION})
         rendezvous.announce_ready(ready_fd)
+        process.trim_heap()
         try:
             await self._until_stopped(claim)
         finally:
@@ -95,7 +95,7 @@ class Daemon:
 
     def stop(self, reason: str) -> None:
         """End the daemon in order."""
-        log.info("daemon stops", reason=reason)
+        log.info("daemon stops", extra={"reason": reason})
         self._stop.set()
 
     async def _until_stopped(self, claim: rendezvous.Claim) -> None:
@@ -117,7 +117,7 @@ class Daemon:
         if self._connections:
             _, late = await asyncio.wait(self._connections, timeout=CLOSE_SECONDS)
             if late:
-                log.warning("connections did not end in time", count=len(late))
+                log.warning("connections did not end in time", extra={"count": len(late)})
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Daemon:
         try:
             await self._welcome(reader, writer)
         except (OSError, asyncio.CancelledError):
-            log.info("connection ended", reason="hung up" if not self._stop.is_set() else "stopping")
+            log.info("connection ended", extra={"reason": "hung up" if not self._stop.is_set() else "stopping"})
         except Exception:
             log.exception("connection failed")
         finally:
@@ -140,7 +140,7 @@ class Daemon:
         """Check who is there and what for, then serve that."""
         peer = rendezvous.peer(writer.get_extra_info("socket"))
         if peer.uid != os.getuid():
-            log.warning("stranger refused", pid=peer.pid, uid=peer.uid)
+            log.warning("stranger refused", extra={"pid": peer.pid, "uid": peer.uid})
             return
         caller = _Caller(reader, writer)
         try:
@@ -149,7 +149,7 @@ class Daemon:
             if serve is None:
                 raise HelloRefused(f"there is no role {caller.role!r}; roles are {', '.join(self._roles)}")
         except HelloRefused as refused:
-            log.info("hello refused", pid=peer.pid, reason=str(refused))
+            log.info("hello refused", extra={"pid": peer.pid, "reason": str(refused)})
             caller.reply(ok=False, error=str(refused))
             return
         await serve(caller)
@@ -157,11 +157,11 @@ class Daemon:
     async def _serve_mcp(self, caller: _Caller) -> None:
         from rlm_mcp.transport import serve_client
 
-        with structlog.contextvars.bound_contextvars(client=caller.hello.pid):
-            log.info("client connected", cwd=caller.hello.cwd)
-            caller.reply(ok=True, **self._identity())
-            await serve_client(self._server, self._state, caller.reader, caller.writer, caller.hello)
-            log.info("client left")
+        current_client.set(caller.hello.pid)
+        log.info("client connected", extra={"cwd": caller.hello.cwd})
+        caller.reply(ok=True, **self._identity())
+        await serve_client(self._server, self._state, caller.reader, caller.writer, caller.hello)
+        log.info("client left")
 
     async def _serve_status(self, caller: _Caller) -> None:
         clients = len(self._connections) - 1
@@ -273,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             asyncio.run(_serve(options, claim))
     except (RlmMcpError, rendezvous.RendezvousError) as error:
         print(f"rlm-kernel daemon: {error}", file=sys.stderr)
-        log.error("daemon ended", reason=str(error))
+        log.error("daemon ended", extra={"reason": str(error)})
         return 1
     return 0
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
+import logging
 import os
 import secrets
 import socket
@@ -21,7 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import structlog
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
@@ -45,7 +45,7 @@ SESSION_HEADER = "rlm-session"
 """Names the rlm-kernel session of an HTTP client, which has no environment or folder to tell it by."""
 SHUTDOWN_SECONDS = 2
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class HttpDoor:
@@ -73,7 +73,7 @@ class HttpDoor:
         )
         self._uvicorn = _Uvicorn(config)
         self._task = asyncio.create_task(self._uvicorn.serve(sockets=[sock]))
-        log.info("http opened", url=self.url)
+        log.info("http opened", extra={"url": self.url})
         return self
 
     async def __aexit__(
@@ -82,7 +82,7 @@ class HttpDoor:
         self._uvicorn.should_exit = True
         await asyncio.wait([self._task], timeout=SHUTDOWN_SECONDS + 3)
         self._task.cancel()
-        log.info("http closed", url=self.url)
+        log.info("http closed", extra={"url": self.url})
 
 
 class _Uvicorn(uvicorn.Server):

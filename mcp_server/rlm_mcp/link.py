@@ -42,8 +42,11 @@ def socket_path(runtime_dir: str) -> str:
 
 
 def daemon_command(python: str, *options: str) -> list[str]:
-    """Return the command that starts a daemon; ``-P`` keeps the user's folder out of its imports."""
-    return [python, "-P", "-m", "rlm_mcp.daemon", *options]
+    """Return the command that starts a daemon.
+
+    ``-P`` keeps the user's folder out of its imports; the columns of its own tracebacks are not worth their memory.
+    """
+    return [python, "-P", "-X", "no_debug_ranges", "-m", "rlm_mcp.daemon", *options]
 
 
 def hello_line(role: str = "mcp", **more: object) -> bytes:

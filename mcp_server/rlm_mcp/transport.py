@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import deque
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import structlog
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import SessionMessage
@@ -43,7 +43,7 @@ from rlm_mcp.link import (
 
 __all__ = ["LineStream", "parse_message", "render_message", "serve_client"]
 
-log = structlog.get_logger("rlm_mcp.transport")
+log = logging.getLogger("rlm_mcp.transport")
 
 
 async def serve_client(
@@ -110,7 +110,7 @@ class LineStream:
             try:
                 return parse_message(line)
             except MessageRefused as refused:
-                log.info("message refused", reason=str(refused))
+                log.info("message refused", extra={"reason": str(refused)})
                 refusal = error_line(refused.request_id, refused.code, str(refused))
         if refusal is not None:
             await self._write(refusal)
@@ -216,7 +216,7 @@ def render_message(message: JSONRPCMessage) -> bytes:
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except (PydanticSerializationError, UnicodeError):
-        log.warning("answer repaired", kind=type(message).__name__)
+        log.warning("answer repaired", extra={"kind": type(message).__name__})
     try:
         value = message.model_dump(by_alias=True, exclude_unset=True)
         return _cleaned(json.dumps(value, ensure_ascii=False)).encode() + b"\n"

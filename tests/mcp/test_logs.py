@@ -7,18 +7,17 @@ from pathlib import Path
 
 FAILING = """
 import logging, pathlib, sys
-import structlog
-from rlm_mcp.logs import log_to
+from rlm_mcp.logs import current_client, log_to
 
 def fail(text):
     raise ValueError("it broke")
 
 log_to(pathlib.Path(sys.argv[1]))
-for log in (structlog.get_logger("ours"), logging.getLogger("theirs")):
-    try:
-        fail("the user's " + "secret")
-    except ValueError:
-        log.exception("failed")
+current_client.set(42)
+try:
+    fail("the user's " + "secret")
+except ValueError:
+    logging.getLogger("ours").exception("failed", extra={"call": "eval_code"})
 """
 
 
@@ -28,7 +27,10 @@ def test_a_traceback_is_logged_without_the_variables(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-P", "-c", FAILING, str(file)], check=True)
     text = file.read_text()
     records = [json.loads(line) for line in text.splitlines()]
-    assert [record["logger"] for record in records] == ["ours", "theirs"]
-    assert all(record["exception"][0]["exc_value"] == "it broke" for record in records)
-    assert all(record["exception"][0]["frames"][-1]["name"] == "fail" for record in records)
+    assert [(record["logger"], record["event"], record["call"]) for record in records] == [
+        ("ours", "failed", "eval_code")
+    ]
+    assert [(record["level"], record["client"]) for record in records] == [("ERROR", 42)]
+    assert records[0]["exception"].endswith("ValueError: it broke")
+    assert "in fail" in records[0]["exception"]
     assert "the user's secret" not in text

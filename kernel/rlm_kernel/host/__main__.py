@@ -7,7 +7,7 @@ import asyncio
 import signal
 from pathlib import Path
 
-from rlm_kernel import rendezvous
+from rlm_kernel import process, rendezvous
 from rlm_kernel.host.control import Control
 from rlm_kernel.host.host import Host
 
@@ -24,6 +24,7 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float) -
     host.emit = control.emit
     await host.start()
     rendezvous.announce_ready(ready)
+    process.trim_heap()
     used = loop.time()
     while not stop.is_set() and loop.time() - used < idle_seconds:
         if host.sessions or control.connections:

@@ -103,6 +103,7 @@ class Worker:
         immortalize()
         gc.collect()
         gc.freeze()
+        process.trim_heap()
 
     @contextmanager
     def _muted(self) -> Iterator[None]:
