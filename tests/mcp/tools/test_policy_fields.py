@@ -23,8 +23,8 @@ from rlm_sandbox.policy_model import Policy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("host")]
 
-Probe = Callable[[Any, Any], Awaitable[str]]
-"""Do what the field governs, through an agent; the other argument is the service's clock."""
+Probe = Callable[[Any, Any, Any], Awaitable[str]]
+"""Do what the field governs, through an agent; the other arguments are the service and its clock."""
 
 OFF = {"language.wall": "off", "language.blocked_names": [], "walls.require": []}
 """Without the language wall it is the operating system's walls that show the effect."""
@@ -34,38 +34,47 @@ SOON = {"limits.cell_seconds": 0.4}
 def cell(code: str, then: str = "") -> Probe:
     """Run a cell, then maybe another; the answer of the last as text. WORKSPACE stands for the session's folder."""
 
-    async def probe(agent: Any, clock: Any) -> str:
+    async def probe(agent: Any, own: Any, clock: Any) -> str:
         answer = await agent.run(textwrap.dedent(code).replace("WORKSPACE", agent.hello.cwd))
         return json.dumps(await agent.run(then) if then else answer)
 
     return probe
 
 
-async def load_two_kilobytes(agent: Any, clock: Any) -> str:
+async def load_two_kilobytes(agent: Any, own: Any, clock: Any) -> str:
     """Load a text."""
     return json.dumps(await agent("load_context", name="text", content="x" * 2048))
 
 
-async def idle_two_minutes(agent: Any, clock: Any) -> str:
+async def idle_two_minutes(agent: Any, own: Any, clock: Any) -> str:
     """Let time pass between two cells."""
     await agent.run("kept = 'still here'")
     clock.now += 120
     return json.dumps(await agent.run("kept"))
 
 
-async def undo_a_cell(agent: Any, clock: Any) -> str:
+async def undo_a_cell(agent: Any, own: Any, clock: Any) -> str:
     """Run two cells and undo the second."""
     await agent.run("n = 1")
     await agent.run("n = 2")
     return json.dumps(await agent("rollback"))
 
 
-async def list_tools(agent: Any, clock: Any) -> str:
+async def come_back(agent: Any, own: Any, clock: Any) -> str:
+    """Save a session, let it idle away, and use it again."""
+    await agent.run("kept = 'come back'")
+    session = (await agent("status"))["session"]
+    await own.save_session(session, None, embed=True)
+    clock.now += 1000
+    return json.dumps(await agent.run("kept"))
+
+
+async def list_tools(agent: Any, own: Any, clock: Any) -> str:
     """Ask which tools there are."""
     return " ".join(tool.name for tool in (await agent.client.list_tools()).tools) + "."
 
 
-async def connect_to_a_server(agent: Any, clock: Any) -> str:
+async def connect_to_a_server(agent: Any, own: Any, clock: Any) -> str:
     """Read what a server on this machine says to whoever connects."""
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -74,7 +83,9 @@ async def connect_to_a_server(agent: Any, clock: Any) -> str:
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        return await cell(f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 20).recv(99)")(agent, clock)
+        return await cell(f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 20).recv(99)")(
+            agent, own, clock
+        )
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,7 @@ CASES = [
     Case("checkpoint", "off", "strict",
          cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
          "are lost", "as they were before", OFF),
+    Case("reopen", False, True, come_back, "NameError", "come back"),
     Case("tools", "core", "all", list_tools, "wait status.", "end_session"),
     Case("extends", "strict", "default", cell("import os\nos.sep"), "language.imports", "'/'", extends=None),
 ]  # fmt: skip
@@ -216,7 +228,9 @@ def test_every_field_of_the_schema_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.field}{'-os' * (case.both is OFF)}" for case in CASES])
-async def test_a_field_can_be_loosened_and_tightened(case: Case, connect_own: Any, clock: Any, tmp_path: Path) -> None:
+async def test_a_field_can_be_loosened_and_tightened(
+    case: Case, connect_own: Any, own: Any, clock: Any, isolation: Any, tmp_path: Path
+) -> None:
     """K-28: the same calls are refused under the tight value and done under the loose one."""
     answers = {}
     for value in ("tight", "loose"):
@@ -224,10 +238,11 @@ async def test_a_field_can_be_loosened_and_tightened(case: Case, connect_own: An
         folder.mkdir()
         (folder / "data.txt").write_text("here")
         settings = {**({"extends": case.extends} if case.extends else {}), **case.both}
-        path = tmp_path / f"{value}.yaml"
+        path = isolation.config / "policies" / f"{value}.yaml"
+        path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(nested({**settings, case.field: getattr(case, value)})))
-        async with connect_own(value, cwd=str(folder), RLM_KERNEL_POLICY=str(path)) as agent:
-            answers[value] = await case.probe(agent, clock)
+        async with connect_own(value, cwd=str(folder), RLM_KERNEL_POLICY=value) as agent:
+            answers[value] = await case.probe(agent, own, clock)
     assert case.refused in answers["tight"], answers
     assert case.refused not in answers["loose"], answers
     assert case.done in answers["loose"], answers
