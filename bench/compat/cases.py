@@ -48,6 +48,9 @@ class Corpus:
     module: str = ""
     """What to look for to see whether it is there; a path when it has a ``/``."""
 
+    on_request: bool = False
+    """Run only when it is named: it takes longer than all others together."""
+
     def missing(self) -> str:
         """What to do when the corpus is not there; empty when it is."""
         if not self.module:

@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--unblock", action="store_true", help="with language.blocked_names: [] (eval and the like)")
     parser.add_argument("--report", type=Path, help="write every difference, with its reason, into this file")
     options = parser.parse_args(arguments)
-    chosen = [one for one in CORPORA if not options.names or one.name in options.names]
+    chosen = [one for one in CORPORA if (one.name in options.names if options.names else not one.on_request)]
     results: dict[str, list[Verdict]] = {}
     missing = {one.name: one.missing() for one in chosen}
     print(HEAD, flush=True)

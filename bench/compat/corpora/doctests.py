@@ -90,5 +90,7 @@ CORPORA = (
     Corpus("numpy docs", "numpy", "data", library("numpy", _NP), ("numpy",), "numpy"),
     Corpus("pandas docs", "pandas", "data", library("pandas", f"{_NP}; import pandas as pd"), ("pandas",), "pandas"),
     Corpus("networkx docs", "networkx", "data", library("networkx", _NX), ("networkx",), "networkx"),
-    Corpus("sympy docs", "sympy", "data", library("sympy", "from sympy import *"), ("sympy",), "sympy"),
+    Corpus(
+        "sympy docs", "sympy", "data", library("sympy", "from sympy import *"), ("sympy",), "sympy", on_request=True
+    ),
 )
