@@ -24,6 +24,7 @@ from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_answers import Answer, encode, fit, whole_of
+from rlm_mcp.service_citing import Citing
 from rlm_mcp.service_contexts import Contexts
 from rlm_mcp.service_control import Control
 from rlm_mcp.service_errors import ToolFault, fault_from
@@ -80,6 +81,7 @@ class Service:
         variables = KernelVariables(store)
         self.contexts = Contexts(store, self._texts, variables, clock)
         self.reading = Reading(store, self._texts, self.contexts, variables, self._scanner)
+        self.citing = Citing(self._texts, self.contexts)
         self.handles = Handles(store, self.contexts, clock)
         self.queries = Queries(store, clock)
         self.journal = Journal(store, clock)

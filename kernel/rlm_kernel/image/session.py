@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from rlm_kernel.contexts.citations import cite
 from rlm_kernel.image.queries import ANSWERS_NAME, Queries
 from rlm_kernel.image.shell import GuardedShell
 from rlm_sandbox.language.wall import LanguageWall
@@ -98,7 +99,7 @@ class SessionState:
         return folder.is_dir() and any(folder.is_relative_to(root) for root in self.policy.files.read)
 
     def _raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
-        helpers = {**self.queries.helpers(), "display": self._display}
+        helpers = {**self.queries.helpers(), "display": self._display, "cite": self._cite}
         planted: dict[str, Any] = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
             planted |= helpers
@@ -118,6 +119,14 @@ class SessionState:
         from IPython.display import display
 
         display(*objects, display_id=display_id)  # runs methods of the objects: the audit hook stays armed
+
+    def _cite(self, name: str, lines: str | int) -> dict[str, Any]:
+        """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""
+        variable = self.contexts.get(name) if isinstance(name, str) else None
+        if variable is None:
+            raise NameError(f"cite() takes the name of a loaded context; there are {sorted(self.contexts)}")
+        span = cite(variable.text, lines)
+        return {"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}
 
     def attach(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
         """Bind a loaded context to its global."""

@@ -184,7 +184,7 @@ def _add(
 
 def _may_be_bound(worker: Worker, name: str) -> bool:
     usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
-    taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "In", "Out"}
+    taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "cite", "In", "Out"}
     return usual and name not in taken
 
 

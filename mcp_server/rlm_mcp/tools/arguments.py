@@ -14,6 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 __all__ = [
     "AnswerQueries",
     "Arguments",
+    "CheckCitation",
+    "Cite",
     "EvalCode",
     "ForkSession",
     "ListVars",
@@ -107,6 +109,22 @@ class Scan(Arguments):
     max_matches: Annotated[int, Field(ge=1)] = 50
     flags: Annotated[list[ScanFlag], BeforeValidator(_listed), WithJsonSchema(_SCAN_FLAGS)] = []
     start_line: Annotated[int | None, Field(ge=0)] = None
+
+
+class Cite(Arguments):
+    """Arguments of cite."""
+
+    name: str
+    lines: Annotated[str | int, WithJsonSchema({"type": "string"})]
+
+
+class CheckCitation(Arguments):
+    """Arguments of check_citation."""
+
+    name: str
+    quote: Annotated[str, Field(min_length=1, max_length=100_000)]
+    lines: Annotated[str | int | None, WithJsonSchema({"type": "string"})] = None
+    hash: str | None = None
 
 
 class ListVars(Arguments):

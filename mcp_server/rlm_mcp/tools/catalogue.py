@@ -178,6 +178,20 @@ async def refresh(service: Service, session: Session, given: take.Named, caller:
     return await service.contexts.refresh(session, given.name, caller.hello)
 
 
+@TOOLS.add("Cite lines (12-15, from 0) with the hash of the text.", take.Cite, tier="all", read_only=True)
+async def cite(service: Service, session: Session, given: take.Cite, caller: Caller) -> Answer:
+    """Return some lines and what they stand in."""
+    return await service.citing.cite(session, given.name, given.lines)
+
+
+@TOOLS.add(
+    "Check that a quote really stands in a text, in the lines cited.", take.CheckCitation, tier="all", read_only=True
+)
+async def check_citation(service: Service, session: Session, given: take.CheckCitation, caller: Caller) -> Answer:
+    """Look for a quotation."""
+    return await service.citing.check(session, given.name, given.quote, given.lines, given.hash)
+
+
 @TOOLS.add("Queue a question to a language model, to be answered with answer_queries.", take.LlmQuery, tier="compat")
 async def llm_query(service: Service, session: Session, given: take.LlmQuery, caller: Caller) -> Answer:
     """Queue one query."""

@@ -14,7 +14,17 @@ CORE = [
     *("load_context", "peek", "scan", "list_vars", "var_info", "unload", "register_handle", "resolve_handle"),
     *("eval_code", "answer_queries", "wait", "status"),
 ]
-ALL = [*CORE, "fork_session", "rollback", "interrupt", "restart_session", "end_session", "refresh"]
+ALL = [
+    *CORE,
+    "fork_session",
+    "rollback",
+    "interrupt",
+    "restart_session",
+    "end_session",
+    "refresh",
+    "cite",
+    "check_citation",
+]
 COMPAT = [*ALL, "llm_query", "llm_query_batched"]
 
 

@@ -308,3 +308,14 @@ async def test_scan_flags_work_on_what_code_made(attach) -> None:
         assert [match["line"] for match in found["results"]] == [0]
         found = await agent("scan", name="made", pattern="alpha", flags=["case", "invert"], start_line=1)
         assert [match["line"] for match in found["results"]] == [2]
+
+
+async def test_code_cites_what_is_loaded(attach) -> None:
+    """Ours: the same citation as the tool's; a variable that code made has none."""
+    async with attach("citing") as agent:
+        await agent("load_context", name="log", content="a\nb\nc")
+        assert (await agent.run("cite('log', '1-2')['text']"))["result"] == repr("b\nc")
+        assert (await agent.run("cite('log', 1)['hash']"))["result"] == repr(
+            (await agent("cite", name="log", lines=1))["hash"]
+        )
+        assert "name of a loaded context" in str((await agent.run("cite('x', 1)"))["error"])

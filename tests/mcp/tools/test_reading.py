@@ -162,3 +162,20 @@ async def test_scan_takes_flags_and_a_cursor(agent) -> None:
     refused = await agent("scan", name="log", pattern="line", flags=["per_file"])
     assert refused["error"] == "invalid_arguments"
     assert "load a directory" in str(refused)
+
+
+async def test_citations_are_checked_against_the_text_they_name(agent) -> None:
+    """Ours: a quotation stands, stands elsewhere, or was of another text."""
+    cited = await agent("cite", name="log", lines="99-100")
+    assert (cited["lines"], cited["text"]) == ("99-100", "line 99\nERROR: failure 100")
+    quote = {"name": "log", "quote": "failure 100"}
+    true = await agent("check_citation", **quote, lines="99-100", hash=cited["hash"])
+    assert true == {"name": "log", "stands": True, "hash": cited["hash"], "found_at": "100"}
+    assert (await agent("check_citation", **quote, lines=7)) == {**true, "stands": False}
+    assert "found_at" not in await agent("check_citation", name="log", quote="failure 101")
+    await agent("load_context", name="log", content="failure 100")
+    stale = await agent("check_citation", **quote, hash=cited["hash"])
+    assert (stale["stands"], stale["found_at"]) == (False, "0")
+    assert "another text" in stale["note"]
+    assert (await agent("cite", name="log", lines="5"))["error"] == "invalid_arguments"
+    assert (await agent("cite", name="none", lines="5"))["error"] == "variable_not_found"
