@@ -3,21 +3,26 @@
     python bench/contexts.py [--mb 100] [--file PATH] [--json]
 
 Everything is measured on one generated log, or a file of yours, in one run. Searches are compared
-by the processor time they use; for the programs that includes the start of a process.
+by the processor time they use; for the programs that includes the start of a process. At the end stand
+the targets, and whether they are met; those against ripgrep need `rg` (the package `ripgrep`).
 """
 
 import json
+import math
+import multiprocessing
 import os
 import random
 import re
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,6 +68,19 @@ LINE_IDIOMS: dict[str, Callable[[Any], object]] = {
 }
 
 
+@dataclass(frozen=True)
+class Target:
+    """What the project promises: `value` is not above `most`; None: it could not be measured."""
+
+    name: str
+    value: float | None
+    most: float
+
+
+TARGETS: list[Target] = []
+"""Filled while measuring, printed at the end."""
+
+
 def main() -> None:
     """Measure everything."""
     with tempfile.TemporaryDirectory(dir=_option("--dir", None)) as folder:
@@ -74,8 +92,19 @@ def main() -> None:
         with store.attachment(stored) as attachment:
             log = attach([os.dup(fd) for fd in attachment.fds], attachment.header)
         _opening(store, stored.digest, log)
+        _sharing(store, stored.digest)
         _searching(log, source)
         _idioms(log)
+        _print_targets(stored.size)
+
+
+def _print_targets(size: int) -> None:
+    print(f"\ntargets, on {size / 2**20:,.0f} MiB" + ("" if shutil.which("rg") else "; ripgrep (rg) is missing"))
+    for target in TARGETS:
+        value = target.value
+        verdict = "not measured" if value is None else "met" if value <= target.most else "NOT MET"
+        shown = "" if value is None else f"{value:.2f}"
+        print(f"  {target.name:56} {shown:>8} {f'<= {target.most:g}':>8}  {verdict}")
 
 
 def write_log(path: Path, size: int) -> Path:
@@ -120,7 +149,8 @@ def _loading(store: ContextStore, source: Path, folder: Path) -> None:
         store.collect(0)
         return elapsed
 
-    compare("load by path", [Case("file copy", copy), Case("put_path", load)], rounds=9)
+    copied, loaded = compare("load by path", [Case("file copy", copy), Case("put_path", load)], rounds=9)
+    TARGETS.append(Target("load by path, of a file copy", loaded.median / copied.median, 2.5))
 
 
 def _opening(store: ContextStore, digest: str, log: ContextVariable) -> None:
@@ -131,7 +161,7 @@ def _opening(store: ContextStore, digest: str, log: ContextVariable) -> None:
         attach(attachment.fds, attachment.header)
 
     middle = log["line_count"] // 2
-    compare(
+    attached, peeked, _ = compare(
         "reading",
         [
             Case("attach (host and kernel)", attach_once),
@@ -140,6 +170,8 @@ def _opening(store: ContextStore, digest: str, log: ContextVariable) -> None:
         ],
         rounds=50,
     )
+    TARGETS.append(Target("attach, ms", attached.median * 1000, 5))
+    TARGETS.append(Target("peek of 2,000 lines, ms", peeked.median * 1000, 1))
 
 
 def void(_: object) -> None:
@@ -154,7 +186,10 @@ def _searching(log: ContextVariable, source: Path) -> None:
         if shutil.which("rg"):
             programs.append(Case("rg -m50", _program([*ripgrep, pattern, str(source)])))
         ours = Case("scan", _own_time(partial(scan, log, pattern, seconds=60)))
-        compare(f"first 50 of {name}: {pattern}", [*programs, ours], rounds=5)
+        results = compare(f"first 50 of {name}: {pattern}", [*programs, ours], rounds=5)
+        ratio = results[2].median / results[1].median if shutil.which("rg") else None
+        TARGETS.append(Target(f"first 50 of {name}, of ripgrep", ratio, 1.0))
+    counts: list[float] = []
     if shutil.which("rg"):
         for name, pattern in PATTERNS.items():
             count = Case("rg -c", _program(["rg", "-i", "-c", "--no-config", "-j1", "-e", pattern, str(source)]))
@@ -162,7 +197,47 @@ def _searching(log: ContextVariable, source: Path) -> None:
                 "scan, counting",
                 _own_time(partial(scan, log, pattern, seconds=60, count_seconds=60)),
             )
-            compare(f"count of {name}: {pattern}", [count, ours], rounds=3)
+            theirs, own = compare(f"count of {name}: {pattern}", [count, ours], rounds=3)
+            counts.append(own.median / theirs.median)
+    mean = math.exp(statistics.fmean(map(math.log, counts))) if counts else None
+    TARGETS.append(Target("full counts, of ripgrep, geometric mean", mean, 2.0))
+
+
+def _sharing(store: ContextStore, digest: str) -> None:
+    """Memory of eight forked processes that hold the same text, beyond that of eight that do not."""
+    stored = store.get(digest)
+
+    def holding() -> object:
+        attachment = store.attachment(stored)
+        log = attach(attachment.fds, attachment.header)
+        return log, log["content"].count("ERROR")
+
+    ratio = None
+    if Path("/proc/self/smaps_rollup").exists():
+        ratio = (_proportional_bytes(holding) - _proportional_bytes(lambda: None)) / stored.size
+    TARGETS.append(Target("8 sessions with the same text, of one copy", ratio, 1.3))
+
+
+def _proportional_bytes(hold: Callable[[], object]) -> int:
+    """Sum over eight processes of their share of memory, taken when all of them hold it."""
+    context = multiprocessing.get_context("fork")
+    ready, total = context.Barrier(8), context.Value("q", 0)
+
+    def run() -> None:
+        held = hold()
+        ready.wait()
+        share = re.search(r"^Pss: +(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
+        with total.get_lock():
+            total.value += int(share[1]) * 1024 if share else 0
+        ready.wait()
+        void(held)
+
+    processes = [context.Process(target=run) for _ in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return int(total.value)
 
 
 def _program(command: list[str]) -> Callable[[], float]:
@@ -190,19 +265,20 @@ def _idioms(log: ContextVariable) -> None:
     content = (log["content"] + " ")[:-1]
     lines = list(log["lines"])
     for name, idiom in CONTENT_IDIOMS.items():
-        _pair(f"content: {name}", idiom, content, log["content"])
+        TARGETS.append(Target(f"content: {name}", _pair(f"content: {name}", idiom, content, log["content"]), 1.15))
     for name, each in LINE_IDIOMS.items():
-        _pair(f"lines: {name}", each, lines, log["lines"])
+        TARGETS.append(Target(f"lines: {name}", _pair(f"lines: {name}", each, lines, log["lines"]), 2.5))
 
 
-def _pair(name: str, idiom: Callable[[Any], object], plain: object, ours: object) -> None:
+def _pair(name: str, idiom: Callable[[Any], object], plain: object, ours: object) -> float:
     if json.dumps(idiom(plain), default=str) != json.dumps(idiom(ours), default=str):
         raise AssertionError(f"{name}: not the same result")
-    compare(
+    baseline, shared = compare(
         name,
         [Case("plain", lambda: void(idiom(plain))), Case("context", lambda: void(idiom(ours)))],
         rounds=5,
     )
+    return shared.median / baseline.median
 
 
 if __name__ == "__main__":
