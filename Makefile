@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
+.PHONY: help demo test chaos test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: $(STAMP)  ## Watch one root agent and three sub-agents share one large tex
 
 test: $(STAMP)  ## Run all tests (ARGS="-k name" for some)
 	@$(PYTEST) -q -n $(JOBS) --dist loadfile $(ARGS)
+
+chaos: $(STAMP)  ## Kill processes at random instants under a model of what must survive (OPS=5000 SEED=1)
+	@RLM_CHAOS_OPS=$(or $(OPS),5000) RLM_CHAOS_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/chaos $(ARGS)
 
 test-pythons:  ## Run all tests on every supported Python that is installed here
 	@.ci/each-python $(MAKE) test

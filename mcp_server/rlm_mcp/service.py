@@ -202,6 +202,8 @@ class Service:
             self._listen(session)
             if session.id in live:
                 await self._adopt(session, live.pop(session.id))
+            else:
+                self._tell_loss(session)
         await self.control.end_orphans(list(live.values()))
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
         if warm:
@@ -224,6 +226,12 @@ class Service:
                 self.runs.note_query(session, query)
             for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):
                 self.journal.told(session.id, info.kernel_id, note)
+
+    def _tell_loss(self, session: Session) -> None:
+        """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""
+        ran = self.journal.of_session(session.id, 1)
+        if ran and ran[0].ended_at >= session.row.created_at:
+            session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
 
     async def _stop(self) -> None:
         for task in self._tasks:

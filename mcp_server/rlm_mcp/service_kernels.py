@@ -39,6 +39,7 @@ Connect = Callable[[bool], Awaitable[HostClient]]
 """Connects to the kernel host, starting it if the argument is true."""
 
 _STOP_SECONDS = 5.0
+LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
 
 
 async def connect_host(start: bool) -> HostClient:
@@ -211,6 +212,7 @@ class SessionKernel:
             if isinstance(error, HostGone):
                 self._gateway.lost()
             self.forget()
+            self.notice = LOST  # whoever asked may be no cell: the next cell must hear of it too
             if isinstance(error, UnknownKernel):
                 lost = "its variables are lost, loaded contexts are kept"
                 raise KernelDied("the kernel has ended", lost) from error
@@ -431,7 +433,7 @@ class SessionKernel:
                 contexts.drop(self._store, self.session.id, gone)
         elif kind == "ended":
             if not self.busy:  # a running cell's own answer tells it
-                self.notice = "the kernel ended between two calls: its variables are lost, contexts are kept"
+                self.notice = LOST
             self.forget()
 
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

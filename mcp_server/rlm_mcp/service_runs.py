@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlm_kernel.errors import KernelDied, KernelError
+from rlm_kernel.errors import HostGone, KernelDied, KernelError
 from rlm_kernel.hostclient import CellResult, Execution
 from rlm_mcp.service_answers import Answer, clean_text
 from rlm_mcp.service_errors import ToolFault, fault_from, run_not_found
@@ -194,6 +194,8 @@ class Runs:
                 self._journal.ran(run.session.id, run.code, began, result)
                 return self._settle(run, result, notice)
         except KernelError as error:
+            if isinstance(error, KernelDied | HostGone):
+                kernel.notice = ""  # the error tells it
             self._journal.died(run.session.id, run.code, began, str(error), run.asked)
             cancelled = queries.cancel_pending(self._store, run.session.id, self._clock(), among=run.asked)
             fault = fault_from(error)

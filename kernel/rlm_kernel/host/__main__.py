@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from rlm_kernel import process, rendezvous
+from rlm_kernel.host import leftovers
 from rlm_kernel.host.control import Control
 from rlm_kernel.host.host import Host
 
@@ -19,7 +20,9 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float) -
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    host = Host(Path(path).parent, log)
+    runtime = Path(path).parent
+    cleaning = asyncio.create_task(asyncio.to_thread(leftovers.remove, leftovers.find(runtime)))
+    host = Host(runtime, log)
     control = Control(host, path)
     host.emit = control.emit
     await host.start()
@@ -35,6 +38,8 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float) -
             continue
     control.close()
     host.close()
+    await cleaning
+    leftovers.remove(leftovers.find(runtime))
 
 
 def main() -> None:

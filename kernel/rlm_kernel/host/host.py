@@ -20,6 +20,7 @@ import zmq
 
 from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import CallerError, KernelDied, UnknownKernel
+from rlm_kernel.host import leftovers
 from rlm_kernel.host.branching import Origin, branch, refuse_looser
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork
 from rlm_kernel.host.session import KernelSession
@@ -89,7 +90,7 @@ class Host:
             self._making = asyncio.ensure_future(self._fork_ahead(preload))
 
     async def _fork_ahead(self, preload: tuple[str, ...]) -> None:
-        with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError):
+        with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError, OSError):
             peer = await fork(await self.zygote(preload), "ready", FORK_SECONDS)
             if preload in self._ready or self._closed:
                 peer.drop()
@@ -118,8 +119,16 @@ class Host:
         return peer
 
     def _zygote_environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR") if name in os.environ}
-        return {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1", **kept}
+        kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+        folder = self.runtime / leftovers.ZYGOTE
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            **kept,
+        }
 
     # -- sessions
 

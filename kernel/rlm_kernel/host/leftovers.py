@@ -1,0 +1,34 @@
+"""What a host that was killed leaves in the runtime folder: sockets, connection files, scratch and spool files.
+
+Its kernels ended with it, so all of it is nobody's. The next host, which holds the claim for the folder, removes it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+ZYGOTE = "z"
+"""The temporary folder of zygotes."""
+FOLDERS = ("k", "connections", "scratch", "spool", ZYGOTE)
+
+
+def find(runtime: Path) -> list[Path]:
+    """List what lies in our folders now; called before anything new is put into them."""
+    found: list[Path] = []
+    for name in FOLDERS:
+        with suppress(OSError):
+            found += (runtime / name).iterdir()
+    return found
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files and folders; what cannot be removed is left for the next time."""
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
