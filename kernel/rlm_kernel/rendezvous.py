@@ -258,8 +258,29 @@ def _address(path: StrPath) -> Iterator[str]:
 class Claim:
     """Proof that this process is the one server at a path, until :meth:`release` or its end."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, lock_file: str) -> None:
         self._descriptor = descriptor
+        self._lock_file = lock_file
+
+    def stands(self) -> bool:
+        """Say whether the lock file is still at its place; if not, others do not see the claim."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self._lock_file))
+        except OSError:
+            return False
+
+    def renew(self) -> bool:
+        """Claim the path again after its folder was deleted; False if another process has done so meanwhile.
+
+        Raises OSError when folder or file cannot be made now.
+        """
+        os.makedirs(os.path.dirname(self._lock_file), mode=0o700, exist_ok=True)
+        descriptor = _try_lock(self._lock_file)
+        if descriptor is None:
+            return False
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+        return True
 
     def fileno(self) -> int:
         """Return the locked descriptor; a forked child that must not hold the claim closes it."""
@@ -293,7 +314,7 @@ def claim(path: StrPath, *, seconds: float = CLAIM_SECONDS) -> Claim:
         if time.monotonic() >= deadline:
             raise RendezvousError(f"another process serves {path}; stop it: rlm-kernel daemon stop")
         time.sleep(0.02)
-    return Claim(descriptor)
+    return Claim(descriptor, os.path.abspath(_beside(path, ".lock")))
 
 
 def is_claimed(path: StrPath) -> bool:

@@ -46,7 +46,8 @@ HELLO_SECONDS = 10.0
 """How long a new connection may take to say hello."""
 CLOSE_SECONDS = 10.0
 """How long connections may take to end when the daemon stops."""
-TICK_SECONDS = 60.0
+TICK_SECONDS = 2.0
+"""How often the daemon looks whether it is needed, and whether its folder is still there."""
 
 log = logging.getLogger("rlm_mcp.daemon")
 
@@ -89,7 +90,8 @@ class Daemon:
             await self._until_stopped(claim)
         finally:
             # The path goes first: newcomers then start another daemon, which waits for our claim.
-            self._path.unlink(missing_ok=True)
+            if claim.stands():
+                self._path.unlink(missing_ok=True)
             listener.close()
             await self._hang_up()
 
@@ -100,6 +102,9 @@ class Daemon:
 
     async def _until_stopped(self, claim: rendezvous.Claim) -> None:
         while not self._stop.is_set():
+            if not claim.stands():
+                self.stop("the runtime folder was deleted: clients start another daemon, on the same sessions")
+                break
             claim.touch()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(self._idle_seconds, TICK_SECONDS)):

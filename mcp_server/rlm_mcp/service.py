@@ -196,6 +196,7 @@ class Service:
                     await asyncio.to_thread(answer.spool.unlink)
 
     async def _start(self, warm: bool) -> None:
+        self.snapshots.tidy()
         self.sessions.restore()
         live = await self.gateway.adopt()
         for session in self.sessions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ Clock = Callable[[], float]
 """Seconds since the epoch."""
 
 DEFAULT_POLICY = "default"
+_JUMP_SECONDS = 5.0
+"""By how much clocks may drift apart between two looks before it counts as a jump."""
 _TOUCH_SECONDS = 10.0
 """How far a row's last_used_at may lag behind: after a restart, a session idles away that much sooner."""
 
@@ -65,10 +68,13 @@ class Session:
 class Sessions:
     """The open sessions of the daemon."""
 
-    def __init__(self, store: Store, gateway: KernelGateway, clock: Clock) -> None:
+    def __init__(self, store: Store, gateway: KernelGateway, clock: Clock, steady: Clock | None = None) -> None:
+        """``steady`` does not jump when somebody sets the clock; default: the machine's, beside the machine's clock."""
         self._store = store
         self._gateway = gateway
         self._clock = clock
+        self._steady = steady or (time.monotonic if clock is time.time else clock)
+        self._seen = self._clock(), self._steady()
         self._open: dict[str, Session] = {}
 
     def __iter__(self) -> Iterator[Session]:
@@ -82,7 +88,7 @@ class Sessions:
         """Open again what was active when the daemon last ended; a row whose policy is gone is left alone."""
         for row in sessions.all_sessions(self._store, SessionState.ACTIVE):
             try:
-                self._admit(row, load_policy(row.policy), last_used=row.last_used_at)
+                self._admit(row, load_policy(row.policy), last_used=min(row.last_used_at, self._clock()))
             except Exception:
                 log.exception("session %s cannot be opened again", row.id)
 
@@ -138,6 +144,7 @@ class Sessions:
     async def sweep(self) -> list[str]:
         """End what has idled too long: kernels, and rows unless queries are pending. Returns the ids."""
         now = self._clock()
+        self._absorb_jump(now)
         idle = []
         for session in self:
             if session.is_idle(now):
@@ -148,6 +155,16 @@ class Sessions:
             keep = bool(queries.pending(self._store, session.id))
             await self._close(session, SessionState.EXPIRED, keep_rows=keep)
         return [session.id for session in idle]
+
+    def _absorb_jump(self, now: float) -> None:
+        """After the clock was set: nobody has idled for the time that it jumped over."""
+        seen, steady = self._seen, self._steady()
+        self._seen = now, steady
+        jump = (now - seen[0]) - (steady - seen[1])
+        if abs(jump) > _JUMP_SECONDS:
+            log.warning("the clock jumped by %.0f s: idle times do not count that", jump)
+            for session in self:
+                session.last_used += jump
 
     async def end(self, session: Session) -> list[str]:
         """End a session on request: kernel, contexts, handles, pending queries. Returns the dropped names."""

@@ -11,6 +11,7 @@ import logging
 import os
 import platform
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_names import check_context_name, check_session_id
 from rlm_mcp.service_sessions import DEFAULT_POLICY, Clock, Session, Sessions
-from rlm_mcp.snapshot_file import Archive, Cell, Code, Context, Manifest, Missing, Query, Variable, Writer
+from rlm_mcp.snapshot_file import TEMPORARY, Archive, Cell, Code, Context, Manifest, Missing, Query, Variable, Writer
 from rlm_mcp.version import VERSION
 from rlm_memory import contexts, journal, queries
 from rlm_memory.contexts import Origin, StoredContent
@@ -77,6 +78,12 @@ class Snapshots:
     def kept(self, session: str) -> Path:
         """Where the snapshot of a session is that was saved without naming a file."""
         return self._folder / f"{session}{SUFFIX}"
+
+    def tidy(self) -> None:
+        """Remove what a daemon that was killed while it saved has left in our folder."""
+        for path in self._folder.glob(f"{TEMPORARY}*"):
+            with suppress(OSError):
+                path.unlink()
 
     # --- saving -----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,6 +23,7 @@ from rlm_mcp.errors import ClientFault
 
 __all__ = [
     "MANIFEST",
+    "TEMPORARY",
     "Archive",
     "Cell",
     "Code",
@@ -36,6 +38,8 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+TEMPORARY = ".snapshot-"
+"""How the name of a file begins that is being written."""
 MOST_MEMBERS = 20_000
 MOST_MANIFEST_BYTES = 256 << 20
 MOST_BYTES = 8 << 30
@@ -151,7 +155,7 @@ class Writer:
     """Writes one snapshot; `write` makes it appear at once and whole, or not at all."""
 
     def __init__(self, folder: Path) -> None:
-        self._temporary = tempfile.NamedTemporaryFile(dir=folder, prefix=".snapshot-", delete=False)  # noqa: SIM115
+        self._temporary = tempfile.NamedTemporaryFile(dir=folder, prefix=TEMPORARY, delete=False)  # noqa: SIM115
         self._archive = zipfile.ZipFile(self._temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
         self.files: dict[str, Part] = {}
 
@@ -183,9 +187,12 @@ class Writer:
 
     def abandon(self) -> None:
         """Remove what was written so far; nothing after `finish`."""
-        if not self._temporary.closed:
-            self._temporary.close()
-            Path(self._temporary.name).unlink(missing_ok=True)
+        if self._temporary.closed:
+            return
+        Path(self._temporary.name).unlink(missing_ok=True)
+        for part in (self._archive, self._temporary):
+            with suppress(OSError, ValueError):  # a full disk: what is closed would still be written
+                part.close()
 
 
 def _info(name: str) -> zipfile.ZipInfo:

@@ -13,7 +13,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from rlm_kernel import rendezvous
-from rlm_mcp.cli.daemon import end_host
-from rlm_mcp.cli.daemon_link import Control, call_tool, is_running
+from rlm_mcp.cli.daemon_link import call_tool, the_socket
 from rlm_mcp.errors import DaemonUnavailable, ToolFailed
 
 OPS = int(os.environ.get("RLM_CHAOS_OPS", "50"))
@@ -68,9 +66,9 @@ class Deaths:
     """The processes of this user's rlm-kernel, found by the sockets that they serve, and their deaths."""
 
     def pid_of(self, name: str) -> int | None:
-        """The process that serves the socket ``name`` of the runtime folder."""
+        """The process that serves the socket ``name``."""
         with contextlib.suppress(rendezvous.RendezvousError, OSError):
-            sock = rendezvous.connect(rendezvous.runtime_dir() / name)
+            sock = rendezvous.connect(name)
             if sock is not None:
                 with sock:
                     return rendezvous.peer(sock).pid
@@ -90,7 +88,7 @@ class Deaths:
         if target == "kernel":
             pid = call_tool("status", {}, session=session)["kernel"].get("pid")
         else:
-            pid = self.pid_of("host.sock" if target in ("host", "zygote") else "daemon.sock")
+            pid = self.pid_of(the_socket() if target == "daemon" else str(rendezvous.runtime_dir() / "host.sock"))
         if pid is None or target != "zygote":
             return psutil.Process(pid) if pid is not None else None
         found = [child for child in psutil.Process(pid).children() if "rlm_kernel.zygote" in child.cmdline()]
@@ -381,20 +379,6 @@ def _end(process: psutil.Process | None) -> None:
 
 def _files(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.exists() else []
-
-
-@pytest.fixture
-def everything_ended() -> Iterator[None]:
-    """End daemon and host at the end, and find nothing of them."""
-    before = set(psutil.Process().children(recursive=True))
-    yield
-    with contextlib.suppress(DaemonUnavailable), Control("stop") as control:
-        control.wait_for_end()
-    _until(lambda: not is_running())
-    end_host()
-    _until(lambda: not [p for p in psutil.Process().children(recursive=True) if p not in before and _alive(p)])
-    left = [path.name for path in rendezvous.runtime_dir().iterdir() if path.suffix not in (".lock", ".start")]
-    assert [name for name in left if _files(rendezvous.runtime_dir() / name) or "sock" in name] == []
 
 
 @pytest.mark.timeout(0 if OPS > 1000 else 300)

@@ -15,7 +15,7 @@ from rlm_kernel.host.host import Host
 IDLE_SECONDS = 60.0
 
 
-async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float) -> None:
+async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float, claim: rendezvous.Claim) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -35,11 +35,26 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float) -
         try:
             await asyncio.wait_for(stop.wait(), min(1.0, idle_seconds))
         except TimeoutError:
-            continue
+            if not _still_the_host(claim, control):
+                break
     control.close()
     host.close()
     await cleaning
-    leftovers.remove(leftovers.find(runtime))
+    if claim.stands():
+        leftovers.remove(leftovers.find(runtime))
+
+
+def _still_the_host(claim: rendezvous.Claim, control: Control) -> bool:
+    """Look after the runtime folder: if somebody has deleted it, make it again; False if another host did."""
+    if claim.stands():
+        return True
+    try:
+        if not claim.renew():
+            return False
+        control.listen()
+    except (OSError, rendezvous.RendezvousError):
+        pass  # a full disk, perhaps: tried again in a second, and kernels go on meanwhile
+    return True
 
 
 def main() -> None:
@@ -51,8 +66,8 @@ def main() -> None:
     options.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     given = options.parse_args()
     rendezvous.detach()
-    with rendezvous.claim(given.socket):
-        asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds))
+    with rendezvous.claim(given.socket) as claim:
+        asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds, claim))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Each ``op`` is one row of `OPERATIONS`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ from rlm_kernel.host.peer import load
 from rlm_kernel.host.rollback import rollback
 from rlm_kernel.host.stream import Stream
 
+ACCEPT_PAUSE_SECONDS = 0.2
 Answer = tuple[dict[str, Any], tuple[bytes, ...]]
 
 
@@ -74,20 +76,42 @@ class Control:
     def __init__(self, host: Host, path: str) -> None:
         self.host = host
         self.connections: set[Connection] = set()
+        self.path = path
         self._loop = asyncio.get_running_loop()
-        self._listener = rendezvous.listen(path)
-        self._listener.setblocking(False)
-        self._loop.add_reader(self._listener.fileno(), self._accept)
+        self._listener: socket.socket | None = None
+        self.listen()
 
-    def _accept(self) -> None:
+    def listen(self) -> None:
+        """Listen at the path, again if its file has gone; who is connected stays so."""
+        listener = rendezvous.listen(self.path)
+        self._stop_listening()
+        self._listener = listener
+        listener.setblocking(False)
+        self._loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            sock, _ = self._listener.accept()
-        except OSError:
+            sock, _ = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # Nothing was taken from the queue: looking again at once would only burn the processor.
+                self._loop.remove_reader(listener.fileno())
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
             return
         if rendezvous.peer_uid(sock) != os.getuid():
             sock.close()
             return
         self.connections.add(Connection(self, sock))
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener is self._listener:
+            self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def emit(self, kernel_id: str, event: dict[str, Any]) -> None:
         """Tell everybody who is connected."""
@@ -98,8 +122,7 @@ class Control:
 
     def close(self) -> None:
         """Stop listening and hang up."""
-        self._loop.remove_reader(self._listener.fileno())
-        self._listener.close()
+        self._stop_listening()
         for connection in list(self.connections):
             connection.stream.close()
 

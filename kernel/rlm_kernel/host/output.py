@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 STREAM_NAMES = {b"o": "stdout", b"e": "stderr"}
 GATHER_SECONDS = 0.02
+
+log = logging.getLogger(__name__)
 
 
 class CellOutput:
@@ -50,18 +53,25 @@ class CellOutput:
         self._show(stream, head)
         self._show(stream, f"\n[output cut: the limit of {self.cap:,} bytes for one cell is reached]\n".encode())
         if self.spool is not None:
-            self.spool.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.spool.open("wb")
-            for piece in self._order:
+            try:
+                self.spool.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.spool.open("wb")
+            except OSError as error:  # a full disk costs the whole of the output, not the cell
+                log.warning("the output of a cell cannot be kept: %s", error)
+            for piece in (*self._order, data):
                 self._keep(piece)
-            self._keep(data)
         self._order.clear()
 
     def _keep(self, data: bytes) -> None:
-        assert self._file is not None
+        if self._file is None:
+            return
         piece = data[: max(0, self.spool_cap - self._spooled)]
-        self._file.write(piece)
-        self._spooled += len(piece)
+        try:
+            self._file.write(piece)
+            self._spooled += len(piece)
+        except OSError as error:
+            log.warning("the output of a cell cannot be kept: %s", error)
+            self.spool_cap = 0
 
     def _show(self, stream: str, data: bytes) -> None:
         self.shown[stream].append(data)
@@ -92,7 +102,11 @@ class CellOutput:
         self.flush()
         if self._file is None:
             return None
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            log.warning("the output of a cell cannot be kept: %s", error)
+            self._spooled = 0
         self._file = None
         return self.spool
 

@@ -197,3 +197,20 @@ async def test_many_first_calls_at_once_make_one_session_and_one_kernel(connect_
         client = await own.gateway.client()
         mine = [info for info in await client.kernels() if info.label.get("owner") == own.gateway.owner]
         assert len(mine) == 1
+
+
+async def test_a_clock_that_jumps_ends_no_session(quiet, connect, clock) -> None:
+    """K-14: somebody sets the clock by a day, either way: only time that has passed counts as idle."""
+    passed = type(clock)()
+    quiet.sessions._steady = passed
+    async with connect("s") as agent:
+        await agent("load_context", name="log", content="x")
+        for jump in (86_400.0, -2 * 86_400.0, 86_400.0):
+            clock.now += jump
+            assert await quiet.sweep() == []
+        clock.now += IDLE - 2
+        passed.now += IDLE - 2
+        assert await quiet.sweep() == []
+        clock.now += 4
+        passed.now += 4
+        assert await quiet.sweep() == ["s"]

@@ -1,0 +1,49 @@
+"""The end of a test that starts the real daemon and host: both end, and nothing of them is left."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from rlm_kernel import rendezvous
+from rlm_mcp.cli.daemon import end_host
+from rlm_mcp.cli.daemon_link import Control, is_running
+from rlm_mcp.errors import DaemonUnavailable
+
+SECONDS = 60.0
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Poll what nothing announces."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Give the way to wait for what nothing announces."""
+    return wait_until
+
+
+@pytest.fixture
+def everything_ended(isolation: object) -> Iterator[None]:
+    """End daemon and host at the end, and find nothing of them: no process, no socket, no file of a kernel."""
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    with contextlib.suppress(DaemonUnavailable, OSError), Control("stop") as control:
+        control.wait_for_end()
+    wait_until(lambda: not is_running())
+    end_host()
+    wait_until(lambda: not [p for p in psutil.Process().children(recursive=True) if p not in before and _runs(p)])
+    left = [path for path in rendezvous.runtime_dir().rglob("*") if not path.is_dir()]
+    assert [str(path) for path in left if path.suffix not in (".lock", ".start")] == []
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

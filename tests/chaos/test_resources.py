@@ -1,0 +1,137 @@
+"""When the machine runs out of something or loses something: a clear error, nothing corrupted, and it works again."""
+
+import contextlib
+import os
+import resource
+import shutil
+import threading
+from typing import Any
+
+import psutil
+import pytest
+
+from rlm_kernel import rendezvous
+from rlm_mcp.cli.daemon_link import Control, call_tool
+from rlm_mcp.errors import DaemonUnavailable, ToolFailed
+
+pytestmark = pytest.mark.usefixtures("everything_ended")
+LARGE = "x" * 99 + "\n"
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool in the session ``s``; an error is an answer too."""
+    try:
+        return call_tool(tool, arguments, session="s")
+    except ToolFailed as error:
+        return error.answer
+
+
+def daemon_pid() -> int:
+    with Control("status", start=True) as control:
+        return int(control.reply["pid"])
+
+
+@contextlib.contextmanager
+def limited(pid: int, kind: int, limit: int) -> Any:
+    """Lower a limit of a running process for a while."""
+    before = resource.prlimit(pid, kind)
+    resource.prlimit(pid, kind, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, kind, before)
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path) -> None:
+    """K-17: no text, no row and no snapshot half written; the first call after there is room works."""
+    file = tmp_path / "s.rlmsnap"
+    call("load_context", name="kept", content="alpha\nbeta")
+    assert call("eval_code", code="import random; x, noise = 1, random.randbytes(20_000)")["success"]
+    with Control("save", start=True, session="s", file=str(file), embed=True):
+        whole = file.read_bytes()
+    with limited(daemon_pid(), resource.RLIMIT_FSIZE, 4096):
+        refused = call("load_context", name="large", content=LARGE * 1000)
+        assert refused["error"] in ("store_unavailable", "internal_error"), refused
+        assert "arge" in refused["message"] or "full" in refused["message"] or "space" in refused["message"], refused
+        assert call("eval_code", code="y = '" + "z" * 9000 + "'")["success"]
+        with contextlib.suppress(Exception), Control("save", session="s", file=str(file), embed=True):
+            pass
+        assert file.read_bytes() == whole
+    assert call("load_context", name="large", content=LARGE * 1000)["line_count"] == 1000
+    assert call("peek", name="kept")["content"] == "alpha\nbeta"
+    assert call("eval_code", code="x, len(y), large['line_count']")["result"] == "(1, 9000, 1000)"
+    with Control("journal", session="s", last=None) as control:
+        assert [cell["code"][:5] for cell in control.reply["cells"]] == ["impor", "y = '", "x, le"]
+    assert [path.name for path in tmp_path.iterdir()] == ["s.rlmsnap"]
+
+
+def test_a_full_disk_costs_the_whole_of_an_output_and_not_its_cell(until) -> None:
+    """The host keeps what is over the cap in a file; without room for it the shown part arrives all the same."""
+    assert call("eval_code", code="x = 1")["success"]
+    host = rendezvous.connect(rendezvous.runtime_dir() / "host.sock")
+    assert host is not None
+    with host, limited(rendezvous.peer(host).pid, resource.RLIMIT_FSIZE, 4096):
+        answer = call("eval_code", code="print('y' * 3_000_000)")
+        assert answer["success"], answer
+        assert answer["stdout"].startswith("yyyy")
+    assert call("eval_code", code="x")["result"] == "1"
+
+
+def test_no_more_descriptors_is_over_when_there_are_some_again() -> None:
+    """A client that comes meanwhile waits, is served afterwards, and nobody else has lost anything."""
+    assert call("eval_code", code="x = 1")["success"]
+    pid = daemon_pid()
+    answers: list[dict[str, Any]] = []
+    with limited(pid, resource.RLIMIT_NOFILE, 3):
+        late = threading.Thread(target=lambda: answers.append(call("eval_code", code="x")))
+        late.start()
+        late.join(1.5)
+        assert late.is_alive()
+    late.join(60)
+    assert [answer["result"] for answer in answers] == ["1"]
+
+
+def test_a_deleted_runtime_folder_is_made_again(until) -> None:
+    """K-17: one daemon and one host go on at the end; texts are there, variables too or their loss is told."""
+    call("load_context", name="log", content="alpha")
+    assert call("eval_code", code="x = 1")["success"]
+    first = psutil.Process(daemon_pid())
+    shutil.rmtree(rendezvous.runtime_dir())
+    until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
+    answer = call("eval_code", code="x")
+    told = "lost" in str(answer)
+    assert answer.get("result") == "1" or told, answer
+    assert call("peek", name="log")["content"] == "alpha"
+    assert call("eval_code", code="log['content']")["result"] == "'alpha'"
+    hosts = [p for p in psutil.Process().children(recursive=True) if "rlm_kernel.host" in " ".join(_command(p))]
+    until(lambda: len([p for p in hosts if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]) == 1)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
+    """What is there is the earlier snapshot, whole; what was being written is removed by the next daemon."""
+    assert call("eval_code", code="data = [bytes([n]) * 300_000 for n in range(60)]")["success"]
+    folder = rendezvous.state_dir() / "snapshots"
+    with Control("save", start=True, session="s", file=None, embed=True) as control:
+        first = os.stat(control.reply["answer"]["file"])
+    daemon = psutil.Process(daemon_pid())
+    saving = threading.Thread(target=_save_and_lose)
+    saving.start()
+    until(lambda: any(path.name.startswith(".snapshot-") for path in folder.iterdir()) or not saving.is_alive())
+    daemon.kill()
+    saving.join(60)
+    assert call("eval_code", code="len(data)")["result"] == "60"
+    assert [path.name for path in folder.iterdir()] == ["s.rlmsnap"]
+    with Control("restore", source="s", file=None, session="t", policy=None) as control:
+        assert control.reply["answer"]["variables"] == ["data"]
+    assert first.st_size > 0
+
+
+def _save_and_lose() -> None:
+    with contextlib.suppress(DaemonUnavailable, OSError), Control("save", session="s", file=None, embed=True):
+        pass
