@@ -39,6 +39,7 @@ def everything_ended(isolation: object) -> Iterator[None]:
     wait_until(lambda: not is_running())
     end_host()
     wait_until(lambda: not [p for p in psutil.Process().children(recursive=True) if p not in before and _runs(p)])
+    end_host()  # now that its last process has ended, nothing comes after it
     left = [path for path in rendezvous.runtime_dir().rglob("*") if not path.is_dir()]
     assert [str(path) for path in left if path.suffix not in (".lock", ".start")] == []
 

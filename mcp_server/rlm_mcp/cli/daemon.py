@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from rlm_kernel import rendezvous
+from rlm_kernel.host import leftovers
 from rlm_mcp.cli.daemon_link import Control, is_running, start_daemon
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show
 from rlm_mcp.errors import DaemonUnavailable
@@ -77,7 +78,7 @@ def end_host() -> None:
                 pass
     with suppress(rendezvous.RendezvousError), rendezvous.claim(path, seconds=STOP_SECONDS):
         # Nobody is the host, and nobody becomes it meanwhile.
-        for name in ("connections", "scratch", "k"):
+        for name in leftovers.FOLDERS:
             shutil.rmtree(path.with_name(name), ignore_errors=True)
         path.unlink(missing_ok=True)
 
