@@ -46,10 +46,11 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float, c
 
 def _still_the_host(claim: rendezvous.Claim, control: Control) -> bool:
     """Look after the runtime folder: if somebody has deleted it, make it again; False if another host did."""
-    if claim.stands():
+    stands = claim.stands()
+    if stands and Path(control.path).exists():
         return True
     try:
-        if not claim.renew():
+        if not stands and not claim.renew():
             return False
         control.listen()
     except (OSError, rendezvous.RendezvousError):
