@@ -17,7 +17,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -223,6 +223,8 @@ class Worker:
         if pid:
             message.close()
             self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
+            if request["state"] == "sleep":
+                self._touch_pages()
         else:
             self._become_child(message.descriptors[0], request, left)
 
@@ -245,6 +247,21 @@ class Worker:
         assert self.loop is not None
         with self._muted():
             self.loop.run_until_complete(self.kernel.run_cell({"code": "1+1", "store_history": False}))
+
+    def _touch_pages(self) -> None:
+        """After a copy was taken of a session: write to the pages that any cell writes to, by a cell that does nothing.
+
+        The first write to a shared page copies it: done now it is done while the person thinks, and not in the next
+        cell. Left out where it could be noticed: without a wall (IPython's hooks are the user's there), while tasks of
+        the user's wait for the loop, and in a copy.
+        """
+        loop = self.loop
+        idle = loop is not None and not self.dormant and not asyncio.all_tasks(loop) and self.link.parser.empty
+        if not idle or self.session is None or self.session.wall is None:
+            return
+        assert loop is not None
+        with self._muted(), suppress(Exception):
+            loop.run_until_complete(self.kernel.run_cell({"code": "pass", "store_history": False}))
 
     def _begin(self, spec: dict[str, Any]) -> None:
         """Become a session: take its policy, raise the walls, and say which stand."""
