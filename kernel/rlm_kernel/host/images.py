@@ -122,7 +122,7 @@ class Images:
         """
         assert self.live is not None
         cells = self.cells
-        copy = await self.fork(self.live)
+        copy = await self.fork(self.live, introduced=False)
         copy.on_death = self.on_death
         if self.dormant is not None:
             self._retire(self.dormant)
@@ -181,11 +181,11 @@ class Images:
         """Every process of the session."""
         return [peer for peer in (self.live, self.dormant, *(peer for _, peer in self.older)) if peer is not None]
 
-    async def fork(self, source: Peer, *, leave_threads: bool = False) -> Peer:
+    async def fork(self, source: Peer, *, leave_threads: bool = False, introduced: bool = True) -> Peer:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
         forks = 2 if leave_threads else 1
         with nullcontext() if self.gate is None else self.gate.permit(source, forks):
-            copy = await fork(source, "sleep", ANSWER_SECONDS, leave_threads=leave_threads)
+            copy = await fork(source, "sleep", ANSWER_SECONDS, leave_threads=leave_threads, introduced=introduced)
         copy.attached = dict(source.attached)
         return copy
 

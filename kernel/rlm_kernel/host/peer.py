@@ -182,10 +182,13 @@ def texts(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-async def fork(parent: Peer, state: str, seconds: float, *, leave_threads: bool = False) -> Peer:
+async def fork(
+    parent: Peer, state: str, seconds: float, *, leave_threads: bool = False, introduced: bool = True
+) -> Peer:
     """Have ``parent`` fork a child that waits to begin (``ready``) or sleeps (``sleep``).
 
     A process with threads is refused unless ``leave_threads``: the child has none but its first.
+    Unless ``introduced`` the child is there, but need not have said so yet: its pid comes later.
     Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
     """
     ours, theirs = wire.pair()
@@ -198,7 +201,8 @@ async def fork(parent: Peer, state: str, seconds: float, *, leave_threads: bool 
         answer = load(await asyncio.wait_for(forked, seconds))
         if "error" in answer:
             raise ForkRefused(str(answer["error"]), texts(answer.get("threads")))
-        await asyncio.wait_for(hello, seconds)
+        if introduced:
+            await asyncio.wait_for(hello, seconds)
     except BaseException:
         child.drop()
         raise
