@@ -27,7 +27,7 @@ from rlm_sandbox.policy import GIB, Policy, load_policy
 QUICK = "--quick" in sys.argv
 ROUNDS = 5 if QUICK else 12
 CELLS = 8 if QUICK else 20
-PAUSE = 0.15
+PAUSE = 0.3
 CRASHES = 40 if QUICK else 100
 FORKS = 4 if QUICK else 10
 
