@@ -24,7 +24,7 @@ from .opening import SHARED_FROM, open_text
 from .sharedstr import encode_for, encoding_of
 from .text import Text
 
-_PIECE = 1 << 20  # bytes read, hashed and written at a time: fits the cache of one core
+_PIECE = 1 << 18  # bytes read, hashed and written at a time: fits the cache of one core
 
 
 @dataclass(frozen=True)
