@@ -3,13 +3,14 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
 from rlm_kernel import rendezvous
 from rlm_mcp.cli.daemon import end_host
-from rlm_mcp.cli.daemon_link import Control, is_running
+from rlm_mcp.cli.daemon_link import Control, is_running, the_socket
 from rlm_mcp.errors import DaemonUnavailable
 
 SECONDS = 60.0
@@ -39,6 +40,8 @@ def everything_ended(isolation: object) -> Iterator[None]:
     wait_until(lambda: not is_running())
     end_host()
     wait_until(lambda: not [p for p in psutil.Process().children(recursive=True) if p not in before and _runs(p)])
+    with rendezvous.claim(the_socket()):  # a killed daemon cannot remove its socket, the next one replaces it
+        Path(the_socket()).unlink(missing_ok=True)
     end_host()  # now that its last process has ended, nothing comes after it
     left = [path for path in rendezvous.runtime_dir().rglob("*") if not path.is_dir()]
     assert [str(path) for path in left if path.suffix not in (".lock", ".start")] == []

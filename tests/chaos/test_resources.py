@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from rlm_kernel import rendezvous
-from rlm_mcp.cli.daemon_link import Control, call_tool
+from rlm_mcp.cli.daemon_link import Control, call_tool, is_running
 from rlm_mcp.errors import DaemonUnavailable, ToolFailed
 
 pytestmark = pytest.mark.usefixtures("everything_ended")
@@ -124,6 +124,7 @@ def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
     saving.start()
     until(lambda: any(path.name.startswith(".snapshot-") for path in folder.iterdir()) or not saving.is_alive())
     daemon.kill()
+    until(lambda: not is_running())  # a thread that writes may outlast the others by a moment
     saving.join(60)
     assert call("eval_code", code="len(data)")["result"] == "60"
     assert [path.name for path in folder.iterdir()] == ["s.rlmsnap"]

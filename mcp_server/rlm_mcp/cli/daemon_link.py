@@ -67,6 +67,9 @@ class Control:
         try:
             self._socket.sendall(hello_line(role, **more))
             self.reply = _reply(self._file.readline())
+        except ConnectionError as error:  # it was killed: its socket takes connections for a moment yet
+            self.close()
+            raise DaemonUnavailable("the daemon ended before it answered; try again") from error
         except BaseException:
             self.close()
             raise
