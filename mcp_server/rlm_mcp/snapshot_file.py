@@ -140,7 +140,7 @@ class Manifest(_Part):
     python: str
     created_at: float
     session: str = Field(max_length=128)
-    policy: str = Field(max_length=64)
+    policy: str = Field(max_length=4096)
     workspace: str
     code: list[Code]
     variables: list[Variable]
