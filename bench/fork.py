@@ -6,6 +6,7 @@ in which a lazy copy is taken, and without. A crash is timed from SIGKILL to the
 """
 
 import asyncio
+import atexit
 import contextlib
 import itertools
 import os
@@ -146,6 +147,8 @@ def main() -> None:
         return loop.run_until_complete(run())
 
     host = loop.run_until_complete(HostClient.connect())
+    assert host.pid is not None
+    atexit.register(os.kill, host.pid, signal.SIGTERM)
     held = dict(itertools.islice(DATA.items(), 3 if QUICK else None))
     parents = {name: do(spawn(host, "off", code)) for name, code in held.items()}
     cases = [Case(name, timed(lambda parent=parent: fork_and_end(host, parent))) for name, parent in parents.items()]
@@ -175,10 +178,6 @@ def main() -> None:
     for name, code in list(held.items())[:3]:
         plain, copied = loop.run_until_complete(memory_of_forks(host, code))
         print(f"one more fork of a session that holds {name}: {plain:.1f} MB PSS, with its checkpoint {copied:.1f} MB")
-    assert host.pid is not None
-    os.kill(host.pid, signal.SIGTERM)
-    loop.run_until_complete(host.wait_gone())
-    host.close()
 
 
 if __name__ == "__main__":
