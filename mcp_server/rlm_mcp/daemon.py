@@ -5,8 +5,8 @@ builds the server, listens, and ends by itself when nobody was connected for a w
 end it in order.
 
 A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line),
-``status``, ``sessions``, ``journal``, ``save``, ``restore`` and ``stop`` (answered once), ``http`` (HTTP is served for
-as long as the connection stays open).
+``status``, ``sessions``, ``journal``, ``record``, ``save``, ``restore`` and ``stop`` (answered once), ``http`` (HTTP is
+served for as long as the connection stays open).
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Daemon:
             "status": self._serve_status,
             "sessions": self._serve_sessions,
             "journal": self._serve_journal,
+            "record": self._serve_record,
             "save": self._serve_save,
             "restore": self._serve_restore,
             "stop": self._serve_stop,
@@ -187,6 +188,10 @@ class Daemon:
         session, last = str(caller.message.get("session")), caller.message.get("last")
         rows = self._state.list_journal(session, last if isinstance(last, int) else None)
         caller.reply(ok=True, **self._identity(), cells=rows)
+
+    async def _serve_record(self, caller: _Caller) -> None:
+        session, last = str(caller.message.get("session")), caller.message.get("last")
+        await self._serve_work(caller, self._state.record(session, last if isinstance(last, int) else None))
 
     async def _serve_save(self, caller: _Caller) -> None:
         message = caller.message

@@ -34,6 +34,7 @@ from rlm_mcp.service_journal import Journal, entry_row
 from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
 from rlm_mcp.service_queries import Queries
 from rlm_mcp.service_reading import Reading
+from rlm_mcp.service_record import record_of
 from rlm_mcp.service_runs import Progress, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_mcp.service_snapshots import Request, Snapshots
@@ -141,6 +142,10 @@ class Service:
     def list_journal(self, session: str, last: int | None = None) -> list[dict[str, Any]]:
         """What ran in a session, open or not, the oldest cell first; for the person whose session it is."""
         return [entry_row(entry) for entry in self.journal.of_session(session, last)]
+
+    async def record(self, session: str, last: int | None = None) -> dict[str, Any]:
+        """What ran in a session with its policy, contexts and answers; raises ToolFault if there never was one."""
+        return record_of(self._store, self.journal, session, last)
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> dict[str, Any]:
         """Write an open session to a file; raises ToolFault (with what to do) when that cannot be done."""

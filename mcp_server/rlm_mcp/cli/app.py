@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlm_mcp.cli import clients, daemon, doctor, policy, sessions, snapshots
+from rlm_mcp.cli import clients, daemon, doctor, notebooks, policy, sessions, snapshots
 from rlm_mcp.cli.output import failing
 from rlm_mcp.version import VERSION
 
@@ -28,6 +28,8 @@ app.command("journal")(sessions.journal)
 app.command("fork")(sessions.fork)
 app.command("save")(snapshots.save)
 app.command("restore")(snapshots.restore)
+app.command("export")(notebooks.export)
+app.command("replay")(notebooks.replay)
 app.command("load")(sessions.load)
 app.command("refresh")(sessions.refresh)
 app.command("run")(sessions.run)

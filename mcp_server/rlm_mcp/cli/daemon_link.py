@@ -128,13 +128,15 @@ def _reply(line: bytes) -> dict[str, Any]:
 # --- MCP ------------------------------------------------------------------------------------------
 
 
-def call_tool(name: str, arguments: dict[str, Any], *, session: str | None = None) -> dict[str, Any]:
+def call_tool(
+    name: str, arguments: dict[str, Any], *, session: str | None = None, policy: str | None = None
+) -> dict[str, Any]:
     """Call a tool of the daemon as an MCP client and return its answer, which is one JSON object.
 
-    ``session`` names the session to work in. A cell that takes longer than a call may is waited for. Raises
-    :class:`ToolFailed` when the tool answers with an error.
+    ``session`` names the session to work in, ``policy`` the one to open it under. A cell that takes longer than a
+    call may is waited for. Raises :class:`ToolFailed` when the tool answers with an error.
     """
-    with Control("mcp", start=True, env=_environment(session)) as connection:
+    with Control("mcp", start=True, env=_environment(session, policy)) as connection:
         answer = _checked(connection.request("tools/call", {"name": name, "arguments": arguments}))
         while answer.get("status") == "running" and "run" in answer:
             again = {"name": "wait", "arguments": {"run": answer["run"]}}
@@ -164,7 +166,7 @@ def _message(answer: dict[str, Any]) -> str:
     return "; ".join(parts) or json.dumps(answer, ensure_ascii=False)
 
 
-def _environment(session: str | None) -> dict[str, str]:
-    """Return the environment that the daemon is told; a session named on the command line wins."""
-    environment = hello_environment(os.environ)
-    return {**environment, "PARENT_SESSION_ID": session} if session else environment
+def _environment(session: str | None, policy: str | None) -> dict[str, str]:
+    """Return the environment that the daemon is told; what the command line names wins."""
+    named = {"PARENT_SESSION_ID": session, "RLM_KERNEL_POLICY": policy}
+    return hello_environment(os.environ) | {name: value for name, value in named.items() if value}

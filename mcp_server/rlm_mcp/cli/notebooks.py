@@ -1,0 +1,209 @@
+"""``rlm-kernel export`` and ``replay``: a session as a notebook, and a notebook run again."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlm_mcp.cli.daemon_link import Control, call_tool
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show
+from rlm_mcp.errors import ClientFault, RlmMcpError, ToolFailed, WrongUsage
+
+if TYPE_CHECKING:
+    from rlm_mcp.notebook_file import Cell, CodeCell, Context, Notebook, Query, Record
+
+__all__ = ["export", "replay"]
+
+
+@failing
+def export(
+    session: Annotated[str, typer.Argument(help="Session to export, also after its end.")],
+    file: Annotated[
+        Path | None, typer.Argument(dir_okay=False, help="FILE.ipynb or FILE.md; default: SESSION.ipynb.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write what ran in a session as an executed notebook, or as Markdown with YAML front matter."""
+    import json
+
+    from rlm_mcp.notebook_file import as_markdown, as_notebook
+
+    path = file or Path(f"{session.replace(os.sep, '_')}.ipynb")
+    if path.suffix not in {".ipynb", ".md"}:
+        raise WrongUsage(f"{path} says no format: name a file that ends in .ipynb or .md")
+    record, now = _record(session), time.time()
+    if path.suffix == ".md":
+        text = as_markdown(record, now)
+    else:
+        text = json.dumps(as_notebook(record, now), indent=1, ensure_ascii=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
+    data = {"exported": session, "file": str(path), "policy": record.policy, "cells": len(record.cells)}
+    show(data, as_json, lambda: console.print(f"wrote {len(record.cells)} cells to {path}", markup=False))
+
+
+def _record(session: str, last: int | None = None) -> Record:
+    from rlm_mcp.notebook_file import Record
+
+    with Control("record", start=True, session=session, last=last) as control:
+        return Record.model_validate(control.reply["answer"])
+
+
+# --- replay ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Compared:
+    """A cell then and now; ``status`` and ``output`` are pairs."""
+
+    cell: int
+    code: str
+    status: tuple[str, str]
+    output: tuple[str, str]
+    same: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.same = self.status[0] == self.status[1] and self.output[0] == self.output[1]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A text of the exported session; ``problem`` says why the replay has not got the same."""
+
+    name: str
+    same: bool
+    problem: str = ""
+
+
+@failing
+def replay(
+    file: Annotated[Path, typer.Argument(help="Notebook that `rlm-kernel export` wrote.")],
+    policy: Annotated[str | None, typer.Option(help="Run under this policy, whatever the notebook's was.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a notebook in a fresh session and tell what differs. Exit code 1: something does."""
+    from rlm_mcp.notebook_file import read
+
+    notebook = read(file)
+    rules = policy or os.environ.get("RLM_KERNEL_POLICY") or "default"
+    again = _Replay(f"replay-{secrets.token_hex(4)}", rules)
+    try:
+        # What a cell printed too much of to show is kept as a text: the cell makes it again.
+        given = [context for context in notebook.about.contexts if context.origin != "output"]
+        texts = [again.load(context) for context in given]
+        cells = [again.run(number, cell) for number, cell in enumerate(notebook.code, 1)]
+    finally:
+        again.end()
+    outcomes = [item.same for item in texts] + [item.same for item in cells]
+    same = all(outcomes)
+    data = {
+        "file": str(file),
+        "same": same,
+        "policy": rules,
+        "exported_policy": notebook.about.policy,
+        "contexts": [asdict(text) for text in texts],
+        "cells": [asdict(cell) for cell in cells],
+    }
+    show(data, as_json, lambda: _print_replay(notebook, rules, texts, cells, outcomes.count(False)))
+    if not same:
+        raise typer.Exit(FAILED)
+
+
+class _Replay:
+    """A fresh session in which the cells of a notebook run again, one after the other."""
+
+    def __init__(self, session: str, policy: str) -> None:
+        self._session = session
+        self._policy = policy
+        self._seen = 0
+        # Opens the session before the daemon is asked for its record, and fails here when the policy is none.
+        self._call("status")
+
+    def load(self, context: Context) -> Loaded:
+        """Load a text from the paths that it came from; what is not the same text is not kept."""
+        if not context.paths:
+            return Loaded(context.name, False, f"it was not loaded from files ({context.origin})")
+        paths = context.paths[0] if len(context.paths) == 1 else context.paths
+        try:
+            self._call("load_context", name=context.name, path=paths, content_type=context.type)
+        except ToolFailed as error:
+            return Loaded(context.name, False, str(error))
+        held = {text.name: text.digest for text in _record(self._session, 1).contexts}
+        if held.get(context.name) == context.digest:
+            return Loaded(context.name, True)
+        self._call("unload", name=context.name)
+        return Loaded(context.name, False, f"{', '.join(context.paths)} holds another text now")
+
+    def run(self, number: int, cell: CodeCell) -> Compared:
+        """Run a cell, and give the queries that it asks the answers that they got then."""
+        from rlm_mcp.notebook_file import CodeCell, code_cell
+
+        try:
+            self._call("eval_code", code=cell.source)
+            refused = ""
+        except ToolFailed as error:
+            refused = str(error)
+        entry = self._written()
+        if entry is None:
+            return Compared(number, cell.source, (cell.status, "refused"), (cell.text, refused))
+        self._answer(entry.queries, cell.queries)
+        now = CodeCell.model_validate(code_cell(entry, number))
+        return Compared(number, cell.source, (cell.status, now.status), (cell.text, now.text))
+
+    def end(self) -> None:
+        """End the session; a daemon that has died needs no word of it."""
+        with suppress(RlmMcpError):
+            self._call("end_session")
+
+    def _written(self) -> Cell | None:
+        """Return what the journal has of the cell that has just run; None if it never came to run."""
+        entry = next(iter(_record(self._session, 1).cells), None)
+        if entry is None or entry.number == self._seen:
+            return None
+        self._seen = entry.number
+        return entry
+
+    def _answer(self, asked: list[Query], known: list[Query]) -> None:
+        left = [query for query in known if query.answer is not None or query.error is not None]
+        answers: dict[str, Any] = {}
+        for query in asked:
+            match = next((one for one in left if one.prompt == query.prompt), None)
+            if match is not None:
+                left.remove(match)
+                answers[query.id] = match.answer if match.answer is not None else {"error": match.error}
+        if answers:
+            self._call("answer_queries", answers=answers)
+
+    def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        return call_tool(tool, arguments, session=self._session, policy=self._policy)
+
+
+def _print_replay(notebook: Notebook, policy: str, texts: list[Loaded], cells: list[Compared], different: int) -> None:
+    before = notebook.about.policy
+    if before and before != policy:
+        print(f"the session ran under the policy {_plain(before)}, the replay under {policy}")
+    for text in texts:
+        print(f"text {_plain(text.name)}: {'same' if text.same else 'differs: ' + _plain(text.problem)}")
+    for cell in cells:
+        print(f"cell {cell.cell}: {'same' if cell.same else 'differs'}")
+        if cell.status[0] != cell.status[1]:
+            print(f"    status was {_plain(cell.status[0])}, is {_plain(cell.status[1])}")
+        then, now = (text.splitlines() for text in cell.output)
+        for line in list(difflib.unified_diff(then, now, lineterm="", n=0))[2:]:
+            print(f"    {_plain(line)}")
+    print(f"{len(texts)} texts, {len(cells)} cells, {different} differ")
+
+
+def _plain(text: str) -> str:
+    """A text from a notebook with nothing in it that a terminal would obey."""
+    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text)

@@ -1,0 +1,309 @@
+"""A session's record as an executed notebook (nbformat 4.5) or as Markdown, and a notebook read to be run again.
+
+Notebooks come from anywhere: `read` checks their shape and believes nothing else. Only the command line uses this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from rlm_mcp.errors import ClientFault
+from rlm_mcp.version import VERSION
+
+__all__ = [
+    "Cell",
+    "CodeCell",
+    "Context",
+    "Notebook",
+    "Query",
+    "Record",
+    "as_markdown",
+    "as_notebook",
+    "code_cell",
+    "read",
+]
+
+MOST_BYTES = 256 << 20
+"""Largest notebook that is read; the journal of a session is bounded to a few MiB."""
+_ERROR_LINE = re.compile(r"^([A-Za-z_][\w.]*): ?", re.MULTILINE)
+_ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|Warning)$")
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Query(_Part):
+    """A deferred query that a cell asked."""
+
+    id: str
+    prompt: str
+    state: str
+    answer: str | None = None
+    error: str | None = None
+
+
+class Context(_Part):
+    """A loaded text: its hash in the context store, its size in bytes, and the paths that it came from."""
+
+    name: str
+    digest: str
+    size: int
+    line_count: int
+    type: str
+    origin: str
+    paths: list[str] = Field(default_factory=list)
+
+
+class Cell(_Part):
+    """A cell of the journal. Times are epoch seconds."""
+
+    number: int
+    author: str
+    code: str
+    started_at: float
+    ended_at: float
+    status: str
+    output: str
+    queries: list[Query]
+
+
+class Record(_Part):
+    """What the daemon knows of a session."""
+
+    session: str
+    policy: str
+    state: str
+    contexts: list[Context]
+    cells: list[Cell]
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def as_notebook(record: Record, now: float) -> dict[str, Any]:
+    """Return the notebook: one code cell for each cell of the journal, below one cell that says what it is."""
+    cells = [code_cell(cell, count) for count, cell in enumerate(record.cells, 1)]
+    return {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "metadata": {
+            "kernelspec": {"display_name": "RLM (sandboxed Python)", "language": "python", "name": "rlm"},
+            "language_info": {"name": "python"},
+            "rlm": _about(record, now),
+        },
+        "cells": [{"cell_type": "markdown", "id": "about", "metadata": {}, "source": _heading(record)}, *cells],
+    }
+
+
+def code_cell(cell: Cell, count: int) -> dict[str, Any]:
+    """Return a cell of the journal as the ``count``-th executed cell of a notebook."""
+    told = cell.model_dump(include={"number", "author", "status", "started_at", "ended_at", "queries"})
+    times = {"iopub.execute_input": _moment(cell.started_at), "shell.execute_reply": _moment(cell.ended_at)}
+    return {
+        "cell_type": "code",
+        "id": f"cell-{cell.number}",
+        "execution_count": count,
+        "metadata": {"execution": times, "rlm": told, "tags": [cell.author, cell.status]},
+        "outputs": _outputs(cell),
+        "source": cell.code,
+    }
+
+
+def as_markdown(record: Record, now: float) -> str:
+    """Return the session as Markdown for people, below front matter in YAML for programs."""
+    front = yaml.safe_dump({**_about(record, now), "cells": len(record.cells)}, sort_keys=False, allow_unicode=True)
+    parts = [f"---\n{front}---", _heading(record)]
+    for count, cell in enumerate(record.cells, 1):
+        seconds = cell.ended_at - cell.started_at
+        parts.append(f"## {count} · {cell.author} · {cell.status} · {seconds:.3f} s")
+        parts.append(_fenced(cell.code, "python"))
+        if cell.output:
+            parts.append(_fenced(cell.output, "text"))
+        parts += [_fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
+    return "\n\n".join(parts) + "\n"
+
+
+def _about(record: Record, now: float) -> dict[str, Any]:
+    return {
+        "session": record.session,
+        "policy": record.policy,
+        "state": record.state,
+        "exported_at": _moment(now),
+        "program": f"rlm-kernel {VERSION}",
+        "contexts": [context.model_dump() for context in record.contexts],
+    }
+
+
+def _heading(record: Record) -> str:
+    lines = [f"# Session `{record.session}`", "", f"{len(record.cells)} cells under the policy `{record.policy}`."]
+    if record.contexts:
+        lines += ["", "| text | bytes | lines | hash |", "|---|---|---|---|"]
+    for text in record.contexts:
+        lines.append(f"| `{text.name}` | {text.size:,} | {text.line_count:,} | `{text.digest}` |")
+    return "\n".join(lines)
+
+
+def _outcome(query: Query) -> str:
+    return query.answer or query.error or query.state
+
+
+def _outputs(cell: Cell) -> list[dict[str, Any]]:
+    """The one text that the journal has, its error apart: what was printed and the value are not told apart."""
+    written, error = cell.output, None
+    if cell.status == "error":
+        written, error = _parted(cell.output)
+    elif cell.status == "died":
+        written, error = "", ("KernelDied", cell.output)
+    outputs: list[dict[str, Any]] = []
+    if written:
+        outputs.append({"output_type": "stream", "name": "stdout", "text": f"{written.rstrip(chr(10))}\n"})
+    if error is not None:
+        name, value = error
+        said = [f"{name}: {value}"]
+        outputs.append({"output_type": "error", "ename": name, "evalue": value, "traceback": said})
+    return outputs
+
+
+def _parted(output: str) -> tuple[str, tuple[str, str]]:
+    """Part what a failed cell wrote from its error, which is the end of the text and may have several lines."""
+    found = list(_ERROR_LINE.finditer(output))
+    if not found:
+        return "", ("Error", output)
+    start = next((match for match in reversed(found) if _ERROR_NAME.search(match[1])), found[-1])
+    return output[: start.start()], (start[1], output[start.end() :])
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block whose fence is longer than any in the text, which therefore cannot end it."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def _joined(text: object) -> object:
+    """Notebooks hold texts as one string or as a list of lines."""
+    return "".join(text) if isinstance(text, list) and all(isinstance(line, str) for line in text) else text
+
+
+Text = Annotated[str, BeforeValidator(_joined)]
+
+
+class _Output(_Part):
+    output_type: str
+    name: str = ""
+    text: Text = ""
+    data: dict[str, Any] = Field(default_factory=dict)
+    ename: str = ""
+    evalue: str = ""
+
+    @property
+    def value(self) -> str:
+        return str(_joined(self.data.get("text/plain", "")))
+
+
+class _Told(_Part):
+    status: str = ""
+    queries: list[Query] = Field(default_factory=list)
+
+
+class _CellMetadata(_Part):
+    rlm: _Told = Field(default_factory=_Told)
+
+
+class CodeCell(_Part):
+    """A cell of a notebook, ours or one that a front end has run on a session."""
+
+    cell_type: str
+    source: Text = ""
+    outputs: list[_Output] = Field(default_factory=list)
+    metadata: _CellMetadata = Field(default_factory=_CellMetadata)
+
+    @property
+    def status(self) -> str:
+        """What became of it, as the journal says it."""
+        failed = any(output.output_type == "error" for output in self.outputs)
+        return self.metadata.rlm.status or ("error" if failed else "ok")
+
+    @property
+    def queries(self) -> list[Query]:
+        """What it asked."""
+        return self.metadata.rlm.queries
+
+    @property
+    def text(self) -> str:
+        """What it printed, its value and the last line of its error; addresses of objects are left out."""
+        parts = [self._stream("stdout"), self._stream("stderr")]
+        parts += [output.value for output in self.outputs if output.output_type == "execute_result"]
+        parts += [f"{output.ename}: {output.evalue}" for output in self.outputs if output.output_type == "error"]
+        return _ADDRESS.sub("0x…", "\n".join(part.rstrip("\n") for part in parts if part))
+
+    def _stream(self, name: str) -> str:
+        written: Iterable[_Output] = (output for output in self.outputs if output.output_type == "stream")
+        return "".join(output.text for output in written if output.name == name)
+
+
+class _About(_Part):
+    session: str = ""
+    policy: str = ""
+    contexts: list[Context] = Field(default_factory=list)
+
+
+class _Metadata(_Part):
+    rlm: _About = Field(default_factory=_About)
+
+
+class Notebook(_Part):
+    """A notebook of format 4, as far as running it again needs it."""
+
+    nbformat: Literal[4]
+    cells: list[CodeCell]
+    metadata: _Metadata = Field(default_factory=_Metadata)
+
+    @property
+    def about(self) -> _About:
+        """The session that it was exported from; empty for a notebook from elsewhere."""
+        return self.metadata.rlm
+
+    @property
+    def code(self) -> list[CodeCell]:
+        """The cells that have something to run."""
+        return [cell for cell in self.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def read(path: Path) -> Notebook:
+    """Read a notebook.
+
+    Raises:
+        ClientFault: the file cannot be read, or is none of format 4.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ClientFault(f"{path} is larger than {MOST_BYTES:,} bytes; no exported session is")
+        return Notebook.model_validate(json.loads(data))
+    except OSError as error:
+        raise ClientFault(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ClientFault(f"{path} is no notebook of format 4: {where}: {first['msg']}") from error
+    except (ValueError, RecursionError) as error:
+        raise ClientFault(f"{path} is no notebook: it is not JSON; export one: rlm-kernel export SESSION") from error

@@ -1,0 +1,67 @@
+"""The record of a session: its journal with all that a person needs to understand and repeat it, also after its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_journal import Journal
+from rlm_memory import contexts, queries, sessions
+from rlm_memory.contexts import ContextRow
+from rlm_memory.journal import JournalEntry
+from rlm_memory.queries import QueryRow
+from rlm_memory.store import Store
+
+__all__ = ["record_of"]
+
+
+def record_of(store: Store, journal: Journal, session: str, last: int | None) -> dict[str, Any]:
+    """Return a session's policy, contexts and cells (only the ``last`` ones if given), the oldest cell first.
+
+    Times are epoch seconds, sizes bytes. Each cell has the queries that it asked, with their answers so far.
+
+    Raises:
+        ToolFault: there has never been such a session.
+    """
+    row = sessions.find(store, session)
+    if row is None:
+        raise ToolFault("session_not_found", f"no session {session[:80]} is known", "list them: rlm-kernel sessions")
+    asked = {query.id: _query(query) for query in queries.of_session(store, session)}
+    return {
+        "session": row.id,
+        "policy": row.policy,
+        "state": row.state.value,
+        "contexts": [_context(context) for context in contexts.of_session(store, session)],
+        "cells": [_cell(entry, asked) for entry in journal.of_session(session, last)],
+    }
+
+
+def _cell(entry: JournalEntry, asked: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "number": entry.number,
+        "author": entry.author.value,
+        "code": entry.code,
+        "started_at": entry.started_at,
+        "ended_at": entry.ended_at,
+        "status": entry.status,
+        "output": entry.output,
+        "queries": [asked[query] for query in entry.queries if query in asked],
+    }
+
+
+def _query(row: QueryRow) -> dict[str, Any]:
+    return {"id": row.id, "prompt": row.prompt, "state": row.state.value, "answer": row.answer, "error": row.error}
+
+
+def _context(row: ContextRow) -> dict[str, Any]:
+    """A context with the paths that it was loaded from, if it came from files."""
+    paths = row.metadata.get("paths") or [row.metadata.get("path")]
+    return {
+        "name": row.name,
+        "digest": row.digest,
+        "size": row.size,
+        "line_count": row.line_count,
+        "type": row.type,
+        "origin": row.origin.value,
+        "paths": [path for path in paths if isinstance(path, str) and path != "-"] if isinstance(paths, list) else [],
+    }

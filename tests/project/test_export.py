@@ -1,0 +1,191 @@
+"""`rlm-kernel export` and `replay`: what ran in a session as a notebook, and that notebook run again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+from click.testing import Result
+from jupyter_client import BlockingKernelClient
+from typer.testing import CliRunner
+
+from rlm_mcp.cli.app import app
+from rlm_mcp.cli.daemon_link import ToolFailed, call_tool
+from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command of `rlm-kernel` on the real daemon, in a folder of the test's own, and check its exit code."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, code: int = 0) -> Result:
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
+        return done
+
+    return run
+
+
+def evaluate(session: str, *cells: str, policy: str | None = None) -> list[dict[str, Any]]:
+    return [call_tool("eval_code", {"code": code}, session=session, policy=policy) for code in cells]
+
+
+def exported(command: Command, session: str, folder: Path) -> nbformat.NotebookNode:
+    """Export a session; the notebook is one by nbformat's own rules."""
+    command("export", session)
+    notebook = nbformat.read(folder / f"{session}.ipynb", as_version=nbformat.NO_CONVERT)
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+    return notebook
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_a_session_becomes_an_executed_notebook(command: Command, tmp_path: Path) -> None:
+    """Code, outputs, authors, times, policy and texts of agents and notebooks are in a valid notebook."""
+    (tmp_path / "app.log").write_text("one\ntwo\n")
+    loaded = call_tool("load_context", {"name": "log", "path": str(tmp_path / "app.log")}, session="seen")
+    evaluate("seen", "print('hello')\nlog['line_count']", "print('before')\n1 / 0")
+    person = BlockingKernelClient()
+    person.load_connection_file(call_tool("status", {}, session="seen")["kernel"]["connection_file"])
+    person.start_channels()
+    person.wait_for_ready(timeout=30)
+    person.execute_interactive("'mine'", timeout=30)
+    person.stop_channels()
+
+    notebook = exported(command, "seen", tmp_path)
+    first, failed, mine = code_cells(notebook)
+    assert (first.source, first.outputs[0].text) == ("print('hello')\nlog['line_count']", "hello\n2\n")
+    assert [output.output_type for output in failed.outputs] == ["stream", "error"]
+    assert (failed.outputs[1].ename, failed.outputs[1].evalue) == ("ZeroDivisionError", "division by zero")
+    assert mine.outputs[0].text == "'mine'\n"
+    assert [cell.metadata.rlm.author for cell in (first, failed, mine)] == ["agent", "agent", "notebook"]
+    assert first.metadata.rlm.started_at <= first.metadata.rlm.ended_at <= failed.metadata.rlm.started_at
+    about = notebook.metadata.rlm
+    assert (about.session, about.policy) == ("seen", "default")
+    assert [(text.name, text.size, text.line_count) for text in about.contexts] == [("log", 8, loaded["line_count"])]
+    assert about.contexts[0].digest
+
+
+def test_a_session_that_has_ended_is_exported(command: Command, tmp_path: Path) -> None:
+    """The journal outlives the session, a cell that killed its kernel included."""
+    with pytest.raises(ToolFailed):
+        evaluate("late", "import os; os._exit(3)", policy="trusted")
+    call_tool("end_session", {}, session="late", policy="trusted")
+    notebook = exported(command, "late", tmp_path)
+    (cell,) = code_cells(notebook)
+    assert (cell.outputs[0].ename, "exited with 3" in cell.outputs[0].evalue) == ("KernelDied", True)
+    assert (notebook.metadata.rlm.policy, notebook.metadata.rlm.state) == ("trusted", "ended")
+
+
+def test_a_replay_that_gives_the_same_says_so(command: Command, tmp_path: Path) -> None:
+    """Texts are loaded again, queries get their answers of then, addresses do not count; no session is left."""
+    (tmp_path / "app.log").write_text("one\n")
+    call_tool("load_context", {"name": "log", "path": str(tmp_path / "app.log")}, session="same")
+    evaluate("same", "note = llm_query('why?')\nobject()")
+    call_tool("answer_queries", {"answers": {"q_000": "because"}}, session="same")
+    evaluate("same", "print(note, log['lines'][0])", "import subprocess")
+    command("export", "same")
+    told = json.loads(command("replay", "same.ipynb", "--json").stdout)
+    assert (told["same"], [text["same"] for text in told["contexts"]]) == (True, [True])
+    assert [cell["output"][1].split(":")[0] for cell in told["cells"][1:]] == ["because one", "ImportRefused"]
+    assert "replay-" not in command("sessions").stdout
+
+
+def test_a_replay_says_cell_by_cell_what_differs(command: Command, tmp_path: Path) -> None:
+    """A text that has changed is not taken for the old one; exit code 1, with status and output then and now."""
+    path = tmp_path / "app.log"
+    path.write_text("one\n")
+    call_tool("load_context", {"name": "log", "path": str(path)}, session="other")
+    evaluate("other", "1 + 1", "print(list(log['lines']))")
+    command("export", "other")
+    path.write_text("two\n")
+    printed = command("replay", "other.ipynb", code=1).stdout
+    assert "text log: differs" in printed
+    assert "cell 1: same" in printed
+    assert "cell 2: differs\n    status was ok, is error\n" in printed
+    assert "-['one']" in printed
+    assert "+NameError: name 'log' is not defined" in printed
+    assert "two" not in printed
+
+
+def test_a_replay_runs_under_the_policy_that_is_asked_for(command: Command, tmp_path: Path) -> None:
+    """A notebook from elsewhere cannot choose its own rules."""
+    evaluate("loose", "import subprocess; subprocess.getoutput('echo it ran')", policy="trusted")
+    command("export", "loose")
+    assert "trusted, the replay under default" in command("replay", "loose.ipynb", code=1).stdout
+    command("replay", "loose.ipynb", "--policy", "trusted")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"nbformat": 3, "cells": []}', "nbformat"),
+        ('{"nbformat": 4, "cells": [{"cell_type": "code", "source": 1}]}', "cells.0.source"),
+    ],
+)
+def test_what_is_no_notebook_is_refused(command: Command, tmp_path: Path, content: str, problem: str) -> None:
+    """The message names the file and the place; nothing runs."""
+    (tmp_path / "bad.ipynb").write_text(content)
+    said = command("replay", "bad.ipynb", code=1).stderr
+    assert "bad.ipynb" in said
+    assert problem in said
+
+
+def test_what_cannot_be_exported_is_refused(command: Command, tmp_path: Path) -> None:
+    """A session that never was, a format that we do not write, a folder that is not there."""
+    assert "no session nobody is known" in command("export", "nobody", code=1).stderr
+    assert ".ipynb or .md" in command("export", "first", "x.txt", code=2).stderr
+    assert "cannot be written" in command("export", "first", "missing/x.md", code=1).stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_markdown_has_front_matter_for_programs(command: Command, tmp_path: Path) -> None:
+    """YAML between dashes, then the cells with what they wrote."""
+    evaluate("page", "print('hello')")
+    command("export", "page", "page.md")
+    _, front, text = (tmp_path / "page.md").read_text().split("---\n", 2)
+    about = yaml.safe_load(front)
+    assert (about["session"], about["policy"], about["cells"], about["contexts"]) == ("page", "default", 1, [])
+    assert "```python\nprint('hello')\n```\n\n```text\nhello\n```" in text
+
+
+def _record(status: str, output: str) -> Record:
+    times = {"started_at": 1.0, "ended_at": 2.5}
+    cell = {"number": 7, "author": "agent", "code": "x", "status": status, "output": output, "queries": [], **times}
+    return Record.model_validate({"session": "s", "policy": "p", "state": "ended", "contexts": [], "cells": [cell]})
+
+
+def test_output_cannot_end_its_block() -> None:
+    """What a cell printed is no Markdown, however many backticks it has."""
+    text = as_markdown(_record("ok", "```\n# owned\n````"), 0.0)
+    assert "`````text\n```\n# owned\n````\n`````" in text
+
+
+@pytest.mark.parametrize(
+    ("output", "written", "error"),
+    [
+        ("ValueError: a\nb: c", "", ("ValueError", "a\nb: c")),
+        ("note: printed\nKeyError: 'k'", "note: printed\n", ("KeyError", "'k'")),
+        ("AssertionError: ", "", ("AssertionError", "")),
+        ("Boom: why", "", ("Boom", "why")),
+        ("…", "", ("Error", "…")),
+    ],
+)
+def test_the_error_is_parted_from_what_was_written(output: str, written: str, error: tuple[str, str]) -> None:
+    """The journal has both in one text; nothing of it is lost."""
+    notebook = nbformat.from_dict(as_notebook(_record("error", output), 0.0))
+    nbformat.validate(notebook)
+    (cell,) = code_cells(notebook)
+    assert "".join(out.text for out in cell.outputs if out.output_type == "stream") == written
+    assert (cell.outputs[-1].ename, cell.outputs[-1].evalue) == error
