@@ -68,8 +68,9 @@ class Parser:
     will hold; a peer that announces more is refused at the header.
     """
 
-    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
-        self.space = memoryview(bytearray(READ_SIZE))  # read into: memory made anew for each read costs page faults
+    def __init__(self, max_payload: int = MAX_PAYLOAD, *, space: memoryview | None = None) -> None:
+        # Read into: memory made anew for each read costs page faults.
+        self.space = memoryview(bytearray(READ_SIZE)) if space is None else space
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
         self._max_payload = max_payload

@@ -154,6 +154,9 @@ def test_json_examples_parse_and_start_our_front(block: Block) -> None:
 def test_tool_examples_answer_what_the_page_shows(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """K-24: each call of docs/tools.md is made, in order; the answer has what the page shows of it."""
     monkeypatch.chdir(place)
+    # What can be undone is certain only where every cell has its copy before its answer.
+    (place / "certain.yaml").write_text("description: every cell can be undone\nextends: default\ncheckpoint: strict\n")
+    monkeypatch.setenv("RLM_KERNEL_POLICY", str(place / "certain.yaml"))
     page = [json.loads(b.text) for b in BLOCKS if b.page == "docs/tools.md" and b.language == "json"]
     made = 0
     for call, shown in itertools.pairwise(page):

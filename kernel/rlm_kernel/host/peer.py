@@ -203,6 +203,11 @@ async def fork(
             raise ForkRefused(str(answer["error"]), texts(answer.get("threads")))
         if introduced:
             await asyncio.wait_for(hello, seconds)
+    except PeerDied as error:
+        child.drop()
+        if parent.dead:
+            raise
+        raise ForkRefused("the copy ended before it had begun") from error
     except BaseException:
         child.drop()
         raise

@@ -231,7 +231,8 @@ class Worker:
     def _become_child(self, descriptor: int, request: dict[str, Any], left: dict[str, Any]) -> None:
         os.close(self.link.socket.detach())
         self._drop_loop()
-        self.link.socket, self.link.parser = socket.socket(fileno=descriptor), wire.Parser()
+        # The memory to read into is kept: a session that has used up its own can still be copied.
+        self.link.socket, self.link.parser = socket.socket(fileno=descriptor), wire.Parser(space=self.link.parser.space)
         process.adopted_by(self.supervisor)
         self.dormant = request["state"] == "sleep"
         if not self.dormant:
