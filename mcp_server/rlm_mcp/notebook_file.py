@@ -38,6 +38,11 @@ _ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|War
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 
 
+def _known(status: object) -> object:
+    """A kernel tells the status of its cells itself: what is none is not passed on into headings and tags."""
+    return status if status in {"ok", "error", "aborted", "died"} else "unknown"
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -65,14 +70,14 @@ class Context(_Part):
 
 
 class Cell(_Part):
-    """A cell of the journal. Times are epoch seconds."""
+    """A cell of the journal. Times are epoch seconds; ``status`` is the journal's, or ``unknown``."""
 
     number: int
     author: str
     code: str
     started_at: float
     ended_at: float
-    status: str
+    status: Annotated[str, BeforeValidator(_known)]
     output: str
     queries: list[Query]
 

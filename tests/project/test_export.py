@@ -10,6 +10,7 @@ import pytest
 import yaml
 from click.testing import Result
 from jupyter_client import BlockingKernelClient
+from nbclient import NotebookClient
 from typer.testing import CliRunner
 
 from rlm_mcp.cli.app import app
@@ -125,6 +126,20 @@ def test_a_replay_runs_under_the_policy_that_is_asked_for(command: Command, tmp_
     command("replay", "loose.ipynb", "--policy", "trusted")
 
 
+def test_a_notebook_that_a_front_end_has_run_is_replayed(command: Command, tmp_path: Path) -> None:
+    """Streams, values and errors as Jupyter writes them are compared like our own."""
+    sources = ["print('a')\n41 + 1", "import sys\nprint('b', file=sys.stderr)", "", "missing"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    NotebookClient(notebook, kernel_name="rlm", timeout=60, allow_errors=True).execute()
+    nbformat.write(notebook, tmp_path / "run.ipynb")
+    assert "0 texts, 3 cells, 0 differ" in command("replay", "run.ipynb").stdout
+    notebook.cells[0].outputs[-1].data["text/plain"] = "43\x1b[2J"
+    nbformat.write(notebook, tmp_path / "run.ipynb")
+    printed = command("replay", "run.ipynb", code=1).stdout
+    assert "-43\\x1b[2J" in printed  # as text: a terminal would have cleared its screen
+    assert "\x1b" not in printed
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -170,6 +185,14 @@ def test_output_cannot_end_its_block() -> None:
     """What a cell printed is no Markdown, however many backticks it has."""
     text = as_markdown(_record("ok", "```\n# owned\n````"), 0.0)
     assert "`````text\n```\n# owned\n````\n`````" in text
+
+
+@pytest.mark.parametrize("status", ["a,b", "", "agent", "x\n# owned"])
+def test_a_status_that_is_none_is_not_passed_on(status: str) -> None:
+    """The word comes from the kernel's process; the notebook is valid and the page has no heading of its making."""
+    record = _record(status, "")
+    nbformat.validate(nbformat.from_dict(as_notebook(record, 0.0)))
+    assert "## 1 · agent · unknown · 1.500 s" in as_markdown(record, 0.0).splitlines()
 
 
 @pytest.mark.parametrize(
