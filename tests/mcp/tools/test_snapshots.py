@@ -190,6 +190,7 @@ async def test_a_saved_session_reopens_by_itself_when_its_policy_says_so(
         assert "NameError" in (await other.run("gone"))["error"]
         with monkeypatch.context() as patch:
             patch.setattr(alone.sessions, "_clock", lambda: time.time() + 1000)
+            patch.setattr(alone.sessions, "_steady", lambda: time.monotonic() + 1000)
             assert await alone.sweep() == ["s", "t"]
         assert (await agent("peek", name="log"))["content"] == "alpha"
         assert (await agent.run("f()"))["result"] == "[1]"
