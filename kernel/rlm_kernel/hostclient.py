@@ -61,7 +61,7 @@ class KernelInfo:
     """A kernel that the host holds. ``undoable`` are the numbers of last cells that `HostClient.rollback` can undo.
 
     ``memory_bytes`` is its private memory, ``walls`` what stands around it, ``last_used`` when it was last asked for
-    something, by whatever client (seconds since the epoch).
+    something, by whatever client (seconds since the epoch). ``waiting`` are the queries that its cell waits for.
     """
 
     kernel_id: str
@@ -78,6 +78,7 @@ class KernelInfo:
     checkpoint: bool
     undoable: list[int]
     last_used: float
+    waiting: list[str]
 
 
 @dataclass(frozen=True, slots=True)

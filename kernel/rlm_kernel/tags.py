@@ -8,11 +8,11 @@ STDOUT, STDERR = b"o", b"e"
 CELL, SHOWN = b"C", b"v"
 
 # host → kernel
-FORK, BEGIN, BRANCH, WAKE, REQUEST = b"F", b"B", b"N", b"W", b"X"
+FORK, BEGIN, BRANCH, WAKE, REQUEST, SETTLED = b"F", b"B", b"N", b"W", b"X", b"S"
 
 # kernel → host
 HELLO, BEGUN, WOKEN, FORKED, DONE, ANSWERED = b"h", b"b", b"w", b"f", b"d", b"x"
-QUERY, ABORT, FATAL = b"q", b"A", b"!"
+QUERY, WAITS, ABORT, FATAL = b"q", b"a", b"A", b"!"
 
 # client (daemon, provisioner) ↔ host
 CALL, RESULT, EVENT = b"Q", b"R", b"E"

@@ -7,6 +7,7 @@ idea of MCP: tools call it with a `Caller` and get an `Answer`; `Service.render`
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -32,10 +33,10 @@ from rlm_mcp.service_forks import Forks
 from rlm_mcp.service_handles import Handles
 from rlm_mcp.service_journal import Journal, entry_row
 from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
-from rlm_mcp.service_queries import Queries
+from rlm_mcp.service_queries import GivenAnswer, Queries
 from rlm_mcp.service_reading import Reading
 from rlm_mcp.service_record import record_of
-from rlm_mcp.service_runs import Progress, Runs, Waiting
+from rlm_mcp.service_runs import CUTTABLE, Progress, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_mcp.service_snapshots import Request, Snapshots
 from rlm_mcp.service_texts import Texts
@@ -128,6 +129,23 @@ class Service:
             await self.snapshots.reopen(session)
         with self.sessions.use(session):
             yield session
+
+    async def answer_queries(self, session: Session, given: list[GivenAnswer], progress: Progress) -> Answer:
+        """Take answers. Of a cell that waited for one of them the answer tells what came of it, or what it asks now."""
+        waiting, run = session.kernel.waiting, self.runs.suspended(session)
+        taken = await self.queries.answer(session, given)
+        if run is None or waiting.isdisjoint(taken.fields["answered"]):
+            return taken
+        limit = session.policy.limits.answer_chars
+        taken.limit = limit // 2
+        fields = json.loads(await self.render(session, taken))
+        try:
+            came = await self.runs.follow(run, progress)
+            came.limit = came.limit or limit - len(encode(fields))
+            fields |= json.loads(await self.render(session, came))
+        except ToolFault as fault:
+            fields |= fault.answer()
+        return Answer(fields, (*CUTTABLE, *taken.cuttable))
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> Answer:
         """Make a session that begins with every variable of ``parent``; see `Forks.fork`."""

@@ -120,6 +120,9 @@ class SessionKernel:
         self.on_cell: Callable[[dict[str, Any]], None] = _ignore
         self.on_fresh: Fresh | None = None
         """Fills a kernel that has just started, after its contexts and before its first cell."""
+        self.waiting: frozenset[str] = frozenset()
+        """The queries that the running cell waits for."""
+        self._suspension: asyncio.Future[None] | None = None
         self._store = store
         self._gateway = gateway
         self._turn = asyncio.Lock()
@@ -140,6 +143,12 @@ class SessionKernel:
     def alive(self) -> bool:
         """Whether the session has a kernel, as far as is known."""
         return self.kernel_id is not None
+
+    def next_suspension(self) -> asyncio.Future[None]:
+        """Return the future that is done when a cell begins to wait for answers; never cancel it."""
+        if self._suspension is None:
+            self._suspension = asyncio.get_running_loop().create_future()
+        return self._suspension
 
     @property
     def busy(self) -> bool:
@@ -241,10 +250,21 @@ class SessionKernel:
             return 0.0
 
     async def hand_over(self, outcomes: dict[str, dict[str, str]]) -> None:
-        """Give answers of queries to the kernel: now if it is idle, else as soon as its cell has ended."""
+        """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended."""
+        if self.waiting:
+            await asyncio.wait({self._later(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
+            return
         self._outcomes |= outcomes
         if self.alive and not self.busy:
             await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
+
+    async def _answer_cell(self, outcomes: dict[str, dict[str, str]]) -> None:
+        """Hand answers to a cell that waits, past everything that is queued behind it."""
+        try:
+            await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes))
+        except (KernelError, OSError) as error:
+            self._outcomes = outcomes | self._outcomes
+            log.warning("the kernel of session %s has not taken its answers: %s", self.session.id, error)
 
     def finished(self, dropped: list[str], defined: list[str]) -> list[str]:
         """Take note of what a cell did to the globals; return the contexts that it has bound anew or deleted.
@@ -309,6 +329,7 @@ class SessionKernel:
         if self.info is not None:
             self._gateway.unlisten(self.info.kernel_id)
         self.info = None
+        self.waiting = frozenset()
         self.names.clear()
         self._attached.clear()
         self._stale = True
@@ -344,6 +365,7 @@ class SessionKernel:
     def _became(self, info: KernelInfo) -> None:
         self.forget()
         self.info = info
+        self.waiting = frozenset(info.waiting)
         self._gateway.listen(info.kernel_id, self._on_event)
 
     def _settled(self) -> dict[str, dict[str, str]]:
@@ -425,6 +447,8 @@ class SessionKernel:
         kind = event.get("event")
         if kind == "query":
             self.on_query(event)
+        elif kind == "waiting":
+            self._suspended(frozenset(map(str, event.get("ids", ()))))
         elif kind == "cell":
             self.on_cell(event)
         elif kind == "dropped":  # by a cell that a notebook ran; a cell of ours says it in its result
@@ -435,6 +459,18 @@ class SessionKernel:
             if not self.busy:  # a running cell's own answer tells it
                 self.notice = LOST
             self.forget()
+
+    def _suspended(self, ids: frozenset[str]) -> None:
+        """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""
+        self.waiting = ids
+        if not ids:
+            return
+        suspension, self._suspension = self._suspension, None
+        if suspension is not None:
+            suspension.set_result(None)
+        known = {name: self._outcomes.pop(name) for name in ids if name in self._outcomes}
+        if known:
+            self._later(self._answer_cell(known))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

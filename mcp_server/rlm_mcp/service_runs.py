@@ -69,6 +69,11 @@ class Run:
             return "finished"
         return "queued" if self.execution is None else "running"
 
+    @property
+    def suspended(self) -> bool:
+        """Whether its cell, or a notebook's cell before it, waits for answers of queries."""
+        return self.state == "running" and bool(self.session.kernel.waiting)
+
     async def stdout_so_far(self) -> str:
         """Return what the cell has printed until now."""
         if self.execution is None:
@@ -138,18 +143,42 @@ class Runs:
         return held[run]
 
     async def follow(self, run: Run, progress: Progress, *, longest: float | None = None) -> Answer:
-        """Wait for the run, but not for longer than a call may block; then tell that it is running."""
+        """Wait for the run, but not for longer than a call may block; then tell that it is running.
+
+        A run that waits for answers of queries is told at once, with the queries.
+        """
         limit = min(longest if longest is not None else self._waiting.longest, self._waiting.longest)
         loop = asyncio.get_running_loop()
         began = loop.time()
+        kernel = run.session.kernel
         while not run.task.done():
+            if run.suspended:
+                return await self._suspended(run)
             left = limit - (loop.time() - began)
             if left <= 0:
                 return await _running(run)
-            await asyncio.wait({run.task}, timeout=min(left, self._waiting.progress))
-            if not run.task.done() and loop.time() - began < limit:
+            ends: set[asyncio.Future[Any]] = {run.task, kernel.next_suspension()}
+            pause = min(left, self._waiting.progress)
+            done, _ = await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if not done and loop.time() - began < limit:
                 await progress(loop.time() - began, f"{run.id} is {run.state}")
         return _result_of(run)
+
+    def suspended(self, session: Session) -> Run | None:
+        """Return the run that waits for answers of queries, if one does."""
+        return next((run for run in self.active(session) if run.suspended), None)
+
+    async def _suspended(self, run: Run) -> Answer:
+        waiting = run.session.kernel.waiting
+        asked = [row for row in queries.pending(self._store, run.session.id) if row.id in waiting]
+        fields = {
+            "status": "waiting",
+            "run": run.id,
+            "stdout": _tail(await run.stdout_so_far()),
+            "pending_llm_queries": [{"id": row.id, "prompt": row.prompt, "model": row.model} for row in asked],
+            "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
+        }
+        return Answer(fields, CUTTABLE)
 
     def abandon(self, run: Run) -> None:
         """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
@@ -209,7 +238,15 @@ class Runs:
         contexts.drop(self._store, session.id, gone)
         for query in result.queries:
             self.note_query(session, query)
-        return Answer(_fields(result, notice), CUTTABLE, spool=Path(result.spool) if result.spool else None)
+        fields = _fields(result, notice, self._unanswered(session, result))
+        return Answer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+    def _unanswered(self, session: Session, result: CellResult) -> list[dict[str, Any]]:
+        """The cell's queries without those that were answered while it waited for them."""
+        if not result.queries:
+            return []
+        pending = {row.id for row in queries.pending(self._store, session.id)}
+        return [query for query in result.queries if query.get("id") in pending]
 
     def note_query(self, session: Session, query: dict[str, Any]) -> None:
         """Write down a query of code; it may be reported twice, when it is asked and at the cell's end."""
@@ -273,6 +310,8 @@ async def _running(run: Run) -> Answer:
     }
     if run.state == "queued":
         fields["hint"] += "; it waits until other code of this session has finished"
+        if run.session.kernel.waiting:
+            fields["hint"] += f", which waits for answer_queries: {', '.join(sorted(run.session.kernel.waiting))}"
     return Answer(fields)
 
 
@@ -283,7 +322,7 @@ def _tail(text: str) -> str:
     return f"…[{len(text) - _LONGEST_TAIL:,} characters before]…\n{text[-_LONGEST_TAIL:]}"
 
 
-def _fields(result: CellResult, notice: str) -> dict[str, Any]:
+def _fields(result: CellResult, notice: str, asked: list[dict[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "success": result.status == "ok",
         "stdout": result.stdout,
@@ -291,8 +330,7 @@ def _fields(result: CellResult, notice: str) -> dict[str, Any]:
         "error": _error_text(result),
         "execution_time_seconds": round(result.seconds, 3),
         "pending_llm_queries": [
-            {"id": query.get("id"), "prompt": query.get("prompt"), "model": query.get("model")}
-            for query in result.queries
+            {"id": query.get("id"), "prompt": query.get("prompt"), "model": query.get("model")} for query in asked
         ],
         "defined_variables": list(result.defined),
     }

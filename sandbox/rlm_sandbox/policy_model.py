@@ -165,9 +165,13 @@ class WallPolicy(_Section):
 class LlmPolicy(_Section):
     """How `llm_query` is answered."""
 
-    mode: Literal["deferred"] = Field(
+    mode: Literal["deferred", "blocking"] = Field(
         "deferred",
-        description="deferred: a query is queued; the calling agent answers it with answer_queries.",
+        description="deferred: a query is queued, and the next cell finds the answer that answer_queries gave; "
+        "blocking: the cell waits for it. A call can choose for itself: `llm_query(prompt, mode=...)`.",
+    )
+    wait_seconds: Seconds = Field(
+        600.0, description="Seconds a cell waits for the answers of one round of queries; its own clock stands still."
     )
 
 

@@ -1,8 +1,12 @@
-"""The deferred queries of one session as the host knows them: asked, not yet answered, and the answers given."""
+"""The queries of one session as the host knows them: asked, not yet answered, waited for, and the answers given."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from rlm_kernel.host.limits import CellLimits
 
 
 class QueryBook:
@@ -13,6 +17,7 @@ class QueryBook:
         self.limit = limit
         self.pending: dict[str, dict[str, Any]] = {}
         self.answers: dict[str, Any] = {}
+        self._awaited: set[str] = set()
 
     def ask(self, query: dict[str, Any]) -> dict[str, Any] | None:
         """Enter what a kernel announced; None if it is malformed, known, or one too many."""
@@ -29,8 +34,34 @@ class QueryBook:
         self.pending[query_id] = row
         return row
 
+    def claim(self, ids: object, asked: Iterable[dict[str, Any]]) -> set[str]:
+        """Those of ``ids`` that a cell which ``asked`` so may wait for: each once, so that no clock stands for ever."""
+        own = {row["id"] for row in asked}
+        wanted = {name for name in ids if isinstance(name, str)} if isinstance(ids, list) else set()
+        claimed = (wanted & own) - self._awaited
+        self._awaited |= claimed
+        return claimed
+
     def settle(self, answers: dict[str, Any]) -> None:
         """Enter answers, also for a process that takes over later."""
         self.answers.update(answers)
         for query_id in answers:
             self.pending.pop(query_id, None)
+
+
+class Round:
+    """Queries that the running cell waits for. Its clock stands still until all are answered or ``seconds`` are over.
+
+    ``open`` are the ids that are not answered.
+    """
+
+    def __init__(self, ids: set[str], limits: CellLimits, seconds: float, on_limit: Callable[[], None]) -> None:
+        self.open = ids
+        self._limits = limits
+        self._timer = asyncio.get_running_loop().call_later(seconds, on_limit)
+        limits.wait_for_input()
+
+    def end(self) -> None:
+        """The cell goes on; call it before the cell's limits end."""
+        self._timer.cancel()
+        self._limits.input_came()

@@ -25,7 +25,7 @@ from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, retrieved
-from rlm_kernel.host.queries import QueryBook
+from rlm_kernel.host.queries import QueryBook, Round
 from rlm_kernel.host.relay import CHANNELS, Relay
 from rlm_kernel.host.request import EXECUTE, Request, well_formed
 from rlm_kernel.host.rollback import History
@@ -45,7 +45,8 @@ Operation = Callable[[], Awaitable[Any]]
 class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
-    ``emit(kernel_id, event)`` reports what happened: ``query``, ``dropped``, ``cell``, ``recovered``, ``ended``.
+    ``emit(kernel_id, event)`` reports what happened: ``query``, ``waiting`` (for the answers of ``ids``; none: it goes
+    on), ``dropped``, ``cell``, ``recovered``, ``ended``.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class KernelSession:
         self.history = History(self.limits.rollback_cells)
         self.queries = QueryBook(spec["query_base"], self.limits.queries)
         self.images.answers = self.queries.answers
+        self.round: Round | None = None
         self.closed = False
         self.last_used = time.time()
         self._queue: deque[Request | tuple[Operation, asyncio.Future[Any]]] = deque()
@@ -141,6 +143,7 @@ class KernelSession:
             "checkpoint": self.images.dormant is not None,
             "undoable": self.images.can_go_back(),
             "last_used": self.last_used,
+            "waiting": sorted(self.round.open) if self.round is not None else [],
         }
 
     @property
@@ -203,7 +206,12 @@ class KernelSession:
         self._copy_later()
 
     async def settle(self, answers: dict[str, Any]) -> list[str]:
-        """Inject answers of queries."""
+        """Inject answers of queries: at once into a cell that waits, else between requests. Returns known ids."""
+        if self.round is not None:
+            waited = [name for name in answers if name in self.queries.pending]
+            self.queries.settle(answers)
+            self._answer_round(answers)
+            return waited
         self.queries.settle(answers)
 
         async def work() -> list[str]:
@@ -261,7 +269,7 @@ class KernelSession:
         elif channel == "control":
             self._control(frames)
         elif self.images.live is not None:
-            if self.relay.limits is not None:
+            if self.relay.limits is not None and self.round is None:
                 self.relay.limits.input_came()
             self.images.live.send(tags.STDIN, tuple(frames))
 
@@ -375,6 +383,7 @@ class KernelSession:
             reason, lost = await self._recovered_from(limits)
             self.relay.fail(request, limits.stopped_for or "KernelRolledBack", f"{reason}; {lost}")
         finally:
+            self._end_round()
             limits.end()
             self.relay.end()
         if is_cell:
@@ -496,6 +505,8 @@ class KernelSession:
             self.relay.show(message)
         elif message.tag == tags.QUERY:
             self._query(load(message))
+        elif message.tag == tags.WAITS:
+            self._begin_round(load(message).get("ids"))
         elif message.tag == tags.ABORT:
             self._abort_queue()
         elif message.tag == tags.FATAL:
@@ -512,6 +523,43 @@ class KernelSession:
         if self.relay.current is not None:
             self.relay.current.queries.append(row)
         self.emit(self.kernel_id, {"event": "query", **row})
+
+    # -- a cell that waits for answers
+
+    def _begin_round(self, ids: object) -> None:
+        """The running cell waits for the answers of ``ids``; without any it has been interrupted in that."""
+        self._end_round()
+        current, limits = self.relay.current, self.relay.limits
+        if current is None or limits is None:
+            return
+        claimed = self.queries.claim(ids, current.queries)
+        if not claimed:
+            return
+        self.round = Round(claimed, limits, self.policy.llm.wait_seconds, self._round_is_late)
+        self.emit(self.kernel_id, {"event": "waiting", "ids": sorted(claimed)})
+        # Who answers at once may have been faster than the cell.
+        self._answer_round({name: self.queries.answers[name] for name in claimed if name in self.queries.answers})
+
+    def _answer_round(self, answers: dict[str, Any]) -> None:
+        live = self.images.live
+        if self.round is None or live is None or not answers:
+            return
+        live.send(tags.SETTLED, (wire.json_frame({"answers": answers}),))
+        self.round.open.difference_update(answers)
+        if not self.round.open:
+            self._end_round()
+
+    def _round_is_late(self) -> None:
+        live = self.images.live
+        if self.round is not None and live is not None:
+            live.send(tags.SETTLED, (wire.json_frame({"late": sorted(self.round.open)}),))
+        self._end_round()
+
+    def _end_round(self) -> None:
+        ended, self.round = self.round, None
+        if ended is not None:
+            ended.end()
+            self.emit(self.kernel_id, {"event": "waiting", "ids": []})
 
     def _abort_queue(self) -> None:
         """A cell failed and its client asked that its further cells do not run; cells of others do."""

@@ -41,8 +41,8 @@ _DOTTED_HEAD = re.compile(r"^[\w.]*")
 class SessionKernel(IPythonKernel):
     """The kernel of one session.
 
-    ``receive_input`` waits for the next message of the host (an answer on the stdin channel); ``on_abort`` tells the
-    host to abort the requests that it holds back, for the queue is there; ``hold`` gathers messages into one write.
+    ``receive_input`` waits for the next answer on the stdin channel; ``on_abort`` tells the host to abort the requests
+    that it holds back, for the queue is there; ``hold`` gathers messages into one write.
     """
 
     shell_stream = AnyTrait()
@@ -59,6 +59,7 @@ class SessionKernel(IPythonKernel):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self.in_cell = False
         # ipykernel 7 asks for the thread of the shell channel when a cell awaits: it is the only thread we have.
         self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
         for handlers in (self.shell_handlers, self.control_handlers):
@@ -146,6 +147,7 @@ class SessionKernel(IPythonKernel):
         shell._last_traceback, shell._last_traceback_during_displayhook = None, False
         self._forward_input(allow_stdin)
         self.hold(False)
+        self.in_cell = True
         try:
             with interruptible():
                 result = await self._run_cell(code, silent, store_history, cell_id)
@@ -155,6 +157,7 @@ class SessionKernel(IPythonKernel):
         except RecursionError:
             reply = self._failed(CellRefused("the cell is nested too deeply; split it into smaller expressions"))
         finally:
+            self.in_cell = False
             self.hold(True)
             self._restore_input()
         return reply

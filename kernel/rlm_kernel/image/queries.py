@@ -1,20 +1,35 @@
-"""``llm_query`` as code in a session sees it: deferred requests whose placeholder becomes the answer.
+"""``llm_query`` as code in a session sees it: placeholders that become answers, or a call that waits for them.
 
 Recursive Language Models (arXiv:2512.24601) let code ask a model in the middle of its work. In deferred mode the call
-returns at once; whoever reads ``pending_llm_queries`` answers, and the same object then *is* the answer.
+returns at once; whoever reads ``pending_llm_queries`` answers, and the same object then *is* the answer. In blocking
+mode the cell waits in the same frame and the call returns the answer, a plain ``str``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, SupportsIndex
+
+from rlm_sandbox.policy_model import LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
 MAX_PROMPT_CHARS = 4_000_000
+MODES = ("deferred", "blocking")
+
+Suspend = Callable[[Sequence[str], Callable[[Mapping[str, Any]], bool]], None]
+"""Waits for queries: tells the host their ids, and hands its news over until that is enough (True)."""
 
 
 class QueryLimit(RuntimeError):
     """The session has asked as many queries as its policy permits."""
+
+
+class QueryFailed(RuntimeError):
+    """Whoever was asked says that there is no answer, and why."""
+
+
+class QueryTimeout(TimeoutError):
+    """No answer came while the cell waited; the query is still pending."""
 
 
 class DeferredAnswer(str):
@@ -139,30 +154,52 @@ for _name in dir(str):
 
 
 class Queries:
-    """The deferred queries of one kernel.
+    """The queries of one kernel.
 
-    ``announce`` hands a new query to the host. ``next_number`` is the first id that this session has never used: ids
-    are not reused, also not by a kernel that replaces a crashed one.
+    ``announce`` hands a new query to the host, ``suspend`` waits for answers in blocking mode. ``next_number`` is the
+    first id that this session has never used: ids are not reused, also not by a kernel that replaces a crashed one.
     """
 
-    def __init__(self, announce: Callable[[dict[str, Any]], None], next_number: int, limit: int) -> None:
+    def __init__(
+        self,
+        announce: Callable[[dict[str, Any]], None],
+        next_number: int,
+        limit: int,
+        llm: LlmPolicy,
+        suspend: Suspend,
+    ) -> None:
         self.announce = announce
         self.next_number = next_number
         self.limit = limit
+        self.llm = llm
+        self._suspend = suspend
         self.answers: dict[str, str] = {}
         self._placeholders: dict[str, DeferredAnswer] = {}
 
     def helpers(self) -> dict[str, Callable[..., Any]]:
         """The functions that code in the session may call."""
 
-        def llm_query(prompt: str, model: str | None = None) -> DeferredAnswer:
-            """Ask a language model; returns at once a string that becomes the answer."""
+        def llm_query(prompt: str, model: str | None = None, mode: str | None = None) -> str:
+            """Ask a language model.
+
+            mode="deferred" returns at once a string that becomes the answer, mode="blocking" waits and returns it;
+            without one the session's policy decides.
+            """
+            if self._waits(mode):
+                return self._only(self._round([prompt], model))
             return self.ask(prompt, model)
 
-        def llm_query_batched(prompts: Iterable[str], model: str | None = None) -> list[DeferredAnswer]:
-            """Ask several questions at once; returns one placeholder for each."""
+        def llm_query_batched(
+            prompts: Iterable[str], model: str | None = None, mode: str | None = None
+        ) -> Sequence[str]:
+            """Ask several questions at once; returns one string for each, in their order.
+
+            When it waits, an item without an answer reads [FAILED:id] and why; it does not fail the others.
+            """
             if isinstance(prompts, str):
                 raise TypeError("llm_query_batched takes a list of prompts; for one prompt call llm_query")
+            if self._waits(mode):
+                return [self._text(asked) for asked in self._round(list(prompts), model)]
             return [self.ask(prompt, model) for prompt in list(prompts)]
 
         return {"llm_query": llm_query, "llm_query_batched": llm_query_batched}
@@ -171,21 +208,63 @@ class Queries:
         """Never use the ids below ``next_number``: the session has, in a process that this one takes over from."""
         self.next_number = max(self.next_number, next_number)
 
-    def begin_anew(self, limit: int) -> None:
+    def begin_anew(self, limit: int, llm: LlmPolicy) -> None:
         """Go on as another session with a quota of its own; placeholders that were asked before stay what they are."""
         self.limit = len(self._placeholders) + limit
+        self.llm = llm
 
-    def ask(self, prompt: str, model: str | None) -> DeferredAnswer:
-        """Queue one query."""
+    def _waits(self, mode: str | None) -> bool:
+        if mode is not None and mode not in MODES:
+            raise ValueError(f"mode must be 'deferred', 'blocking' or None, not {mode!r}")
+        return (mode or self.llm.mode) == "blocking"
+
+    def _round(self, prompts: list[str], model: str | None) -> list[DeferredAnswer]:
+        """Ask all and wait for all; those that nobody answered in time are pending still."""
+        for prompt in prompts:
+            self._check(prompt, model, len(prompts))
+        asked = [self.ask(prompt, model) for prompt in prompts]
+        late: set[str] = set()
+
+        def take(news: Mapping[str, Any]) -> bool:
+            self.settle(news.get("answers", {}))
+            late.update(news.get("late", ()))
+            return all(one.status != "pending" or one.query_id in late for one in asked)
+
+        if asked:
+            self._suspend([one.query_id for one in asked], take)
+        return asked
+
+    def _only(self, asked: list[DeferredAnswer]) -> str:
+        """The answer of a round of one query."""
+        (one,) = asked
+        if one.status == "pending":
+            raise QueryTimeout(f"{self._lateness(one)}; an answer that comes later is in {ANSWERS_NAME}")
+        if one.status == "failed":
+            raise QueryFailed(str(one))
+        return str(one)
+
+    def _text(self, one: DeferredAnswer) -> str:
+        return f"[FAILED:{one.query_id}] {self._lateness(one)}" if one.status == "pending" else str(one)
+
+    def _lateness(self, one: DeferredAnswer) -> str:
+        return f"nobody answered {one.query_id} within {self.llm.wait_seconds:g} s (the policy's llm.wait_seconds)"
+
+    def _check(self, prompt: str, model: str | None, count: int) -> None:
+        """Refuse what cannot be asked, as one of ``count`` queries."""
         if not isinstance(prompt, str):
             raise TypeError(f"the prompt must be str, not {type(prompt).__name__}")
         if model is not None and not isinstance(model, str):
             raise TypeError(f"model must be str or None, not {type(model).__name__}")
-        text = str(prompt)
-        if len(text) > MAX_PROMPT_CHARS:
-            raise ValueError(f"the prompt has {len(text):,} characters; at most {MAX_PROMPT_CHARS:,} are sent")
-        if len(self._placeholders) >= self.limit:
+        size = len(str(prompt))
+        if size > MAX_PROMPT_CHARS:
+            raise ValueError(f"the prompt has {size:,} characters; at most {MAX_PROMPT_CHARS:,} are sent")
+        if len(self._placeholders) + count > self.limit:
             raise QueryLimit(f"this session may ask {self.limit} queries; its policy sets limits.queries")
+
+    def ask(self, prompt: str, model: str | None) -> DeferredAnswer:
+        """Queue one query."""
+        self._check(prompt, model, 1)
+        text = str(prompt)
         query_id = f"q_{self.next_number:03d}"
         self.next_number += 1
         placeholder = self._placeholders[query_id] = DeferredAnswer(query_id)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_kernel.contexts.citations import cite
-from rlm_kernel.image.queries import ANSWERS_NAME, Queries
+from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
 from rlm_kernel.image.shell import GuardedShell
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.oswall.confine import confine
@@ -34,12 +34,13 @@ class SessionState:
     ``spec`` is the host's: policy (resolved, as JSON), scratch and workspace folders, first query number.
     """
 
-    def __init__(self, spec: Mapping[str, Any], announce: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, spec: Mapping[str, Any], announce: Callable[[dict[str, Any]], None], suspend: Suspend) -> None:
         self.policy = Policy.model_validate_json(spec["policy"])
         self.scratch = Path(spec["scratch"])
         self.protect = [Path(folder) for folder in spec["protect"]]
         self.workspace = Path(spec["workspace"]) if spec.get("workspace") else None
-        self.queries = Queries(announce, spec["query_base"], self.policy.limits.queries)
+        limit = self.policy.limits.queries
+        self.queries = Queries(announce, spec["query_base"], limit, self.policy.llm, suspend)
         self.contexts: dict[str, Any] = {}
         self.restored: list[str] = []
         """The texts of functions, classes and imports that came out of a snapshot, in their order."""
@@ -70,7 +71,7 @@ class SessionState:
         Returns what `begin` does. Raises WallSetupError when a wall cannot be narrowed; then the process must end.
         """
         outer, self.policy = self.policy, policy
-        self.queries.begin_anew(policy.limits.queries)
+        self.queries.begin_anew(policy.limits.queries, policy.llm)
         if _in_process(policy) != _in_process(outer):
             self._raise_language_wall(shell, streams)
         confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)

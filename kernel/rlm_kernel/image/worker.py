@@ -32,6 +32,7 @@ from rlm_kernel.image import branch, requests, session
 from rlm_kernel.image.immortal import immortalize
 from rlm_kernel.image.kernel import SessionKernel, interruptible
 from rlm_kernel.image.stdio import LinkSession, LinkSocket, TextStream
+from rlm_kernel.image.suspend import Suspension
 from rlm_kernel.image.variables import changed, identities, prune
 
 _KEPT: list[object] = []
@@ -49,6 +50,7 @@ class Worker:
         self.stdout, self.stderr = TextStream(self.link, tags.STDOUT), TextStream(self.link, tags.STDERR)
         self.sockets = {tag: LinkSocket(self.link, tag) for tag in (tags.SHELL, tags.CONTROL, tags.IOPUB, tags.STDIN)}
         self.kernel = self._build_kernel()
+        self.suspension = Suspension(self.link, in_cell=lambda: self.kernel.in_cell)
 
     def _build_kernel(self) -> SessionKernel:
         config = Config()
@@ -64,7 +66,7 @@ class Worker:
             shell_stream=self.sockets[tags.SHELL],
             control_stream=self.sockets[tags.CONTROL],
             stdin_channel=self.sockets[tags.STDIN],
-            receive_input=self.link.receive,
+            receive_input=self._input,
             on_abort=lambda: self.link.send(tags.ABORT),
             hold=self.link.hold,
             log=_log(self.link),
@@ -146,6 +148,20 @@ class Worker:
             branch.begin(self, json.loads(message.frames[0]))
         elif message.tag == tags.WAKE:
             self._wake(json.loads(message.frames[0]))
+        elif message.tag == tags.SETTLED:
+            self._settled(message)
+
+    def _settled(self, message: wire.Message) -> None:
+        """Answers for a cell that waited when they were sent, and does so no more."""
+        if self.session is not None:
+            self.session.settle(self.namespace, json.loads(message.frames[0]).get("answers", {}))
+
+    def _input(self) -> wire.Message | None:
+        """Wait for an answer on the stdin channel; None when the host has gone."""
+        while (message := self.link.receive()) is not None and message.tag != tags.STDIN:
+            if message.tag == tags.SETTLED:
+                self._settled(message)
+        return message
 
     def _next(self) -> wire.Message | None:
         """The next message. While the user's tasks are pending they go on running; the host's word ends the wait."""
@@ -267,7 +283,7 @@ class Worker:
     def _begin(self, spec: dict[str, Any]) -> None:
         """Become a session: take its policy, raise the walls, and say which stand."""
         try:
-            state = session.SessionState(spec, announce=self._announce)
+            state = session.SessionState(spec, self._announce, self.suspension.wait)
             self.session = state
             self.kernel.session.key = spec["key"].encode()
             report, descriptors = state.begin(self.kernel.shell, (self.stdout, self.stderr), self._descriptors())

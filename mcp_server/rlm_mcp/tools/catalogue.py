@@ -108,13 +108,13 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 
 
 @TOOLS.add(
-    "Answer pending_llm_queries; code then finds the answers in llm_answers and in what llm_query returned.",
+    "Answer pending_llm_queries: code that waits goes on, other code has them in llm_answers and its values.",
     take.AnswerQueries,
     tier="core",
 )
 async def answer_queries(service: Service, session: Session, given: take.AnswerQueries, caller: Caller) -> Answer:
-    """Take answers, each on its own."""
-    return await service.queries.answer(session, _given_answers(given))
+    """Take answers, each on its own; a cell that waits for them goes on."""
+    return await service.answer_queries(session, _given_answers(given), caller.progress)
 
 
 @TOOLS.add("Wait up to 45 s for eval_code that is still running.", take.Wait, tier="core", read_only=True)

@@ -69,6 +69,16 @@ async def come_back(agent: Any, own: Any, clock: Any) -> str:
     return json.dumps(await agent.run("kept"))
 
 
+async def wait_for_nobody(agent: Any, own: Any, clock: Any) -> str:
+    """Ask what nobody answers, until that is an error."""
+    answer = await agent.run("llm_query('p')")
+    async with asyncio.timeout(30):
+        while answer.get("status") == "waiting":
+            await asyncio.sleep(0.02)
+            answer = await agent("wait", run=answer["run"])
+    return json.dumps(answer)
+
+
 async def list_tools(agent: Any, own: Any, clock: Any) -> str:
     """Ask which tools there are."""
     return " ".join(tool.name for tool in (await agent.client.list_tools()).tools) + "."
@@ -185,6 +195,8 @@ CASES = [
     Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
     Case("walls.require", ["process_creation"], [], cell("6 * 7"), "process_creation", '"result": "42"',
          {"limits.processes": 1}, "trusted"),
+    Case("llm.mode", "deferred", "blocking", cell("llm_query('p')"), "[DEFERRED:q_000]", '"status": "waiting"'),
+    Case("llm.wait_seconds", 0.1, 1.5, wait_for_nobody, "within 0.1 s", "within 1.5 s", {"llm.mode": "blocking"}),
     Case("checkpoint", "off", "strict",
          cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
          "are lost", "as they were before", OFF),
@@ -196,7 +208,6 @@ CASES = [
 NO_EFFECT = {
     "name": "names the policy in reports and refusals",
     "description": "is for people",
-    "llm.mode": "has one value only",
 }
 """Fields with which nothing can be loosened or tightened."""
 
@@ -249,7 +260,7 @@ async def test_a_field_can_be_loosened_and_tightened(
     assert case.done not in answers["tight"], answers
 
 
-def test_the_only_way_to_answer_queries_is_the_one_that_the_schema_has(tmp_path: Path) -> None:
+def test_a_way_to_answer_queries_that_the_schema_does_not_have_is_refused(tmp_path: Path) -> None:
     """K-28: what cannot be chosen is refused, not ignored."""
     path = tmp_path / "mine.yaml"
     path.write_text("llm: {mode: sampling}\n")

@@ -1,0 +1,168 @@
+"""Blocking queries through the tools: eval_code tells what the code waits for, answer_queries what comes of it."""
+
+import asyncio
+import secrets
+
+import pytest
+from jupyter_client import AsyncKernelClient
+
+from rlm_memory import queries
+from rlm_memory.queries import QueryState
+
+pytestmark = pytest.mark.anyio
+
+BLOCKING = "extends: default\nllm: {mode: blocking}\n"
+
+
+@pytest.fixture
+def blocking(tmp_path) -> str:
+    """A policy of the blocking mode."""
+    path = tmp_path / "blocking.yaml"
+    path.write_text(BLOCKING)
+    return str(path)
+
+
+@pytest.fixture
+async def agent(attach, blocking):
+    """An agent in a session of its own under the blocking mode, ended afterwards."""
+    async with attach(f"s{secrets.token_hex(4)}", RLM_KERNEL_POLICY=blocking) as agent:
+        yield agent
+        await agent("end_session")
+
+
+async def finished(agent, answer):
+    """Wait until a run has ended or waits, and keep what was told of the answers that it got."""
+    taken = {name: answer[name] for name in ("answered", "failed", "still_pending") if name in answer}
+    async with asyncio.timeout(30):
+        while answer.get("status") == "running":
+            answer = taken | await agent("wait", run=answer["run"])
+    return answer
+
+
+async def answered(agent, **answers):
+    """Hand answers in and wait for what comes of the run, however slow the machine is."""
+    return await finished(agent, await agent("answer_queries", answers=answers))
+
+
+async def notebook(agent) -> AsyncKernelClient:
+    """A Jupyter client on the agent's kernel."""
+    client = AsyncKernelClient()
+    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
+    client.start_channels()
+    await client.wait_for_ready(timeout=30)
+    return client
+
+
+async def test_the_complex_log_analysis_runs_in_one_cell(agent, live) -> None:
+    """K-22, K-23: one eval_code, a question and a batch, and each answer_queries returns what comes next."""
+    await agent("load_context", name="log", content="ok\nERROR: disk\nok\nERROR: net\n")
+    code = """
+errors = [line for line in log['lines'] if 'ERROR' in line]
+print(len(errors), 'errors')
+kind = llm_query('What is common to ' + ' and '.join(errors), model='flash')
+notes = llm_query_batched([f'{kind}: {error}' for error in errors])
+print('|'.join(notes))
+kind
+"""
+    asked = await agent.run(code)
+    assert (asked["status"], asked["stdout"]) == ("waiting", "2 errors\n")
+    prompt = "What is common to ERROR: disk and ERROR: net"
+    assert asked["pending_llm_queries"] == [{"id": "q_000", "prompt": prompt, "model": "flash"}]
+    assert "answer_queries" in asked["hint"]
+    assert await agent("wait", run=asked["run"]) == asked  # nothing happens until somebody answers
+    again = await answered(agent, q_000="Hardware", q_777="?")
+    assert (again["answered"], [row["id"] for row in again["failed"]]) == (["q_000"], ["q_777"])
+    assert (again["status"], again["run"]) == ("waiting", asked["run"])
+    assert [row["prompt"] for row in again["pending_llm_queries"]] == ["Hardware: ERROR: disk", "Hardware: ERROR: net"]
+    half = await answered(agent, q_002="cable")
+    assert ([row["id"] for row in half["pending_llm_queries"]], half["still_pending"]) == (["q_001"], ["q_001"])
+    done = await answered(agent, q_001="replace it")
+    assert (done["answered"], done["still_pending"]) == (["q_001"], [])
+    assert (done["success"], done["stdout"], done["result"]) == (True, "2 errors\nreplace it|cable\n", "'Hardware'")
+    assert done["pending_llm_queries"] == []
+    assert (await agent("wait", run=asked["run"]))["result"] == "'Hardware'"
+    rows = queries.of_session(live._store, agent.hello.env["PARENT_SESSION_ID"])
+    assert {(row.id, row.state) for row in rows} == {(f"q_00{n}", QueryState.ANSWERED) for n in range(3)}
+
+
+async def test_a_long_result_is_kept_whole_and_fits_with_what_was_answered(agent) -> None:
+    """K-19: the answer of answer_queries is cut like any other, and wait tells the same once more."""
+    asked = await agent.run("llm_query('p')\nfor n in range(1500): print('line', n)")
+    done = await answered(agent, q_000="go")
+    assert len(agent.text) <= 8000
+    assert (done["answered"], done["success"]) == (["q_000"], True)
+    whole = done["full_output"]
+    assert (await agent("peek", name=whole, offset=1499, limit=1))["content"] == "line 1499"
+    assert (await agent("wait", run=asked["run"]))["full_output"] == whole
+
+
+async def test_code_that_goes_on_for_long_is_running_again(agent) -> None:
+    """K-18: an answer does not make a call block longer than it may."""
+    asked = await agent.run("import time\nllm_query('p')\ntime.sleep(1.5)\n'awake'")
+    going = await agent("answer_queries", answers={"q_000": "go"})
+    assert (going["answered"], going["status"], going["run"]) == (["q_000"], "running", asked["run"])
+    assert (await finished(agent, going))["result"] == "'awake'"
+
+
+async def test_a_cell_that_waits_is_interrupted_and_what_it_asked_can_be_answered_later(agent) -> None:
+    """K-18: the run ends with its error; its query is pending like a deferred one."""
+    asked = await agent.run("kept = 1\nllm_query('p')")
+    assert (await agent("interrupt"))["interrupted"] == [asked["run"]]
+    ended = await agent.run("kept")
+    assert ended["result"] == "1"
+    stopped = await agent("wait", run=asked["run"])
+    assert "CellInterrupted" in stopped["error"]
+    assert [row["id"] for row in stopped["pending_llm_queries"]] == ["q_000"]
+    assert (await answered(agent, q_000="late"))["still_pending"] == []
+    assert (await agent.run("llm_answers['q_000']"))["result"] == "'late'"
+
+
+async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> None:
+    """K-17: the second cell runs after the first; loading texts goes on meanwhile."""
+    asked = await agent.run("first = llm_query('p')")
+    queued = await agent("eval_code", code="first + log['content']")
+    assert (queued["status"], "answer_queries: q_000" in queued["hint"]) == ("running", True)
+    assert (await agent("status"))["runs"] == {asked["run"]: "waiting", queued["run"]: "queued"}
+    await agent("load_context", name="log", content="!")
+    assert (await answered(agent, q_000="A"))["success"] is True
+    assert (await finished(agent, queued))["result"] == "'A!'"
+
+
+async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_cancelled(agent, live) -> None:
+    """K-18: nobody waits for the answer any more; the next cell runs."""
+    asked = await agent.run("llm_query('p')")
+    session = live.sessions.get(agent.hello.env["PARENT_SESSION_ID"])
+    await session.kernel.ask(lambda client, kernel_id: client.call("signal", kernel_id=kernel_id, signal=9))
+    async with asyncio.timeout(30):
+        while (died := await agent("wait", run=asked["run"])).get("status") in ("waiting", "running"):
+            await asyncio.sleep(0.02)
+    assert (died["error"], died["cancelled_llm_queries"]) == ("kernel_died", ["q_000"])
+    assert (await answered(agent, q_000="?"))["answered"] == []
+    asked = await agent.run("llm_query('again')")
+    assert [row["id"] for row in asked["pending_llm_queries"]] == ["q_001"]
+    assert (await answered(agent, q_001="yes"))["result"] == "'yes'"
+
+
+async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
+    """K-22: its question is in the same table; the notebook goes on when the agent has answered."""
+    await agent.run("1")
+    client = await notebook(agent)
+    replied = asyncio.ensure_future(client.execute("got = llm_query('p')", reply=True, timeout=30))
+    async with asyncio.timeout(20):
+        while (await agent("status"))["pending_llm_queries"] != ["q_000"]:
+            await asyncio.sleep(0.02)
+    await agent("load_context", name="log", content="!")
+    assert (await answered(agent, q_000="A"))["answered"] == ["q_000"]
+    assert (await replied)["content"]["status"] == "ok"
+    client.stop_channels()
+    assert (await agent.run("got"))["result"] == "'A'"
+
+
+async def test_a_daemon_that_comes_later_answers_a_cell_that_waits(connect_own, own, reopen, blocking) -> None:
+    """K-23: the kernel goes on waiting while no daemon is there."""
+    async with connect_own("s", RLM_KERNEL_POLICY=blocking) as agent:
+        await agent.run("got = llm_query('p')")
+    async with reopen() as connect, connect("s", RLM_KERNEL_POLICY=blocking) as agent:
+        assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
+        assert (await answered(agent, q_000="A"))["answered"] == ["q_000"]
+        assert (await agent.run("got"))["result"] == "'A'"
