@@ -172,8 +172,9 @@ class Link:
             self._flush(descriptors)
 
     def _flush(self, descriptors: Sequence[int] = ()) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
         try:
+            # An interrupt that is due is raised by this very call, with SIGINT held back already.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
             data = b"".join(self._gathered)
             self._gathered.clear()
             sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0

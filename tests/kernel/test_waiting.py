@@ -70,6 +70,23 @@ async def test_a_batch_is_one_round_and_a_failed_item_fails_itself(host, asking)
     assert (await finish(execution)).stdout == "['A', '[FAILED:q_001] no quota', 'C'] C\n"
 
 
+async def test_an_answer_that_is_faster_than_the_wait_is_not_lost(host, asking) -> None:
+    """K-23: who answers at the news of each query may be done before the cell waits."""
+    kernel = await asking()
+    given = []
+
+    def answer(about, event):
+        if about == kernel and event["event"] == "query":
+            outcome = {event["id"]: {"answer": event["prompt"] + "!"}}
+            given.append(host.start_call("settle", kernel_id=kernel, answers=outcome))
+
+    host.on_event(answer)
+    result = await finish(host.execute(kernel, "[llm_query_batched(['a', 'b', 'c']) for n in range(20)][-1]"))
+    assert result.result == "['a!', 'b!', 'c!']"
+    await asyncio.gather(*given)
+    assert (len(given), await host.pending_queries(kernel)) == (60, [])
+
+
 async def test_a_failed_query_raises_and_a_call_chooses_its_mode(host, asking) -> None:
     """K-22: a cell that needs the answer ends where it asked, unless it catches that; deferred is as ever."""
     kernel = await asking()

@@ -166,3 +166,14 @@ async def test_a_daemon_that_comes_later_answers_a_cell_that_waits(connect_own, 
         assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
         assert (await answered(agent, q_000="A"))["answered"] == ["q_000"]
         assert (await agent.run("got"))["result"] == "'A'"
+
+
+async def test_a_fork_asks_as_its_own_policy_says(agent, attach) -> None:
+    """K-22: the mode is the session's, not that of the one it comes from."""
+    await agent.run("1")
+    fork = (await agent("fork_session", policy="default"))["session"]
+    async with attach(fork) as other:
+        assert (await other.run("print(llm_query('p'))"))["stdout"] == "[DEFERRED:q_000] LLM query queued\n"
+        await other("end_session")
+    assert (await agent.run("llm_query('p')"))["status"] == "waiting"
+    assert (await answered(agent, q_000="A"))["result"] == "'A'"
