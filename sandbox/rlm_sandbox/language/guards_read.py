@@ -34,7 +34,7 @@ _FRAMES: Final = frozenset(
 _HARMLESS_ON_FRAMES: Final = frozenset(
     {"tb_lineno", "tb_lasti", "tb_next", "gi_running", "cr_running", "ag_running", "f_lineno", "__class__"}
 )
-_ON_PROXIES: Final = frozenset({"__class__", "__origin__", "__args__"})
+_ON_PROXIES: Final = frozenset({"__class__", "__origin__", "__args__", "__value__"})
 _MAX_FORMATS: Final = 20_000
 
 
