@@ -86,7 +86,7 @@ class Daemon:
             loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
         log.info("daemon listens", extra={"path": str(self._path), "pid": os.getpid(), "version": VERSION})
         rendezvous.announce_ready(ready_fd)
-        process.trim_heap()
+        process.settle()
         try:
             await self._until_stopped(claim)
         finally:

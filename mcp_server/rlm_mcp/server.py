@@ -59,7 +59,7 @@ def build_server(service: Service) -> Server[Any]:
         # The service is opened once, by `create`; every transport that enters the server shares it.
         yield service
 
-    return Server(
+    server: Server[Any] = Server(
         NAME,
         lifespan=lifespan,
         version=VERSION,
@@ -70,6 +70,9 @@ def build_server(service: Service) -> Server[Any]:
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
     )
+    # The SDK's one middleware makes a span of each message, for a tracer that the daemon never sets up.
+    server.middleware.clear()
+    return server
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float, c
     host.emit = control.emit
     await host.start()
     rendezvous.announce_ready(ready)
-    process.trim_heap()
+    process.settle()
     used = loop.time()
     while not stop.is_set() and loop.time() - used < idle_seconds:
         if host.sessions or control.connections:
