@@ -4,7 +4,8 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import nbclient
@@ -186,50 +187,43 @@ def test_a_launcher_without_provisioners_gets_a_kernel_too(kernelspec, isolation
         process.wait()
 
 
-async def test_the_async_client_works_on_a_session_of_the_host(host, kernel) -> None:
-    """K-28: any session can be reached by its connection, over ipc."""
+@asynccontextmanager
+async def visitor(kernel) -> AsyncIterator[AsyncKernelClient]:
+    """Visit a session by its connection, for half a minute at most."""
     client = AsyncKernelClient()
     client.load_connection_info(kernel.connection)
     client.start_channels()
     try:
         async with asyncio.timeout(30):
             await client.wait_for_ready()
-            reply = await client.execute("shared = 5", reply=True)
-        assert reply["content"]["status"] == "ok"
-        assert (await host.execute(kernel.kernel_id, "shared").result()).result == "5"
+            yield client
     finally:
         client.stop_channels()
+
+
+async def test_the_async_client_works_on_a_session_of_the_host(host, kernel) -> None:
+    """K-28: any session can be reached by its connection, over ipc."""
+    async with visitor(kernel) as client:
+        reply = await client.execute("shared = 5", reply=True)
+        assert reply["content"]["status"] == "ok"
+        assert (await host.execute(kernel.kernel_id, "shared").result()).result == "5"
 
 
 async def test_a_notebook_sees_the_agents_cells(host, kernel) -> None:
     """What an agent runs is published to every client that watches."""
-    client = AsyncKernelClient()
-    client.load_connection_info(kernel.connection)
-    client.start_channels()
-    try:
-        async with asyncio.timeout(30):
-            await client.wait_for_ready()
-            await host.execute(kernel.kernel_id, "print('seen by all')").result()
-            seen = []
-            while "seen by all\n" not in seen:
-                message = await client.get_iopub_msg()
-                if message["msg_type"] == "stream":
-                    seen.append(message["content"]["text"])
-    finally:
-        client.stop_channels()
+    async with visitor(kernel) as client:
+        await host.execute(kernel.kernel_id, "print('seen by all')").result()
+        seen = []
+        while "seen by all\n" not in seen:
+            message = await client.get_iopub_msg()
+            if message["msg_type"] == "stream":
+                seen.append(message["content"]["text"])
 
 
 async def test_a_visitors_shutdown_does_not_end_an_agents_session(host, kernel) -> None:
     """A front end that closes ends its visit, never the session."""
-    client = AsyncKernelClient()
-    client.load_connection_info(kernel.connection)
-    client.start_channels()
-    try:
-        async with asyncio.timeout(30):
-            await client.wait_for_ready()
-            await client.shutdown(reply=True)
-    finally:
-        client.stop_channels()
+    async with visitor(kernel) as client:
+        await client.shutdown(reply=True)
     assert (await host.execute(kernel.kernel_id, "1").result()).result == "1"
 
 
