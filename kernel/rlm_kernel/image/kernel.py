@@ -102,10 +102,8 @@ class SessionKernel(IPythonKernel):
         """Run a cell and reply. An interrupt that falls just outside the person's code still gets its reply."""
         try:
             await super().execute_request(stream, ident, parent)
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            self.hold(True)
-            self.session.send(stream, "execute_reply", self._failed(KeyboardInterrupt()), parent, ident=ident)
+        except KeyboardInterrupt as error:
+            self.session.send(stream, "execute_reply", self._interrupted(error), parent, ident=ident)
 
     async def run_cell(self, cell: dict[str, Any]) -> dict[str, Any]:
         """Run a cell of a caller of the host (``code``, ``store_history``, ``watched``) and return its reply.
@@ -121,9 +119,7 @@ class SessionKernel(IPythonKernel):
                 self._publish_execute_input(cell["code"], {}, self.execution_count)
             reply = await self.do_execute(cell["code"], False, cell["store_history"])
         except KeyboardInterrupt as error:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            self.hold(True)
-            reply = self._failed(error)
+            reply = self._interrupted(error)
         finally:
             session.bare = False
         return dict(json_clean(reply))
@@ -161,6 +157,12 @@ class SessionKernel(IPythonKernel):
             self.hold(True)
             self._restore_input()
         return reply
+
+    def _interrupted(self, error: KeyboardInterrupt) -> dict[str, Any]:
+        """The reply for an interrupt that fell just outside the person's code; a further one is no longer heard."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.hold(True)
+        return self._failed(error)
 
     def _failed(self, error: BaseException) -> dict[str, Any]:
         """The reply for an error that did not meet the person's code but the machinery around it."""
