@@ -71,6 +71,8 @@ class GuardedCompiler(XCachingCompiler):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        # A prompt's flag: with it an unclosed bracket is only "incomplete input", on 3.13 of a class of its own.
+        self.reset_compiler_flags()
         self.wall: LanguageWall | None = None
         self.prepared: dict[int, types.CodeType] = {}
         self.cell_name = f"{CELL_PREFIX}0>"

@@ -84,6 +84,11 @@ async def test_an_error_is_a_traceback_that_ends_with_it(agent) -> None:
     assert "\x1b" not in answer["error"]
 
 
+async def test_an_unclosed_bracket_is_named(agent) -> None:
+    """K-18: a cell is whole, so what is missing in it is said as for a file, on every Python."""
+    assert (await agent.run("x = (1"))["error"].endswith("SyntaxError: '(' was never closed")
+
+
 @pytest.mark.parametrize("code", ["x = (1", "eval('1')", "import subprocess", "raise ValueError(' a\\nb ')"])
 async def test_an_error_is_told_once(agent, code) -> None:
     """K-18: whatever stands in front of the message, the message is not repeated."""
