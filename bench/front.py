@@ -23,7 +23,7 @@ from typing import Any
 from ratio import Case, compare
 
 from rlm_kernel import rendezvous
-from rlm_mcp.link import daemon_command, hello_line, socket_path
+from rlm_kernel.link import daemon_command, hello_line, socket_path
 
 ROUNDS = 20
 CALLS = 300

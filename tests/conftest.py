@@ -12,10 +12,11 @@ fails.
 import asyncio
 import ctypes
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,9 @@ _SECONDS_TO_LEAVE = 3.0
 
 _SECONDS_TO_END = 20.0
 """How long a process that was told to end may take, on a machine that is busy."""
+
+_SECONDS_TO_ANSWER = 50.0
+"""How long a command may take whose processes have to start first."""
 
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Processes that the standard library keeps for the life of the interpreter."""
@@ -101,6 +105,39 @@ def isolation(request: pytest.FixtureRequest) -> Iterator[Directories]:
         with pytest.MonkeyPatch.context() as patch:
             yield from _isolated(patch)
     _refuse_leftovers(before)
+
+
+@pytest.fixture(scope="module")
+def daemon(module_isolation: object) -> Iterator[Path]:
+    """Start the daemon, the host and a first kernel for the module; return the program `rlm-kernel`.
+
+    The host outlives the daemon on purpose, so that sessions survive it; here it is ended with the module.
+    """
+    program = Path(sys.executable).with_name("rlm-kernel")
+    with _ended():
+        command = [program, "run", "--session", "first", "None"]
+        subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS_TO_ANSWER, check=True)
+        yield program
+        subprocess.run([program, "daemon", "stop"], capture_output=True, timeout=_SECONDS_TO_ANSWER, check=True)
+
+
+@pytest.fixture
+def ended() -> Iterator[None]:
+    """End, politely, the daemon and the host that one test starts."""
+    with _ended():
+        yield
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    started = [child for child in psutil.Process().children(recursive=True) if child not in before]
+    for child in started:
+        with suppress(psutil.NoSuchProcess):
+            child.terminate()
+    _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_ANSWER)
+    assert left == []
 
 
 @pytest.fixture(scope="session")

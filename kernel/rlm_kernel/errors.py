@@ -5,15 +5,20 @@ KernelError
 │   ├── UnknownKernel        no such kernel: it ended, or never was
 │   ├── UnknownVariable      no global of that name in the kernel
 │   ├── WallsMissing         the policy requires walls that this system cannot raise
-│   └── PolicyLooser         a forked session may not do more than the one it comes from
+│   ├── PolicyLooser         a forked session may not do more than the one it comes from
+│   ├── ToolFailed           a tool answered a client with an error
+│   └── DaemonRefused        the daemon does not take a client's request
 ├── ProcessError             a process of ours ended or does not answer
 │   ├── KernelDied           the kernel process; says what was lost
 │   ├── KernelBusy           the kernel runs a cell and the request cannot wait
-│   └── HostGone             the kernel host; every kernel of it is gone
+│   ├── HostGone             the kernel host; every kernel of it is gone
+│   └── DaemonUnavailable    no daemon answers and none could be started
 └── ProtocolError            a peer sent bytes that are no message of ours (hostile, or of another version)
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from rlm_kernel.contexts import errors as contexts
 from rlm_kernel.contexts.errors import ContextError
@@ -66,6 +71,22 @@ class PolicyLooser(CallerError):
         )
 
 
+class ToolFailed(CallerError):
+    """A tool answered a client with an error; ``answer`` is the whole of its answer."""
+
+    def __init__(self, message: str, answer: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+class DaemonRefused(CallerError):
+    """The daemon does not take a client's request; ``usage`` says that an argument of it is none."""
+
+    def __init__(self, message: str, *, usage: bool = False) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
 class ProcessError(KernelError):
     """A process of ours ended or does not answer."""
 
@@ -88,6 +109,10 @@ class HostGone(ProcessError):
 
     def __init__(self, reason: str = "the kernel host ended") -> None:
         super().__init__(f"{reason}; kernel variables are lost, loaded contexts are kept; call again to go on")
+
+
+class DaemonUnavailable(ProcessError):
+    """No daemon answers, and none could be started."""
 
 
 class ProtocolError(KernelError):

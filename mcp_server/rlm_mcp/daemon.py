@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import process, rendezvous
+from rlm_kernel.link import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
+from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault, HelloRefused, RlmMcpError, SetupFault, WrongUsage
 from rlm_mcp.hello import ClientHello, parse_hello
-from rlm_mcp.link import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
 from rlm_mcp.logs import current_client, log_to
-from rlm_mcp.version import VERSION
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

@@ -6,9 +6,7 @@
     ├── ClientFault            the client (or the agent behind it) sent something that cannot be served
     │   ├── MessageRefused     a line is no JSON-RPC message that we take; has the code and id to answer
     │   ├── HelloRefused       a connection did not open with the hello line of our protocol
-    │   └── ToolFailed         a tool answered the command line with an error
-    ├── DaemonFault            rlm-kernel itself failed, or is not running
-    │   └── DaemonUnavailable  no daemon answers and none could be started
+    │   └── WrongUsage         an argument of a command is none that can be taken
     └── SetupFault             the machine is not set up for what was asked (folders, ports, missing packages)
 
 Every message says what to do next: it is read by an agent or by a person at a prompt.
@@ -16,17 +14,12 @@ Every message says what to do next: it is read by an agent or by a person at a p
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = [
     "ClientFault",
-    "DaemonFault",
-    "DaemonUnavailable",
     "HelloRefused",
     "MessageRefused",
     "RlmMcpError",
     "SetupFault",
-    "ToolFailed",
     "WrongUsage",
 ]
 
@@ -56,24 +49,8 @@ class HelloRefused(ClientFault):
     """A connection to the daemon did not open with a hello line that it understands."""
 
 
-class ToolFailed(ClientFault):
-    """A tool answered with an error; ``answer`` is the whole of its answer."""
-
-    def __init__(self, message: str, answer: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.answer = answer
-
-
 class WrongUsage(ClientFault):
     """An argument of a command is none that can be taken."""
-
-
-class DaemonFault(RlmMcpError):
-    """rlm-kernel itself failed; the daemon's log says more than the message."""
-
-
-class DaemonUnavailable(DaemonFault):
-    """No daemon answers, and none could be started."""
 
 
 class SetupFault(RlmMcpError):

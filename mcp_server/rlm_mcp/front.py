@@ -16,16 +16,17 @@ import sys
 import time
 
 from rlm_kernel import rendezvous
-from rlm_mcp.front_answers import Answers
-from rlm_mcp.link import (
+from rlm_kernel.link import (
     CHUNK,
     HELLO_ENVIRONMENT,
     LineSplitter,
     Oversized,
     daemon_command,
+    daemon_log,
     hello_line,
     socket_path,
 )
+from rlm_mcp.front_answers import Answers
 from rlm_mcp.relay import STARTING, Relay, parse
 
 TYPE_CHECKING = False
@@ -247,11 +248,6 @@ class Front:
 def _daemon_environment() -> dict[str, str]:
     """Return the environment of a daemon: ours without what is this client's alone."""
     return {name: value for name, value in os.environ.items() if name not in HELLO_ENVIRONMENT}
-
-
-def daemon_log(state_folder: str) -> str:
-    """Return where a daemon's output goes (its log proper is beside it)."""
-    return f"{state_folder}/daemon.out"
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -14,8 +14,8 @@ import json
 import os
 from contextlib import suppress
 
-from rlm_mcp.link import hello_environment
-from rlm_mcp.version import VERSION
+from rlm_kernel.link import MODERN_VERSION_KEY, hello_environment
+from rlm_kernel.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 REMEMBERED = frozenset({"initialize", "tools/list", "server/discover"})
 """Requests whose answer is the same for every client of one version, protocol and tool set."""
-MODERN_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-"""Where a request of the 2026-07-28 era says which protocol it speaks."""
 _LONGEST_FILE = 4 * 1024 * 1024
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from rlm_kernel.link import HELLO_ENVIRONMENT, PROTOCOL
 from rlm_mcp.errors import HelloRefused
-from rlm_mcp.link import HELLO_ENVIRONMENT, PROTOCOL
 
 __all__ = ["ClientHello", "current_hello", "parse_hello"]
 
@@ -23,7 +23,7 @@ class ClientHello:
     """What the daemon knows of a client process.
 
     ``cwd`` is the client's working directory (empty: not known, as over HTTP), ``env`` at most the variables
-    of :data:`rlm_mcp.link.HELLO_ENVIRONMENT`, ``pid`` its process id (-1: not known). All of it is the
+    of :data:`rlm_kernel.link.HELLO_ENVIRONMENT`, ``pid`` its process id (-1: not known). All of it is the
     client's claim, checked for shape only: it says which session to use, never what is allowed.
     """
 

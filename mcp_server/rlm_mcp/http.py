@@ -32,9 +32,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm_kernel import rendezvous
+from rlm_kernel.link import MAX_LINE
 from rlm_mcp.errors import SetupFault, WrongUsage
 from rlm_mcp.hello import ClientHello, current_hello
-from rlm_mcp.link import MAX_LINE
 
 __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "Guard", "HttpDoor", "read_token"]
 

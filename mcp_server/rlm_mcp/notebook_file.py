@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.version import VERSION
 
 __all__ = [
     "Cell",

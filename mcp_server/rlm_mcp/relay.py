@@ -21,8 +21,8 @@ from __future__ import annotations
 import json
 import time
 
+from rlm_kernel.link import DAEMON_LOST, Oversized, edge_id, error_line
 from rlm_mcp.front_answers import Answers
-from rlm_mcp.link import DAEMON_LOST, Oversized, edge_id, error_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

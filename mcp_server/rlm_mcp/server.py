@@ -25,6 +25,7 @@ from mcp_types import (
     TextContent,
 )
 
+from rlm_kernel.version import VERSION
 from rlm_mcp import prompts
 from rlm_mcp.hello import ClientHello, current_hello
 from rlm_mcp.service import Caller, Service
@@ -32,7 +33,6 @@ from rlm_mcp.service_sessions import DEFAULT_POLICY
 from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_mcp.tools.registry import TIERS
-from rlm_mcp.version import VERSION
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import load_policy
 

@@ -23,6 +23,7 @@ from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import HostClient
+from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_answers import clean_text, moment
@@ -31,7 +32,6 @@ from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_names import check_context_name, check_session_id
 from rlm_mcp.service_sessions import DEFAULT_POLICY, Clock, Session, Sessions
 from rlm_mcp.snapshot_file import TEMPORARY, Archive, Cell, Code, Context, Manifest, Missing, Query, Variable, Writer
-from rlm_mcp.version import VERSION
 from rlm_memory import contexts, journal, queries
 from rlm_memory.contexts import Origin, StoredContent
 from rlm_memory.errors import QuotaExceeded

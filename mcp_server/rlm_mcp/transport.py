@@ -28,9 +28,7 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from rlm_mcp.errors import MessageRefused
-from rlm_mcp.hello import ClientHello, current_hello
-from rlm_mcp.link import (
+from rlm_kernel.link import (
     CHUNK,
     INVALID_REQUEST,
     MAX_LINE,
@@ -40,6 +38,8 @@ from rlm_mcp.link import (
     edge_id,
     error_line,
 )
+from rlm_mcp.errors import MessageRefused
+from rlm_mcp.hello import ClientHello, current_hello
 
 __all__ = ["LineStream", "parse_message", "render_message", "serve_client"]
 

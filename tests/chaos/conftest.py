@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from rlm_kernel import rendezvous
+from rlm_kernel.connection import Control, is_running, the_socket
+from rlm_kernel.errors import DaemonUnavailable
 from rlm_mcp.cli.daemon import end_host
-from rlm_mcp.cli.daemon_link import Control, is_running, the_socket
-from rlm_mcp.errors import DaemonUnavailable
 
 SECONDS = 60.0
 

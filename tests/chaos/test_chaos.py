@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from rlm_kernel import rendezvous
-from rlm_mcp.cli.daemon_link import call_tool, the_socket
-from rlm_mcp.errors import DaemonUnavailable, ToolFailed
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import the_socket
+from rlm_kernel.errors import DaemonUnavailable, ToolFailed
 
 OPS = int(os.environ.get("RLM_CHAOS_OPS", "50"))
 SEED = int(os.environ.get("RLM_CHAOS_SEED", "1"))

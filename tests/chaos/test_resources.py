@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from rlm_kernel import rendezvous
-from rlm_mcp.cli.daemon_link import Control, call_tool, is_running
-from rlm_mcp.errors import DaemonUnavailable, ToolFailed
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control, is_running
+from rlm_kernel.errors import DaemonUnavailable, ToolFailed
 
 pytestmark = pytest.mark.usefixtures("everything_ended")
 LARGE = "x" * 99 + "\n"

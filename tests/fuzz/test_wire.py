@@ -18,10 +18,10 @@ from rlm_kernel import tags, wire
 from rlm_kernel.errors import KernelError, ProtocolError
 from rlm_kernel.host.peer import Peer, load
 from rlm_kernel.hostclient import HostClient
+from rlm_kernel.link import LineSplitter, Oversized
 from rlm_mcp.errors import HelloRefused, MessageRefused
 from rlm_mcp.front_answers import Answers
 from rlm_mcp.hello import parse_hello
-from rlm_mcp.link import LineSplitter, Oversized
 from rlm_mcp.relay import STARTING, UP, Relay
 from rlm_mcp.transport import parse_message
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from rlm_kernel import rendezvous
-from rlm_mcp.link import daemon_command, hello_line, socket_path
+from rlm_kernel.link import daemon_command, hello_line, socket_path
 
 PATIENCE = 30.0
 """Seconds after which whatever a test waits for will not happen any more."""

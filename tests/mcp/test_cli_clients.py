@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from rlm_kernel.link import HELLO_ENVIRONMENT
 from rlm_mcp.cli.clients import CLIENTS, CODEX_VARIABLES
-from rlm_mcp.link import HELLO_ENVIRONMENT
 
 MANUAL = Path(__file__).parents[2] / "docs" / "clients.md"
 

@@ -253,7 +253,7 @@ def test_an_unusable_folder_is_the_machines_fault(isolation: Any) -> None:
 
 def test_the_version_is_the_packages() -> None:
     """The constant that the front can afford says the same as pyproject.toml."""
-    from rlm_mcp.version import VERSION
+    from rlm_kernel.version import VERSION
 
     pyproject = Path(__file__).parents[2] / "pyproject.toml"
     assert f'\nversion = "{VERSION}"\n' in pyproject.read_text()

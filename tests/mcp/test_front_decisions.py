@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rlm_kernel.link import LineSplitter, Oversized, edge_id
 from rlm_mcp.front_answers import Answers
-from rlm_mcp.link import LineSplitter, Oversized, edge_id
 from rlm_mcp.relay import DOWN, OWN_ID, STARTING, UP, Relay
 
 

@@ -12,9 +12,9 @@ import mcp_types as types
 import pytest
 from mcp.server.lowlevel import Server
 
+from rlm_kernel.link import HELLO_ENVIRONMENT, INVALID_REQUEST, PARSE_ERROR, hello_line
 from rlm_mcp.errors import HelloRefused, MessageRefused
 from rlm_mcp.hello import ClientHello, current_hello, parse_hello
-from rlm_mcp.link import HELLO_ENVIRONMENT, INVALID_REQUEST, PARSE_ERROR, hello_line
 from rlm_mcp.transport import parse_message, render_message, serve_client
 
 pytestmark = pytest.mark.anyio

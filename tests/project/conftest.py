@@ -2,16 +2,12 @@
 
 import ast
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 50
 
 
 @pytest.fixture(scope="session")
@@ -40,39 +36,6 @@ def test_functions(tracked_files: list[Path]) -> list[tuple[Path, ast.FunctionDe
     """Return every test function of the suite with the file it stands in."""
     files = [path for path in tracked_files if path.name.startswith("test_") and path.suffix == ".py"]
     return [(path, function) for path in files for function in _tests_of(path)]
-
-
-@pytest.fixture(scope="module")
-def daemon(module_isolation: object) -> Iterator[Path]:
-    """Start the daemon, the host and a first kernel for the module; return the program `rlm-kernel`.
-
-    The host outlives the daemon on purpose, so that sessions survive it; here it is ended with the module.
-    """
-    program = Path(sys.executable).with_name("rlm-kernel")
-    with _ended():
-        command = [program, "run", "--session", "first", "None"]
-        subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
-        yield program
-        subprocess.run([program, "daemon", "stop"], capture_output=True, timeout=SECONDS, check=True)
-
-
-@pytest.fixture
-def ended() -> Iterator[None]:
-    """End, politely, the daemon and the host that one test starts."""
-    with _ended():
-        yield
-
-
-@contextmanager
-def _ended() -> Iterator[None]:
-    before = set(psutil.Process().children(recursive=True))
-    yield
-    started = [child for child in psutil.Process().children(recursive=True) if child not in before]
-    for child in started:
-        with suppress(psutil.NoSuchProcess):
-            child.terminate()
-    _, left = psutil.wait_procs(started, timeout=SECONDS)
-    assert left == []
 
 
 def _in(path: Path, roots: tuple[Path, ...]) -> bool:

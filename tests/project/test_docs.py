@@ -16,8 +16,9 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from rlm_kernel.client import call_tool
+from rlm_kernel.errors import ToolFailed
 from rlm_mcp.cli.app import app
-from rlm_mcp.cli.daemon_link import ToolFailed, call_tool
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_mcp.tools.registry import Tool
 from rlm_sandbox.policy import load_policy, policy_names

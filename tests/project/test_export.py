@@ -13,8 +13,9 @@ from jupyter_client import BlockingKernelClient
 from nbclient import NotebookClient
 from typer.testing import CliRunner
 
+from rlm_kernel.client import call_tool
+from rlm_kernel.errors import ToolFailed
 from rlm_mcp.cli.app import app
-from rlm_mcp.cli.daemon_link import ToolFailed, call_tool
 from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
 
 Command = Callable[..., Result]

@@ -46,13 +46,16 @@ def test_every_module_says_what_it_is_for(source_files: list[Path], root: Path) 
 
 
 def test_package_init_files_hold_a_docstring_only(source_files: list[Path], root: Path) -> None:
-    """Importing a package costs nothing, so that the front starts in milliseconds."""
+    """Importing a package costs nothing, so that the front starts in milliseconds.
+
+    The one that is the door for Python programs imports what is asked for when it is (tests/client).
+    """
     busy = [
         str(path.relative_to(root))
         for path in source_files
         if path.name == "__init__.py" and len(ast.parse(_text(path)).body) != 1
     ]
-    assert busy == []
+    assert busy == ["kernel/rlm_kernel/__init__.py"]
 
 
 def test_no_loose_python_lies_in_a_source_root(root: Path) -> None:

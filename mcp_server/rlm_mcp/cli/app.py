@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from rlm_kernel.version import VERSION
 from rlm_mcp.cli import clients, daemon, doctor, notebooks, policy, sessions, snapshots
 from rlm_mcp.cli.output import failing
-from rlm_mcp.version import VERSION
 
 app = typer.Typer(
     name="rlm-kernel",

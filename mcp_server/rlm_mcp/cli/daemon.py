@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from rlm_kernel import rendezvous
+from rlm_kernel.connection import Control, is_running, start_daemon
+from rlm_kernel.errors import DaemonUnavailable
 from rlm_kernel.host import leftovers
-from rlm_mcp.cli.daemon_link import Control, is_running, start_daemon
+from rlm_kernel.link import IDLE_SECONDS
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show
-from rlm_mcp.errors import DaemonUnavailable
-from rlm_mcp.link import IDLE_SECONDS
 
 __all__ = ["app", "serve"]
 

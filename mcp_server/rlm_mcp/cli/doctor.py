@@ -13,9 +13,9 @@ from typing import Any
 import typer
 
 from rlm_kernel import rendezvous
-from rlm_mcp.cli.daemon_link import the_socket
+from rlm_kernel.connection import the_socket
+from rlm_kernel.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show
-from rlm_mcp.version import VERSION
 from rlm_sandbox.errors import SandboxError
 
 __all__ = ["Check", "checks", "doctor"]

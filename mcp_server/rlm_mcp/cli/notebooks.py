@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlm_mcp.cli.daemon_link import Control, call_tool
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control
+from rlm_kernel.errors import KernelError, ToolFailed
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show
-from rlm_mcp.errors import ClientFault, RlmMcpError, ToolFailed, WrongUsage
+from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
     from rlm_mcp.notebook_file import Cell, CodeCell, Context, Notebook, Query, Record
@@ -162,7 +164,7 @@ class _Replay:
 
     def end(self) -> None:
         """End the session; a daemon that has died needs no word of it."""
-        with suppress(RlmMcpError):
+        with suppress(KernelError):
             self._call("end_session")
 
     def _written(self) -> Cell | None:

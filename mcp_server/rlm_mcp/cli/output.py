@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rlm_kernel.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_kernel.rendezvous import RendezvousError
-from rlm_mcp.errors import DaemonFault, RlmMcpError, SetupFault, ToolFailed, WrongUsage
+from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
 
 __all__ = [
@@ -84,7 +85,7 @@ def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return command(*args, **kwargs)
-        except (RlmMcpError, RendezvousError, SandboxError) as error:
+        except (RlmMcpError, KernelError, RendezvousError, SandboxError) as error:
             detail = error.answer if isinstance(error, ToolFailed) else None
             fail(str(error), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
 
@@ -102,6 +103,6 @@ def fail(message: str, code: int, *, as_json: bool = False, detail: dict[str, An
 def _exit_code(error: Exception) -> int:
     if isinstance(error, SetupFault | RendezvousError):
         return SETUP
-    if isinstance(error, WrongUsage):
+    if isinstance(error, WrongUsage) or (isinstance(error, DaemonRefused) and error.usage):
         return USAGE
-    return NO_DAEMON if isinstance(error, DaemonFault) else FAILED
+    return NO_DAEMON if isinstance(error, ProcessError) else FAILED

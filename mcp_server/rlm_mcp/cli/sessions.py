@@ -12,7 +12,8 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from rlm_mcp.cli.daemon_link import Control, call_tool
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control
 from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, fail, failing, show, table
 
 __all__ = ["fork", "journal", "load", "refresh", "run", "sessions"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_mcp.cli.daemon_link import Control
+from rlm_kernel.connection import Control
 from rlm_mcp.cli.output import JsonFlag, console, failing, show
 
 __all__ = ["restore", "save"]

@@ -1,4 +1,4 @@
-"""The link between a stdio front and the daemon: one hello line each way, then newline-delimited JSON-RPC.
+"""The link between a client process and the daemon: one hello line each way, then newline-delimited JSON-RPC.
 
 Standard library only, and nothing slow of that: the front loads this module while a client waits. Both ends
 cut the byte stream into lines with the same :class:`LineSplitter` and the same limit, so a line that is too
@@ -30,6 +30,9 @@ HELLO_ENVIRONMENT = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID", "RLM_KERNEL_POL
 GOODBYE = b'{"rlm":"goodbye"}\n'
 """Last line of a daemon that stops on purpose: its fronts start a new one when they need it, not at once."""
 
+MODERN_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+"""Where a request of the 2026-07-28 era says which protocol it speaks."""
+
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 DAEMON_LOST = -32010
@@ -47,6 +50,11 @@ def daemon_command(python: str, *options: str) -> list[str]:
     ``-P`` keeps the user's folder out of its imports; the columns of its own tracebacks are not worth their memory.
     """
     return [python, "-P", "-X", "no_debug_ranges", "-m", "rlm_mcp.daemon", *options]
+
+
+def daemon_log(state_folder: str) -> str:
+    """Return where a daemon's output goes (its log proper is beside it)."""
+    return f"{state_folder}/daemon.out"
 
 
 def hello_line(role: str = "mcp", **more: object) -> bytes:

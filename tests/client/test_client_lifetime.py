@@ -1,0 +1,38 @@
+"""What the Python client starts, outlives and imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+import rlm_kernel
+from rlm_kernel import Client
+from rlm_kernel.connection import Control, is_running
+from rlm_kernel.errors import DaemonUnavailable
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_client_starts_a_daemon_and_outlives_it() -> None:
+    """A daemon that has ended between two calls is replaced; the session is there again."""
+    with Client("outlives") as client:
+        client.eval_code("x = 41")
+        with Control("stop") as control:
+            control.wait_for_end()
+        assert client.eval_code("x + 1").result == "42"
+
+
+def test_a_request_that_only_looks_starts_no_daemon() -> None:
+    """Asking for a status must not make what is asked for."""
+    with pytest.raises(DaemonUnavailable, match="daemon start"):
+        Control("status")
+    assert not is_running()
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    """The front, the zygote and the host import it while somebody waits."""
+    code = "import sys; import rlm_kernel; print([name for name in sys.modules if name.startswith('rlm_kernel.')])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+    assert set(rlm_kernel.__all__) == {"Client"}
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = rlm_kernel.nothing
