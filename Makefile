@@ -8,7 +8,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LOCKS := requirements/runtime.txt requirements/dev.txt
+LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt
 UV := $(shell command -v uv 2>/dev/null)
 
 # The first interpreter that runs and is new enough; name another with `make PYTHON=/path/to/python ...`.
@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test chaos test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
+.PHONY: help demo test test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -57,6 +57,24 @@ cover: $(STAMP)  ## Run all tests with branch coverage, forked processes include
 	@$(BIN)/coverage run -m pytest -q -p no:xdist $(ARGS)
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
+
+CHROMIUM ?= /usr/bin/chromium
+
+test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real browser (ARGS="-k name" for some)
+	@CHROMIUM=$(CHROMIUM) $(PYTEST) -q tests/browser $(ARGS)
+
+screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the browser tests that show them
+	@CHROMIUM=$(CHROMIUM) RLM_SCREENSHOTS="$(CURDIR)/docs/images" $(PYTEST) -q tests/browser -m screenshot $(ARGS)
+
+$(VENV)/.browser: $(STAMP) requirements/browser.txt
+	@test -x $(CHROMIUM) || $(if $(filter 0,$(shell id -u)),,sudo) apt-get install --quiet --yes chromium || { \
+		echo "no browser: install chromium, or name one with make CHROMIUM=/path/to/it" >&2; exit 1; }
+ifneq ($(UV),)
+	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/browser.txt
+else
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/browser.txt
+endif
+	@touch $@
 
 PAIRS ?= 30000
 
@@ -118,6 +136,7 @@ COMPILE = $(or $(UV),$(BIN)/uv) pip compile pyproject.toml --quiet --universal -
 lock: $(if $(UV),,$(STAMP))  ## Rewrite the hash-pinned requirements (UPGRADE=1 takes newer versions)
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -o requirements/runtime.txt >/dev/null
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev -c requirements/runtime.txt -o requirements/dev.txt >/dev/null
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --extra browser -c requirements/dev.txt -o requirements/browser.txt >/dev/null
 	@for f in $(LOCKS); do printf '# Written by "make lock" from pyproject.toml: change it there.\n%s\n' "$$(cat $$f)" >$$f.new \
 		&& mv $$f.new $$f; done
 

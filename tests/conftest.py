@@ -82,6 +82,13 @@ def pytest_configure() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+@pytest.hookimpl
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the tests that need a browser, unless they are named: `make test-browser` installs it."""
+    named = any("browser" in argument for argument in config.args)
+    return True if collection_path == Path(__file__).with_name("browser") and not named else None
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Run the async tests on asyncio: zmq and jupyter_client know no other loop."""

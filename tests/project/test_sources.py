@@ -86,7 +86,7 @@ def test_the_name_of_this_machine_stands_nowhere(tracked_files: list[Path], root
 
 def test_the_locked_requirements_name_versions_and_hashes_only(root: Path) -> None:
     """Each requirement is pinned to one version and at least one hash; no address is recorded."""
-    for name in ("runtime", "dev"):
+    for name in ("runtime", "dev", "browser"):
         text = (root / "requirements" / f"{name}.txt").read_text()
         entries = re.split(r"\n(?=[A-Za-z0-9])", text)
         pinned = [entry for entry in entries if not entry.startswith("#")]
@@ -97,6 +97,7 @@ def test_the_locked_requirements_name_versions_and_hashes_only(root: Path) -> No
 
 def test_everything_that_runs_is_pinned_alike_for_development(root: Path) -> None:
     """What the tests ran on is what a user gets."""
-    texts = [(root / f"requirements/{name}.txt").read_text() for name in ("runtime", "dev")]
-    runtime, development = (set(re.findall(r"^(\S+==\S+)", text, re.MULTILINE)) for text in texts)
+    texts = [(root / f"requirements/{name}.txt").read_text() for name in ("runtime", "dev", "browser")]
+    runtime, development, browser = (set(re.findall(r"^(\S+==\S+)", text, re.MULTILINE)) for text in texts)
     assert runtime - development == set()
+    assert development - browser == set()

@@ -1,0 +1,122 @@
+"""A real browser, a real JupyterLab beside the real daemon, and the pictures of docs/images.
+
+Every test gets a `page` of its own in a fresh profile. ``picture(page, "name")`` makes docs/images/name.png when
+`make screenshots` runs; the tests that call it carry the mark ``screenshot``.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE = 60.0
+"""Seconds after which what a page waits for will not happen any more."""
+SIZE = {"width": 1280, "height": 800}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running JupyterLab: where it is, and the folder of its notebooks."""
+
+    address: str
+    token: str
+    folder: Path
+
+    def url(self, path: str = "lab") -> str:
+        """Return the address of a page of it, with the token."""
+        return f"{self.address}{path}?token={self.token}"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The system's chromium, headless, with a new and empty profile."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page that shares neither cookies nor storage with other tests'."""
+    context = chromium.new_context(viewport=SIZE)  # type: ignore[arg-type]
+    context.set_default_timeout(PATIENCE * 1000)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def picture(root: Path) -> Callable[[Page, str], None]:
+    """Make a picture for the documentation, when pictures are asked for."""
+    folder = os.environ.get("RLM_SCREENSHOTS")
+
+    def make(page: Page, name: str) -> None:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=Path(folder) / f"{name}.png")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def lab(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab as its maker ships it, in the environment of the module's daemon."""
+    folder, token = tmp_path_factory.mktemp("notebooks"), secrets.token_hex(16)
+    log = folder.with_name("jupyterlab.log")
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+    command += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None"]
+    command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield Lab(_address(server, log), token, folder)
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+
+
+def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
+    """Wait until the server has written down where it listens."""
+    file = Path(os.environ["JUPYTER_RUNTIME_DIR"]) / f"jpserver-{server.pid}.json"
+    until = time.monotonic() + PATIENCE
+    while not file.exists() or not file.read_text().endswith("}"):
+        assert server.poll() is None, log.read_text()
+        assert time.monotonic() < until, log.read_text()
+        time.sleep(0.05)
+    address: str = json.loads(file.read_text())["url"]
+    return address
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """Return the folder of the checkout."""
+    return Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_browser_is_left() -> Iterator[None]:
+    """Fail when the browser or its driver outlives the tests."""
+    before = set(psutil.Process().children())
+    yield
+    started = [child for child in psutil.Process().children() if child not in before]
+    _, left = psutil.wait_procs(started, timeout=PATIENCE)
+    assert left == []
