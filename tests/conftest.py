@@ -19,11 +19,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-
-sys.path.append(str(Path(__file__).parent / "escapes"))  # the corpus of escapes is a program of its own, too
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 3.0
@@ -63,7 +62,18 @@ class Directories:
         }
 
 
-_FROM_THE_CLIENT = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID", "RLM_KERNEL_POLICY", "RLM_KERNEL_TOOLS")
+_FROM_THE_CLIENT = (
+    "PARENT_SESSION_ID",
+    "OPENCODE_SESSION_ID",
+    "RLM_KERNEL_POLICY",
+    "RLM_KERNEL_TOOLS",
+    "RLM_KERNEL_MODEL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+)
 """Variables of whoever runs the tests that would change what they do."""
 
 
@@ -145,6 +155,15 @@ def _ended() -> Iterator[None]:
             child.terminate()
     _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_ANSWER)
     assert left == []
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Any]:
+    """Give a language model's endpoint on loopback, whose answers the test scripts (see support/model_endpoint.py)."""
+    from model_endpoint import ModelEndpoint, served
+
+    with served(ModelEndpoint()) as serving:
+        yield serving
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -145,6 +146,8 @@ class CellResult:
     dropped: list[str]
 
 
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+"""Variables that are taken for secrets by their names."""
 _DYING_HOST = (0.02, 0.1, 0.5, 2.0)
 """Pauses in seconds: the listening socket of a process that is being torn down accepts for a moment yet."""
 
@@ -471,4 +474,9 @@ def connect_socket(path: Path, start: bool) -> socket.socket | None:
     log = rendezvous.state_dir() / "host.log"
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.host"]
     argv += ["--socket", str(path), "--log", str(log)]
-    return rendezvous.connect_or_start(path, argv, log=log)
+    return rendezvous.connect_or_start(path, argv, log=log, env=_without_secrets())
+
+
+def _without_secrets() -> dict[str, str]:
+    """The environment for the host, whose descendants run code of strangers: keys are for the daemon alone."""
+    return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}

@@ -1,0 +1,68 @@
+"""What both protocols need alike: attempts at a stream that breaks off, prices, and the schema told in words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from rlm_kernel.models.errors import ModelRefused, ModelUnavailable
+from rlm_kernel.models.interface import Completion, Finish, Message, Usage
+from rlm_kernel.models.settings import Endpoint
+
+__all__ = ["BrokenOff", "completed", "repeated", "told"]
+
+_CHARS_PER_TOKEN = 4
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+
+
+class BrokenOff(Exception):
+    """An answer ended in its middle, after the client library has done its own attempts."""
+
+
+async def repeated(endpoint: Endpoint, attempt: Callable[[], Awaitable[Completion]]) -> Completion:
+    """Make the attempt until it brings a whole answer, as often as the endpoint's settings say."""
+    pause = _FIRST_PAUSE
+    for _ in range(endpoint.retries):
+        try:
+            return await attempt()
+        except BrokenOff:
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+    try:
+        return await attempt()
+    except BrokenOff as error:
+        raise ModelUnavailable(f"the answer of {endpoint.where()} broke off: {error}; ask again") from error
+
+
+def told(messages: Sequence[Message], schema: Mapping[str, Any] | None) -> list[Message]:
+    """The messages; with a ``schema``, the last one says what the answer must look like."""
+    if schema is None:
+        return list(messages)
+    *rest, last = messages
+    form = json.dumps(schema, ensure_ascii=False)
+    wish = f"Answer with one JSON value that fits this JSON schema, and nothing else (no code fence):\n{form}"
+    return [*rest, {"role": last["role"], "content": f"{last['content']}\n\n{wish}"}]
+
+
+def completed(
+    endpoint: Endpoint,
+    messages: Sequence[Message],
+    text: str,
+    model: str | None,
+    finish: Finish | None,
+    counted: tuple[int, int] | None,
+) -> Completion:
+    """Put an answer together; ``finish`` None is a refusal, ``counted`` None means that nobody counted tokens."""
+    if finish is None:
+        said = f": {text[:200]}" if text else ""
+        raise ModelRefused(f"{endpoint.where()} declined to answer{said}; put it differently")
+    given, made = counted or (sum(_guess(message["content"]) for message in messages), _guess(text))
+    cost = (given * endpoint.input_price + made * endpoint.output_price) / 1_000_000
+    return Completion(text, Usage(given, made, cost, counted is None), model or endpoint.model, finish)
+
+
+def _guess(text: str) -> int:
+    return -(-len(text) // _CHARS_PER_TOKEN)

@@ -1,0 +1,134 @@
+"""Anthropic's messages protocol, through Anthropic's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import anthropic
+import httpx2
+from anthropic import AsyncAnthropic
+
+from rlm_kernel.models.answers import BrokenOff, completed, repeated, told
+from rlm_kernel.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
+from rlm_kernel.models.interface import Completion, Finish, Message
+from rlm_kernel.models.settings import Endpoint
+
+__all__ = ["AnthropicMessages"]
+
+_FINISH: dict[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
+_WRONG_KEY_OR_NAME = (anthropic.AuthenticationError, anthropic.PermissionDeniedError, anthropic.NotFoundError)
+_MAY_PASS = (
+    anthropic.APIConnectionError,
+    anthropic.RateLimitError,
+    anthropic.InternalServerError,
+    anthropic.ConflictError,
+)
+
+
+class AnthropicMessages:
+    """One endpoint. The client library does the retries of what fails before an answer begins."""
+
+    def __init__(self, endpoint: Endpoint, key: str) -> None:
+        self._endpoint = endpoint
+        self._client = AsyncAnthropic(
+            api_key=key, base_url=endpoint.url(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries
+        )
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        schema: Mapping[str, Any] | None,
+        on_text: Callable[[str], None] | None,
+    ) -> Completion:
+        """Return the answer, or raise a ModelError."""
+        sent = told(messages, schema)
+        request = self._request(sent, max_tokens, schema)
+        if on_text is None:
+            return await repeated(self._endpoint, lambda: self._whole(sent, request))
+        return await repeated(self._endpoint, lambda: self._streamed(sent, request, on_text))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _request(self, messages: list[Message], max_tokens: int, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        turns = [message for message in messages if message["role"] != "system"]
+        request: dict[str, Any] = {"model": self._endpoint.model, "max_tokens": max_tokens, "messages": turns}
+        if system:
+            request["system"] = system
+        if schema is not None and self._endpoint.native_schema:
+            request["output_config"] = {"format": {"type": "json_schema", "schema": dict(schema)}}
+        return request
+
+    async def _whole(self, messages: list[Message], request: dict[str, Any]) -> Completion:
+        try:
+            answer = await self._client.messages.create(**request)
+        except anthropic.AnthropicError as error:
+            raise self._fault(error) from error
+        # A page of another server than the one that was meant comes as its text.
+        if getattr(answer, "content", None) is None:
+            raise self._not_ours()
+        text = "".join(block.text for block in answer.content if block.type == "text")
+        finish = _FINISH.get(answer.stop_reason or "")
+        counted = _tokens_in(answer.usage), answer.usage.output_tokens
+        return completed(self._endpoint, messages, text, answer.model, finish, counted)
+
+    async def _streamed(
+        self, messages: list[Message], request: dict[str, Any], on_text: Callable[[str], None]
+    ) -> Completion:
+        pieces, reason, model = [], None, None
+        given = made = 0
+        try:
+            stream = await self._client.messages.create(**request, stream=True)
+            async for event in stream:
+                if event.type == "message_start":
+                    model, given = event.message.model, _tokens_in(event.message.usage)
+                elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+                    pieces.append(event.delta.text)
+                    on_text(event.delta.text)
+                elif event.type == "message_delta":
+                    reason, made = event.delta.stop_reason, event.usage.output_tokens
+        except httpx2.TransportError as error:  # this library passes on what breaks a stream as it is
+            raise BrokenOff("the connection was lost") from error
+        except anthropic.AnthropicError as error:
+            if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
+                raise BrokenOff(_said(error)) from error
+            raise self._fault(error) from error
+        if reason is None:
+            raise BrokenOff("it has no end") if model is not None else self._not_ours()
+        return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), (given, made))
+
+    def _not_ours(self) -> ModelError:
+        return ModelMisconfigured(f"{self._endpoint.where()} answers, but not as this protocol does; correct base_url")
+
+    def _fault(self, error: anthropic.AnthropicError) -> ModelError:
+        where, said = self._endpoint.where(), _said(error)
+        if isinstance(error, _WRONG_KEY_OR_NAME):
+            return ModelMisconfigured(f"{where} refuses the request: {said}; correct model, base_url or key")
+        if isinstance(error, _MAY_PASS):
+            return ModelUnavailable(f"{where} gave no answer: {said}; ask again later")
+        return ModelRefused(f"{where} refuses this request: {said}")
+
+
+def _tokens_in(usage: anthropic.types.Usage) -> int:
+    """Tokens in, those of a prompt cache too."""
+    return usage.input_tokens + (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+
+
+def _said(error: anthropic.AnthropicError) -> str:
+    """What the endpoint says, without the request that it may repeat."""
+    body = getattr(error, "body", None)
+    inner = body.get("error") if isinstance(body, dict) else None
+    message = inner.get("message") if isinstance(inner, dict) else None
+    return str(message or error)[:300]

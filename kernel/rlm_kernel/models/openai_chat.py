@@ -1,0 +1,124 @@
+"""The chat-completions protocol, which OpenAI and most servers of open models speak, through OpenAI's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import openai
+from openai import AsyncOpenAI
+from openai.types import CompletionUsage
+
+from rlm_kernel.models.answers import BrokenOff, completed, repeated, told
+from rlm_kernel.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
+from rlm_kernel.models.interface import Completion, Finish, Message
+from rlm_kernel.models.settings import Endpoint
+
+__all__ = ["OpenAIChat"]
+
+_FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_calls": "stop", "function_call": "stop"}
+_WRONG_KEY_OR_NAME = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
+_MAY_PASS = (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError, openai.ConflictError)
+
+
+class OpenAIChat:
+    """One endpoint. The client library does the retries of what fails before an answer begins."""
+
+    def __init__(self, endpoint: Endpoint, key: str) -> None:
+        self._endpoint = endpoint
+        self._client = AsyncOpenAI(
+            api_key=key, base_url=endpoint.url(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries
+        )
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        schema: Mapping[str, Any] | None,
+        on_text: Callable[[str], None] | None,
+    ) -> Completion:
+        """Return the answer, or raise a ModelError."""
+        sent = told(messages, schema)
+        request = self._request(sent, max_tokens, schema)
+        if on_text is None:
+            return await repeated(self._endpoint, lambda: self._whole(sent, request))
+        return await repeated(self._endpoint, lambda: self._streamed(sent, request, on_text))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _request(self, messages: list[Message], max_tokens: int, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        # OpenAI's own newer models refuse max_tokens, some other servers know nothing else.
+        limit = "max_completion_tokens" if self._endpoint.url() is None else "max_tokens"
+        request: dict[str, Any] = {"model": self._endpoint.model, "messages": messages, limit: max_tokens}
+        if schema is not None and self._endpoint.native_schema:
+            named = {"name": "answer", "schema": dict(schema)}
+            request["response_format"] = {"type": "json_schema", "json_schema": named}
+        return request
+
+    async def _whole(self, messages: list[Message], request: dict[str, Any]) -> Completion:
+        try:
+            answer = await self._client.chat.completions.create(**request)
+        except openai.OpenAIError as error:
+            raise self._fault(error) from error
+        # A page of another server than the one that was meant comes as its text.
+        choices = getattr(answer, "choices", None)
+        if not choices:
+            raise self._not_ours()
+        choice = choices[0]
+        text, finish = choice.message.content or choice.message.refusal or "", _FINISH.get(choice.finish_reason)
+        return completed(
+            self._endpoint,
+            messages,
+            text,
+            answer.model,
+            None if choice.message.refusal else finish,
+            _count(answer.usage),
+        )
+
+    async def _streamed(
+        self, messages: list[Message], request: dict[str, Any], on_text: Callable[[str], None]
+    ) -> Completion:
+        pieces, reason, model, usage = [], None, None, None
+        begun = False
+        try:
+            stream = await self._client.chat.completions.create(
+                **request, stream=True, stream_options={"include_usage": True}
+            )
+            async for chunk in stream:
+                begun, model, usage = True, chunk.model or model, chunk.usage or usage
+                for choice in chunk.choices[:1]:
+                    reason = choice.finish_reason or reason
+                    if choice.delta.content:
+                        pieces.append(choice.delta.content)
+                        on_text(choice.delta.content)
+        except openai.OpenAIError as error:
+            if begun:
+                raise BrokenOff(_said(error)) from error
+            raise self._fault(error) from error
+        if reason is None:
+            raise BrokenOff("it has no end") if begun else self._not_ours()
+        return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), _count(usage))
+
+    def _not_ours(self) -> ModelError:
+        return ModelMisconfigured(f"{self._endpoint.where()} answers, but not as this protocol does; correct base_url")
+
+    def _fault(self, error: openai.OpenAIError) -> ModelError:
+        where, said = self._endpoint.where(), _said(error)
+        if isinstance(error, _WRONG_KEY_OR_NAME):
+            return ModelMisconfigured(f"{where} refuses the request: {said}; correct model, base_url or key")
+        if isinstance(error, _MAY_PASS):
+            return ModelUnavailable(f"{where} gave no answer: {said}; ask again later")
+        return ModelRefused(f"{where} refuses this request: {said}")
+
+
+def _count(usage: CompletionUsage | None) -> tuple[int, int] | None:
+    return None if usage is None else (usage.prompt_tokens, usage.completion_tokens)
+
+
+def _said(error: openai.OpenAIError) -> str:
+    """What the endpoint says, without the request that it may repeat."""
+    body = getattr(error, "body", None)
+    message = body.get("message") if isinstance(body, dict) else None
+    return str(message or error)[:300]
