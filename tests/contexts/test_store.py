@@ -2,10 +2,11 @@
 
 import fcntl
 import os
+import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_kernel.contexts import errors, files
+from rlm_kernel.contexts.index import LineIndex
 from rlm_kernel.contexts.ingest import Ingest
 from rlm_kernel.contexts.model import BLOCK, StoredText
 from rlm_kernel.contexts.store import ContextStore
-from rlm_kernel.contexts.text import split_lines
+from rlm_kernel.contexts.text import Text, split_lines
 
 PIECES = st.one_of(
     st.binary(max_size=12),
@@ -43,7 +45,7 @@ def stored_files(store: ContextStore) -> list[str]:
     )
 
 
-def ingested(chunks: list[bytes]) -> tuple[bytes, StoredText]:
+def ingested(chunks: Iterable[bytes]) -> tuple[bytes, StoredText]:
     """What a sequence of chunks becomes."""
     pieces: list[bytes | bytearray] = []
     ingest = Ingest(pieces.append)
@@ -51,6 +53,20 @@ def ingested(chunks: list[bytes]) -> tuple[bytes, StoredText]:
         ingest.feed(chunk)
     facts, _ = ingest.finish()
     return b"".join(pieces), facts
+
+
+def check_measured(data: bytes, chunks: Iterable[bytes]) -> None:
+    """What is written, and every fact, is what Python finds in the whole text."""
+    written, facts = ingested(chunks)
+    text = data.decode(errors="replace")
+    assert written == text.encode()
+    assert (facts.size, facts.chars, facts.ascii) == (len(written), len(text), text.isascii())
+    assert facts.replacements == text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
+    assert facts.line_count == len(split_lines(text)) == text.count("\n") + (text[-1:] not in {"", "\n"})
+    assert facts.crlf == ("\r\n" in text or text.endswith("\r"))
+    widest = max(map(ord, text), default=0)
+    assert facts.unit == (1 if widest < 256 else 2 if widest < 65536 else 4)
+    assert facts.digest == ingested([data])[1].digest
 
 
 @given(st.lists(PIECES, max_size=12), st.lists(st.integers(1, 7), min_size=1, max_size=9))
@@ -65,16 +81,26 @@ def test_normalisation_equals_python_decoding_however_the_bytes_are_split(
         width = widths[len(chunks) % len(widths)]
         chunks.append(data[at : at + width])
         at += width
-    written, facts = ingested(chunks)
-    text = data.decode(errors="replace")
-    assert written == text.encode()
-    assert (facts.size, facts.chars, facts.ascii) == (len(written), len(text), text.isascii())
-    assert facts.replacements == text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
-    assert facts.line_count == len(split_lines(text)) == text.count("\n") + (text[-1:] not in {"", "\n"})
-    assert facts.crlf == ("\r\n" in text or text.endswith("\r"))
-    widest = max(map(ord, text), default=0)
-    assert facts.unit == (1 if widest < 256 else 2 if widest < 65536 else 4)
-    assert facts.digest == ingested([data])[1].digest
+    check_measured(data, chunks)
+
+
+@pytest.mark.parametrize("wide", ["", "\xe9", "\u20ac", "\U0001f600", "\xff"])
+def test_a_long_text_is_measured_like_a_short_one(wide: str) -> None:
+    """Stretches of long, short and empty lines, wide characters and broken ones at every edge of a block."""
+    rng = random.Random(wide)
+    sections = [
+        b"x" * 150 + b"\n",
+        b"ab\n",
+        b"\n",
+        b"row\r\n",
+        wide.encode("latin-1" if wide == "\xff" else "utf-8") * 9,
+    ]
+    data = b"".join(rng.choice(sections) * rng.randrange(1, 9000) for _ in range(12))
+    data += rng.choice(sections) + b"\xe2\x82"[: len(wide)]
+    width = rng.choice([BLOCK - 1, 3 * BLOCK + 7, 1 << 18])
+    check_measured(data, (data[at : at + width] for at in range(0, len(data), width)))
+    context = Text.from_bytes(data)
+    assert list(context.index.ranks) == list(LineIndex.build(context.view).ranks)
 
 
 def test_the_same_content_is_stored_once_whatever_its_source(store: ContextStore, tmp_path: Path) -> None:

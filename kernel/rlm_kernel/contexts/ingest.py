@@ -7,15 +7,17 @@ are kept on the way.  A chunk that is pure ASCII, the usual case, is neither dec
 from __future__ import annotations
 
 from array import array
+from codecs import utf_8_decode
 from collections.abc import Callable
-from itertools import accumulate
 
 import xxhash
 
 from .model import BLOCK, StoredText
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_ASTRAL_LEADS = [bytes((lead,)) for lead in range(0xF0, 0xF5)]  # first bytes of characters beyond U+FFFF
+_LONG_LINE = 40  # bytes of a line from which on leaping over it beats looking at each byte
+_ASTRAL_LEADS = range(0xF0, 0xF5)  # first bytes of characters beyond U+FFFF
+_DECODED = 1 << 15  # bytes decoded at a time: larger strings would be given fresh pages by the system each time
 
 
 class Ingest:
@@ -39,7 +41,7 @@ class Ingest:
         if not self._carry and chunk.isascii():
             self._take(chunk, len(chunk))
         else:
-            self._take_wide(self._carry + chunk, final=False)
+            self._take_wide(self._carry + chunk if self._carry else chunk, final=False)
 
     def finish(self) -> tuple[StoredText, array[int]]:
         """The facts, and the ranks of the line index.  The digest has no collision suffix yet."""
@@ -55,22 +57,37 @@ class Ingest:
         )  # fmt: skip
         return facts, self._ranks
 
-    def _take_wide(self, data: bytes, *, final: bool) -> None:
-        cut = len(data) if final else _character_boundary(data)
-        body, self._carry = data[:cut], data[cut:]
-        if not body:
-            return
+    def _take_wide(self, data: bytes | bytearray, *, final: bool) -> None:
+        """Take bytes that are not all ASCII; the last character stays in `_carry` while it is not complete."""
         try:
-            text = body.decode()
+            taken, chars = self._measure(data, final)
+            body = data if taken == len(data) else data[:taken]
         except UnicodeDecodeError:
-            text = body.decode(errors="replace")
+            text, taken = utf_8_decode(data, "replace", final)
+            body, chars = text.encode(), len(text)
             # EF BF BD is U+FFFD wherever it stands, so those that were in the source can be told from ours.
-            self.replacements += text.count(_REPLACEMENT) - body.count(_REPLACEMENT.encode())
-            body = text.encode()
-        self._ascii = self._ascii and text.isascii()
-        if self._unit < 4:
-            self._unit = max(self._unit, _unit_of(text, body))
-        self._take(body, len(text))
+            self.replacements += text.count(_REPLACEMENT) - data[:taken].count(_REPLACEMENT.encode())
+            self._measure(body, True)
+        self._carry = bytes(data[taken:])
+        self._take(body, chars)
+
+    def _measure(self, data: bytes | bytearray, final: bool) -> tuple[int, int]:
+        """Note how wide the characters are; returns the bytes and the characters of all that are complete."""
+        view, taken, chars = memoryview(data), 0, 0
+        while taken < len(data):
+            stop = min(taken + _DECODED, len(data))
+            text, used = utf_8_decode(view[taken:stop], "strict", final and stop == len(data))
+            if not used:
+                break
+            chars += len(text)
+            if not text.isascii():
+                self._ascii = False
+                if self._unit == 1 and not _is_latin(text):
+                    self._unit = 2
+                if self._unit == 2 and any(data.find(lead, taken, taken + used) >= 0 for lead in _ASTRAL_LEADS):
+                    self._unit = 4
+            taken += used
+        return taken, chars
 
     def _take(self, body: bytes | bytearray, chars: int) -> None:
         if not body:
@@ -102,10 +119,11 @@ class Ingest:
                 self._close_block()
 
     def _count_whole(self, body: bytes | bytearray, start: int, stop: int) -> None:
-        counts = [body.count(b"\n", at, at + BLOCK) for at in range(start, stop, BLOCK)]
-        ranks = accumulate(counts, initial=self._ranks[-1])
-        next(ranks)
-        self._ranks.extend(ranks)
+        count, rank = BLOCK, self._ranks[-1]
+        for at in range(start, stop, BLOCK):
+            count = _newlines(body[at : at + BLOCK], count)
+            rank += count
+            self._ranks.append(rank)
         self._size += stop - start
 
     def _close_block(self) -> None:
@@ -113,27 +131,20 @@ class Ingest:
         self._in_block = 0
 
 
-def _unit_of(text: str, encoded: bytes) -> int:
-    """Bytes per character of the narrowest Python string that holds `text`: 1, 2 or 4."""
-    if any(lead in encoded for lead in _ASTRAL_LEADS):
-        return 4
+def _newlines(block: bytes | bytearray, expected: int) -> int:
+    """How many newlines a block holds; `expected`, about how many, decides how they are counted.
+
+    `count` compares byte by byte.  `replace` leaps from one to the next, which is faster when they are rare.
+    """
+    if expected * _LONG_LINE < len(block):
+        return len(block) - len(block.replace(b"\n", b""))
+    return block.count(b"\n")
+
+
+def _is_latin(text: str) -> bool:
+    """Whether Python keeps the string in one byte per character."""
     try:
         text.encode("latin-1")
     except UnicodeEncodeError:
-        return 2
-    return 1
-
-
-def _character_boundary(data: bytes) -> int:
-    """Where to cut so that no character is split: before a lead byte whose sequence is not complete.
-
-    Cutting before any byte that is not a continuation is always right, also between invalid sequences.
-    """
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if byte >= 0xC0:
-            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(data) - back if wanted > back else len(data)
-        if byte < 0x80:
-            break
-    return len(data)
+        return False
+    return True

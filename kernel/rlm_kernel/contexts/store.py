@@ -25,6 +25,7 @@ from .sharedstr import encode_for, encoding_of
 from .text import Text
 
 _PIECE = 1 << 18  # bytes read, hashed and written at a time: fits the cache of one core
+_RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fresh pages from the system each time
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ def _write_wide(root: Path, path: Path, stored: StoredText, text_fd: int) -> Non
     with files.draft(root) as (fd, name):
         start = 0
         while start < stored.size:
-            stop = min(start + _PIECE, stored.size)
+            stop = min(start + _RECODED, stored.size)
             while stop < stored.size and view[stop] & 0xC0 == 0x80:
                 stop -= 1
             files.write_all(fd, encode_for(encoding, str(view[start:stop], "utf-8")))
