@@ -115,14 +115,15 @@ class Images:
         self.live = peer
         peer.receiver, peer.on_death = self.receiver, self.on_death
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, *, expectant: bool = True) -> None:
         """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
 
-        The copy before is dropped, unless it can be rolled back to.
+        The copy before is dropped, unless it can be rolled back to. An ``expectant`` process makes ready for its next
+        cell; one that is not shares its memory with the copy until that cell comes.
         """
         assert self.live is not None
         cells = self.cells
-        copy = await self.fork(self.live, introduced=False)
+        copy = await self.fork(self.live, introduced=False, expectant=expectant)
         copy.on_death = self.on_death
         if self.dormant is not None:
             self._retire(self.dormant)
@@ -181,11 +182,11 @@ class Images:
         """Every process of the session."""
         return [peer for peer in (self.live, self.dormant, *(peer for _, peer in self.older)) if peer is not None]
 
-    async def fork(self, source: Peer, *, leave_threads: bool = False, introduced: bool = True) -> Peer:
+    async def fork(self, source: Peer, *, introduced: bool = True, **asked: bool) -> Peer:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
-        forks = 2 if leave_threads else 1
+        forks = 2 if asked.get("leave_threads") else 1
         with nullcontext() if self.gate is None else self.gate.permit(source, forks):
-            copy = await fork(source, "sleep", ANSWER_SECONDS, leave_threads=leave_threads, introduced=introduced)
+            copy = await fork(source, "sleep", ANSWER_SECONDS, introduced=introduced, **asked)
         copy.attached = dict(source.attached)
         return copy
 

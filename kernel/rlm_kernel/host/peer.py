@@ -183,19 +183,26 @@ def texts(value: object) -> list[str]:
 
 
 async def fork(
-    parent: Peer, state: str, seconds: float, *, leave_threads: bool = False, introduced: bool = True
+    parent: Peer,
+    state: str,
+    seconds: float,
+    *,
+    leave_threads: bool = False,
+    introduced: bool = True,
+    expectant: bool = False,
 ) -> Peer:
     """Have ``parent`` fork a child that waits to begin (``ready``) or sleeps (``sleep``).
 
     A process with threads is refused unless ``leave_threads``: the child has none but its first.
     Unless ``introduced`` the child is there, but need not have said so yet: its pid comes later.
+    An ``expectant`` parent then makes ready for its next cell.
     Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
     """
     ours, theirs = wire.pair()
     child = Peer(ours)
     hello, forked = child.expect(tags.HELLO), parent.expect(tags.FORKED)
     hello.add_done_callback(retrieved)
-    request = {"state": state, "leave_threads": leave_threads}
+    request = {"state": state, "leave_threads": leave_threads, "expectant": expectant}
     parent.send(tags.FORK, (wire.json_frame(request),), (theirs.detach(),))
     try:
         answer = load(await asyncio.wait_for(forked, seconds))

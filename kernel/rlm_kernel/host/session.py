@@ -13,6 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from rlm_sandbox.policy_model import Policy
 
 IDLE_BEFORE_COPY_SECONDS = 0.1
 COPY_EVERY_SECONDS = 1.0
+IDLE_BEFORE_SHARING_SECONDS = 5.0
 MAX_QUEUE = 1000
 
 log = logging.getLogger(__name__)
@@ -457,11 +459,11 @@ class KernelSession:
         except PeerDied:
             await self._recover()
 
-    async def _copy(self) -> None:
+    async def _copy(self, *, expectant: bool = True) -> None:
         """Take a dormant copy. A kernel that cannot be copied goes on without one."""
         self._copied = time.monotonic()
         try:
-            await self.images.checkpoint()
+            await self.images.checkpoint(expectant=expectant)
         except (ForkRefused, TimeoutError) as error:
             self.emit(self.kernel_id, {"event": "checkpoint_refused", "reason": str(error)})
 
@@ -492,6 +494,16 @@ class KernelSession:
     def _copy_if_idle(self) -> None:
         if self.relay.current is None and not self._queue and not self.closed:
             self.operation(self._copy).add_done_callback(retrieved)
+            loop = asyncio.get_running_loop()
+            self._copy_timer = loop.call_later(IDLE_BEFORE_SHARING_SECONDS, self._share_if_idle)
+
+    def _share_if_idle(self) -> None:
+        """Have a session that is left alone share every page with its copy: half of what the two need.
+
+        Until now the kernel had pages of its own made in advance, for a next cell that was to be expected.
+        """
+        if self.relay.current is None and not self._queue and not self.closed and self.images.dormant is not None:
+            self.operation(partial(self._copy, expectant=False)).add_done_callback(retrieved)
 
     # -- what the kernel says
 

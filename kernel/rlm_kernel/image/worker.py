@@ -96,7 +96,6 @@ class Worker:
         with self._muted():
             for code in ("1+1", "missing", "import asyncio\nawait asyncio.sleep(0)", "print(1)"):
                 self.loop.run_until_complete(self.kernel.do_execute(code, False))
-            self.kernel.do_complete("import o", 8)
         self.loop.close()
         asyncio.set_event_loop(None)
         sys.stdout, sys.stderr = streams
@@ -239,7 +238,7 @@ class Worker:
         if pid:
             message.close()
             self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
-            if request["state"] == "sleep":
+            if request.get("expectant"):
                 self._touch_pages()
         else:
             self._become_child(message.descriptors[0], request, left)
