@@ -12,16 +12,15 @@ from rlm_sandbox.policy_model import (
     KIB,
     MIB,
     SEED_BLOCKED_NAMES,
-    WALL_NAMES,
     FilePolicy,
     LanguagePolicy,
     Limits,
     LlmPolicy,
     Policy,
-    WallName,
     WallPolicy,
     resolve,
 )
+from rlm_sandbox.wall_names import WALL_NAMES, WallName
 
 __all__ = [
     "GIB",

@@ -9,28 +9,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from rlm_sandbox.wall_names import WALL_NAMES, WallName
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
-
-WallName = Literal[
-    "language",
-    "audit",
-    "no_new_privs",
-    "rlimits",
-    "landlock",
-    "seccomp",
-    "process_creation",
-    "environment",
-    "descriptors",
-    "namespaces",
-    "monitor",
-]
-WALL_NAMES: tuple[WallName, ...] = get_args(WallName)
 
 SEED_BLOCKED_NAMES = ("compile", "eval", "exec", "globals", "input", "locals")
 """The builtins a session does not have unless its policy says otherwise."""

@@ -14,7 +14,6 @@ from rlm_kernel.host.limits import private_memory
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, texts
 from rlm_kernel.host.session import KernelSession
 from rlm_sandbox.oswall.report import WallReport
-from rlm_sandbox.policy import Policy, loosened
 
 TRIES = 3
 
@@ -41,20 +40,22 @@ class Origin:
         return asdict(self)
 
 
-def refuse_looser(policy: Policy, parent: Policy) -> None:
-    """Raise `PolicyLooser` if a session under ``policy`` could do more than its parent."""
-    fields = loosened(policy, parent)
+def refuse_looser(policy: str, parent: str) -> None:
+    """Raise `PolicyLooser` if a session under ``policy`` could do more than its parent; both as JSON."""
+    from rlm_sandbox.policy import Policy, loosened
+
+    wanted, given = Policy.model_validate_json(policy), Policy.model_validate_json(parent)
+    fields = loosened(wanted, given)
     if fields:
-        raise PolicyLooser(policy.name, parent.name, [f"{name}: {what}" for name, what in fields.items()])
+        raise PolicyLooser(wanted.name, given.name, [f"{name}: {what}" for name, what in fields.items()])
 
 
 async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     """Start ``child`` as a copy of ``parent``: from its process if it is idle, from its newest copy if a cell runs.
 
-    Raises `PolicyLooser`, `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`, `ForkRefused`, CallerError
-    or ProcessError; then nothing of the child is left.
+    That the child's policy is not looser the caller has seen to (`refuse_looser`). Raises `KernelBusy` (a cell runs,
+    and there is no copy), `WallsMissing`, `ForkRefused`, CallerError or ProcessError; then nothing of it is left.
     """
-    refuse_looser(child.policy, parent.policy)
     peer, cells, origin = await _copy_of(parent)
     images = child.images
     child.memory_base = parent.memory_base

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rlm_kernel.host.request import DELIMITER, Request
+from rlm_kernel.host.request import Request
+from rlm_kernel.host.signing import DELIMITER
 
 LONGEST_CODE = 65_536
 LONGEST_OUTPUT = 16_384

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -23,9 +23,12 @@ from rlm_kernel.errors import CallerError, KernelDied, UnknownKernel
 from rlm_kernel.host import leftovers
 from rlm_kernel.host.branching import Origin, branch, refuse_looser
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork
+from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.session import KernelSession
 from rlm_sandbox.monitor import MemoryMonitor
-from rlm_sandbox.policy_model import Policy
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy_model import Policy
 
 MEMORY_SECONDS = 0.1
 SLOW_TICKS = 20
@@ -145,7 +148,7 @@ class Host:
     async def fork(self, parent_id: str, request: dict[str, Any]) -> tuple[KernelSession, Origin]:
         """Start a kernel with every variable of another one; raises what `branch` does, and CallerError."""
         parent = self.find(parent_id)
-        refuse_looser(Policy.model_validate_json(request["policy"]), parent.policy)
+        refuse_looser(request["policy"], parent.spec["policy"])
         session = self._new_session(request)
         try:
             return session, await branch(parent, session)
@@ -158,7 +161,7 @@ class Host:
         kernel_id = str(request["kernel_id"])
         if kernel_id in self.sessions:
             raise CallerError(f"there is already a kernel {kernel_id!r}")
-        preload = importable(Policy.model_validate_json(request["policy"]))
+        preload = importable(read_policy(request["policy"]))
         spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
         spec["protect"] = [str(self.runtime), str(self.log.parent)]
         Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)

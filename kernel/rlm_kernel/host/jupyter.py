@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import zmq
-from jupyter_client.session import Session
 
 from rlm_kernel import tags
-from rlm_kernel.host.request import DELIMITER, Request
+from rlm_kernel.host.request import Request
+from rlm_kernel.host.signing import Received, Signer
 from rlm_kernel.host.sockets import JupyterSockets
 
 
@@ -17,7 +17,7 @@ class Front:
     """The sockets of a session and the messages that the host makes for them."""
 
     def __init__(self, context: zmq.Context[Any], connection: dict[str, Any], on_frames: Any) -> None:
-        self.signer = Session(key=connection["key"].encode(), check_pid=False)
+        self.signer = Signer(connection["key"].encode())
         self.sockets = JupyterSockets(context, connection, on_frames)
         self._topics: set[bytes] = set()
 
@@ -25,14 +25,6 @@ class Front:
     def watched(self) -> bool:
         """True while somebody has subscribed to what the session shows."""
         return bool(self._topics)
-
-    def message(
-        self, kind: str, parent_header: bytes, content: dict[str, Any], metadata: dict[str, Any] | None = None
-    ) -> list[bytes]:
-        """The frames of a message that answers the request with ``parent_header``."""
-        pack = self.signer.pack
-        parts = [pack(self.signer.msg_header(kind)), parent_header, pack(metadata or {}), pack(content)]
-        return [DELIMITER, self.signer.sign(parts), *parts]
 
     def publish(
         self,
@@ -47,12 +39,12 @@ class Front:
         """Show something of a request (None: of no request) on iopub, if anybody watches."""
         if self.watched:
             header = b"{}" if request is None else self._header(request)
-            message = self.message(kind, header, content, metadata)
+            message = self.signer.frames(kind, header, content, metadata)
             self.sockets.send("iopub", [(topic or kind).encode(), *message, *buffers])
 
     def _header(self, request: Request) -> bytes:
         if request.header is None:
-            request.header = self.signer.pack(self.signer.msg_header(request.kind))
+            request.header = self.signer.header(request.kind)
         return request.header
 
     def stream(self, request: Request | None, name: str, text: str) -> None:
@@ -68,21 +60,14 @@ class Front:
             return
         self._topics.add(topic)
         content = {"subscription": topic.decode("utf-8", "replace")}
-        message = self.signer.serialize(self.signer.msg("iopub_welcome", content))
+        message = self.signer.frames("iopub_welcome", b"{}", content)
         self.sockets.send("iopub", ([topic] if topic else []) + message)
 
-    def read_control(self, frames: list[bytes]) -> tuple[list[bytes], dict[str, Any]] | None:
-        """A verified message of the control channel with its client's identity; None for a forged one."""
-        try:
-            identities, rest = self.signer.feed_identities(frames)
-            return identities, self.signer.deserialize(rest)
-        except Exception:
-            return None
-
-    def answer_control(self, identities: list[bytes], message: dict[str, Any], content: dict[str, Any]) -> None:
+    def answer_control(self, message: Received, content: dict[str, Any]) -> None:
         """Reply to a control request."""
-        kind = message["msg_type"].replace("_request", "_reply")
-        self.sockets.send("control", self.signer.serialize(self.signer.msg(kind, content, parent=message), identities))
+        kind = message.kind.replace("_request", "_reply")
+        reply = self.signer.frames(kind, message.header, content)
+        self.sockets.send("control", [*message.identities, *reply])
 
     def fail(self, request: Request, content: dict[str, Any]) -> None:
         """Answer a request that no kernel will answer any more: error on iopub, reply, idle."""
@@ -90,7 +75,7 @@ class Front:
             self.publish(request, "error", {key: content[key] for key in ("ename", "evalue", "traceback")})
         if request.direct is None:
             channel = "shell" if request.tag == tags.SHELL else "control"
-            reply = self.message(request.kind.replace("_request", "_reply"), self._header(request), content)
+            reply = self.signer.frames(request.kind.replace("_request", "_reply"), self._header(request), content)
             self.sockets.send(channel, [*request.identities, *reply])
         self.status(request, "idle")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import tags, wire
 from rlm_kernel.host.cells import CellLog
@@ -14,7 +14,9 @@ from rlm_kernel.host.limits import CellLimits
 from rlm_kernel.host.output import CellOutput
 from rlm_kernel.host.peer import Peer, load
 from rlm_kernel.host.request import DISPLAYS, Request, direct_result
-from rlm_sandbox.policy_model import Limits
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy_model import Limits
 
 CHANNELS = {tags.IOPUB: "iopub", tags.SHELL: "shell", tags.CONTROL: "control", tags.STDIN: "stdin"}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from rlm_kernel import tags
 from rlm_kernel.host.output import CellOutput
+from rlm_kernel.host.signing import DELIMITER
 
-DELIMITER = b"<IDS|MSG>"
 EXECUTE = "execute_request"
 DISPLAYS = ("execute_result", "display_data")
 MAX_DATA_BYTES = 8 << 20

@@ -25,13 +25,14 @@ from rlm_kernel.host.cells import CellLog
 from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
+from rlm_kernel.host.loss import in_words
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, retrieved
+from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.queries import QueryBook, Round
 from rlm_kernel.host.relay import CHANNELS, Relay
 from rlm_kernel.host.request import EXECUTE, Request, well_formed
 from rlm_kernel.host.rollback import History
 from rlm_kernel.host.watch import Watch
-from rlm_sandbox.policy_model import Policy
 
 IDLE_BEFORE_COPY_SECONDS = 0.1
 COPY_EVERY_SECONDS = 1.0
@@ -61,7 +62,7 @@ class KernelSession:
         emit: Event,
     ) -> None:
         self.kernel_id, self.spec, self.emit = kernel_id, spec, emit
-        self.policy = Policy.model_validate_json(spec["policy"])
+        self.policy = read_policy(spec["policy"])
         self.limits = self.policy.limits
         self.connection: dict[str, Any] = spec["connection"]
         self.front = Front(context, self.connection, self._from_client)
@@ -276,17 +277,15 @@ class KernelSession:
             self.images.live.send(tags.STDIN, tuple(frames))
 
     def _control(self, frames: list[bytes]) -> None:
-        read = self.front.read_control(frames)
-        if read is None:
+        message = self.front.signer.read(frames)
+        if message is None:
             return
-        identities, message = read
-        kind = message["msg_type"]
-        if kind == "interrupt_request":
+        if message.kind == "interrupt_request":
             self.interrupt()
-            self.front.answer_control(identities, message, {"status": "ok"})
-        elif kind == "shutdown_request":
-            restart = bool(message["content"].get("restart", False))
-            self.front.answer_control(identities, message, {"status": "ok", "restart": restart})
+            self.front.answer_control(message, {"status": "ok"})
+        elif message.kind == "shutdown_request":
+            restart = bool(message.content.get("restart", False))
+            self.front.answer_control(message, {"status": "ok", "restart": restart})
             if self.spec.get("owned"):
                 asyncio.get_running_loop().call_later(0.05, self.close)
         else:
@@ -436,14 +435,14 @@ class KernelSession:
             lost = await self._recover()
         except (KernelError, PeerDied) as error:
             return reason, f"and no kernel could be started in its place: {error}"
-        return reason, _words(lost, in_cell=limits is not None)
+        return reason, in_words(lost, in_cell=limits is not None)
 
     async def _recover(self) -> int:
         dead = self.images.live
         reason = cause_of_death(dead) if dead is not None else "the kernel was gone"
         lost = await self.images.take_over()
         self._measure_base()
-        words = _words(lost, in_cell=self.relay.current is not None)
+        words = in_words(lost, in_cell=self.relay.current is not None)
         if lost and self.relay.current is None:
             self._loss = f"{reason}; {words}"
         self.emit(self.kernel_id, {"event": "recovered", "reason": reason, "lost": words, "lost_cells": lost})
@@ -585,14 +584,6 @@ class KernelSession:
             else:
                 kept.append(item)
         self._queue = kept
-
-
-def _words(lost: int, in_cell: bool) -> str:
-    if lost < 0:
-        return "its variables are lost; loaded contexts are there again"
-    if lost:
-        return f"variables are as they were {lost} completed cell(s) earlier"
-    return "variables are as they were before this cell" if in_cell else "no variable was lost"
 
 
 async def _within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:

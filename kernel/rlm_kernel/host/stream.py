@@ -5,11 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from rlm_kernel import wire
 from rlm_kernel.errors import ProtocolError
+
+_local = threading.local()
+
+
+def _space_of_this_thread() -> memoryview:
+    """Memory to read into. A parser takes over at once what was read, so all streams of an event loop share it."""
+    space: memoryview | None = getattr(_local, "space", None)
+    if space is None:
+        space = _local.space = memoryview(bytearray(wire.READ_SIZE))
+    return space
 
 
 class Stream:
@@ -27,7 +38,7 @@ class Stream:
         max_payload: int = wire.MAX_PAYLOAD,
     ) -> None:
         self.socket = sock
-        self.parser = wire.Parser(max_payload)
+        self.parser = wire.Parser(max_payload, space=_space_of_this_thread())
         self.on_message, self.on_close = on_message, on_close
         self.loop = asyncio.get_running_loop()
         self.closed = False

@@ -22,7 +22,8 @@ from rlm_sandbox.oswall import bpf, landlock, namespaces, privileges, readable, 
 from rlm_sandbox.oswall.landlock import Access, Rule
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.oswall.syscalls import ARCHITECTURES
-from rlm_sandbox.policy_model import Policy, WallName
+from rlm_sandbox.policy_model import Policy
+from rlm_sandbox.wall_names import WallName
 
 STANDARD_FDS = (0, 1, 2)
 UMASK = 0o077

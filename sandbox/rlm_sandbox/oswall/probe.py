@@ -16,7 +16,8 @@ from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.oswall import libc
 from rlm_sandbox.oswall.confine import confine
 from rlm_sandbox.oswall.report import WallReport
-from rlm_sandbox.policy_model import MIB, Limits, Policy, WallName
+from rlm_sandbox.policy_model import MIB, Limits, Policy
+from rlm_sandbox.wall_names import WallName
 
 SECONDS = 30.0
 """How long the throw-away process may take."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from rlm_sandbox.errors import WallMissingError
-from rlm_sandbox.policy_model import WALL_NAMES, Policy, WallName
+from rlm_sandbox.wall_names import WALL_NAMES, WallName
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy_model import Policy
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,20 @@
+"""The names of the walls, for those who need no policy to speak of them."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+WallName = Literal[
+    "language",
+    "audit",
+    "no_new_privs",
+    "rlimits",
+    "landlock",
+    "seccomp",
+    "process_creation",
+    "environment",
+    "descriptors",
+    "namespaces",
+    "monitor",
+]
+WALL_NAMES: tuple[WallName, ...] = get_args(WallName)

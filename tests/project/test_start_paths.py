@@ -1,0 +1,29 @@
+"""What the processes that always run do not import: each of these costs megabytes for as long as they live."""
+
+import subprocess
+import sys
+
+import pytest
+
+DAEMON = """
+from rlm_mcp.lean import BARE, hollow
+hollow(*BARE)
+import rlm_mcp.daemon, rlm_mcp.server, rlm_mcp.transport
+"""
+HEAVY = {
+    "host": ("import rlm_kernel.host.__main__", "pydantic jupyter_client traitlets IPython sqlalchemy mcp yaml rich"),
+    "daemon": (DAEMON, "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client rich openai anthropic"),
+    "zygote": (
+        "import rlm_kernel.zygote, rlm_kernel.image.worker, rlm_sandbox.language.wall",
+        "jedi prompt_toolkit debugpy sqlalchemy mcp rich numpy matplotlib",
+    ),
+}
+
+
+@pytest.mark.parametrize("process", HEAVY)
+def test_a_process_imports_nothing_heavy_that_it_does_not_need(process) -> None:
+    """Memory of ten idle sessions is promised; a late import in the function that needs it keeps the promise."""
+    program, heavy = HEAVY[process]
+    program += "\nimport sys; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True).stdout
+    assert set(heavy.split()) & set(modules.split()) == set()
