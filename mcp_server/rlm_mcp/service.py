@@ -39,6 +39,7 @@ from rlm_mcp.service_record import record_of
 from rlm_mcp.service_runs import CUTTABLE, Progress, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_mcp.service_snapshots import Request, Snapshots
+from rlm_mcp.service_tables import Tables
 from rlm_mcp.service_texts import Texts
 from rlm_mcp.service_variables import KernelVariables
 from rlm_memory.errors import StoreFault
@@ -84,6 +85,7 @@ class Service:
         self.contexts = Contexts(store, self._texts, variables, clock)
         self.reading = Reading(store, self._texts, self.contexts, variables, self._scanner)
         self.citing = Citing(self._texts, self.contexts)
+        self.tables = Tables(self._texts, self.contexts)
         self.handles = Handles(store, self.contexts, clock)
         self.queries = Queries(store, clock)
         self.journal = Journal(store, clock)

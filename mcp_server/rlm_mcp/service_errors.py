@@ -188,6 +188,23 @@ def _unreadable(error: Any) -> ToolFault:
     return ToolFault("cannot_read", str(error), "give the path of a readable, regular file")
 
 
+def _missing_extra(error: Any) -> ToolFault:
+    return ToolFault("not_installed", str(error), "install it where rlm-kernel runs, then call again")
+
+
+def _query_refused(error: Any) -> ToolFault:
+    said = "change the SQL (DuckDB's); a table is a context by its name, var_info shows its columns"
+    return ToolFault("invalid_query", str(error), said)
+
+
+def _helper_timeout(error: Any) -> ToolFault:
+    return ToolFault("timeout", str(error), "ask for less, or work on it with eval_code")
+
+
+def _helper_died(error: Any) -> ToolFault:
+    return ToolFault("helper_died", str(error), "ask for less; if that does not help, see the daemon's log")
+
+
 def _text_lost(error: Any) -> ToolFault:
     return ToolFault("content_lost", str(error), "unload the name and load it again")
 
@@ -242,6 +259,10 @@ _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
     (context.ScanTimeout, _scan_timeout),
     (context.TextTooLarge, _too_large),
     (context.SourceError, _unreadable),
+    (context.MissingExtra, _missing_extra),
+    (context.QueryRefused, _query_refused),
+    (context.HelperTimeout, _helper_timeout),
+    (context.HelperDied, _helper_died),
     (context.UnknownText, _text_lost),
     (context.CorruptText, _text_lost),
     (context.BadRange, _range),

@@ -5,12 +5,10 @@ Loaded texts are read in the daemon, from the context store, so that they answer
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from rlm_kernel.contexts.scan import ScanResult
-from rlm_kernel.contexts.shape import shape_of
 from rlm_kernel.contexts.text import Page
 from rlm_kernel.contexts.workers import ScanWorkers
 from rlm_mcp.service_answers import Answer, encoded_length, moment
@@ -149,21 +147,14 @@ class Reading:
         row = contexts.find(self._store, session.id, name)
         if row is not None:
             times = {"created": moment(row.created_at), "last_accessed": moment(row.last_accessed_at)}
-            shape = await self._shape(row)
-            return Answer({"name": name, **_described(row.content), **times, **shape}, ("metadata",))
+            shape = await self._texts.shape(row.content)
+            found = {} if shape is None else {"shape": shape.to_dict()}
+            return Answer({"name": name, **_described(row.content), **times, **found}, ("metadata",))
         rows = await self._variables.rows(session)
         for variable in rows:
             if variable["name"] == name:
                 return Answer(_listed_variable(variable), ("preview",))
         raise self._variables.missing(session, name, [str(row["name"]) for row in rows])
-
-    async def _shape(self, row: ContextRow) -> dict[str, Any]:
-        """What is known of a context that holds data."""
-        path = row.metadata.get("path")
-        hint = row.type if row.type in {"csv", "tsv"} else str(path)
-        text = await self._texts.open(row.digest)
-        shape = await asyncio.to_thread(shape_of, text, hint)
-        return {} if shape is None else {"shape": shape}
 
     async def _page(self, session: Session, name: str, offset: int, limit: int, room: int) -> Page:
         content = self._named.find(session, name)

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from rlm_kernel import rendezvous
 from rlm_kernel.contexts.model import StoredText
+from rlm_kernel.contexts.shape import Shape, shape_of
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_sessions import Session
 from rlm_memory import contexts
+from rlm_memory.contexts import StoredContent
 from rlm_memory.store import Store
 from rlm_sandbox.policy import resolve
 
@@ -68,6 +70,12 @@ class Texts:
         else:
             self._open.move_to_end(digest)
         return text
+
+    async def shape(self, content: StoredContent) -> Shape | None:
+        """Return what is known of a text that holds data."""
+        hint = content.type if content.type in {"csv", "tsv"} else str(content.metadata.get("path"))
+        text = await self.open(content.digest)
+        return await asyncio.to_thread(shape_of, text, hint)
 
     def close_unused(self) -> set[str]:
         """Give up the leases on texts that no row refers to; return the digests that rows refer to.

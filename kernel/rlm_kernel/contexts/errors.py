@@ -8,9 +8,13 @@ ContextError
 │   ├── BadRange               an offset, limit or count outside its range
 │   ├── NotSearchable          an object that has no lines to page or search
 │   ├── UnknownText            the store holds no text under this digest
+│   ├── MissingExtra           an optional package is needed for it, and not installed
+│   ├── QueryRefused           the SQL cannot be run
 │   └── InvalidRegex           the pattern is not a regular expression
 ├── ScanTimeout                the pattern was fine, but the time ran out
 ├── SearchDied                 our side: the process that searched died
+├── HelperTimeout              a confined process did not finish in its time
+├── HelperDied                 a confined process died, or gave an answer that makes no sense
 └── StoreError                 our side: the store's directory or disk failed
     └── CorruptText            a stored file is not what was written
 """
@@ -60,6 +64,14 @@ class UnknownText(CallerError):
     """No stored text has this digest; it was never stored, or collected since: load it again."""
 
 
+class MissingExtra(CallerError):
+    """What was asked for needs a package that is not installed; the message says how to install it."""
+
+
+class QueryRefused(CallerError):
+    """The SQL is none, or cannot be run on this data; the message is the database's."""
+
+
 class InvalidRegex(CallerError):
     """The pattern is not a regular expression Python accepts.
 
@@ -93,6 +105,22 @@ class ScanTimeout(ContextError):
 
 class SearchDied(ContextError):
     """The process that searched died; the text is untouched."""
+
+
+class HelperTimeout(ContextError):
+    """A confined process did not finish in its time, and was ended."""
+
+    def __init__(self, seconds: float) -> None:
+        """Args: seconds allowed."""
+        super().__init__(f"it took longer than {seconds:g} s and was ended; do it on a part, or more simply")
+
+
+class HelperDied(ContextError):
+    """A confined process ended without an answer; usually it needed more memory than it may have."""
+
+    def __init__(self, how: str) -> None:
+        """Args: how it ended, in words."""
+        super().__init__(f"the confined process {how}; do it on a part, or under a policy with more memory_bytes")
 
 
 class StoreError(ContextError):

@@ -1,55 +1,83 @@
-"""What a text holds when it is data: JSON, JSON lines or a table, with its columns."""
+"""What a text holds when it is data: JSON, JSON lines or a table, with its columns; cheaply, whatever it holds."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from .text import Text
 
-_MOST_JSON = 16 << 20  # bytes of a JSON document that are parsed to describe it
+_PARSED_WHOLE = 1 << 20  # bytes of a JSON document up to which all of it is parsed: small texts make large objects
 _SAMPLE = 50  # lines looked at
-_LONGEST = 1 << 16  # characters of a line looked at
+_LONGEST = 1 << 16  # characters looked at
 _MOST_COLUMNS = 100
 _DELIMITERS = {"csv": ",;|", "tsv": "\t"}
+_PACKED = {".gz", ".bz2", ".xz", ".zst"}
+_GAP = re.compile(r"[\s,:]*")
 
 
-def shape_of(text: Text, hint: str = "") -> dict[str, Any] | None:
-    """What is known of the data in a text.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of data.
+
+    Attributes:
+        format: json, jsonl, csv, tsv or parquet.
+        facts: `rows` and `columns` of a table, `keys` or `items` of a document.
+        delimiter: of csv and tsv.
+        array: whether a JSON document is an array of rows.
+    """
+
+    format: str
+    facts: dict[str, Any]
+    delimiter: str = ""
+    array: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is told of it."""
+        return {"format": self.format, **self.facts}
+
+
+def shape_of(text: Text, hint: str = "") -> Shape | None:
+    """What is known of the data in a text, from its beginning; None when it is none that is recognised.
 
     Args: hint, a content type or the name of the file; comma-separated tables are recognised by it only, as
     any text may hold commas.
-    Returns: format (json, jsonl, csv, tsv), then `columns` and `rows` of a table, `keys` or `items` of a
-    document; None when it is none of these.
     """
     if not text.line_count:
         return None
     start = text.peek(0, _SAMPLE, _LONGEST)
-    lines = [line for line in start.text.split("\n") if line.strip()]
+    lines = [line for line in start.text.removeprefix("\ufeff").split("\n") if line.strip()]
     if not lines:
         return None
     if lines[0].lstrip()[:1] in {"{", "["}:
         return _json(text, lines, whole=not start.has_more and not start.cut_line)
-    ending = hint.lower().rpartition(".")[2]
+    ending = _ending(hint)
     return _table(text, lines, ending) if ending in _DELIMITERS else None
 
 
-def _json(text: Text, lines: Sequence[str], *, whole: bool) -> dict[str, Any] | None:
+def _ending(hint: str) -> str:
+    path = PurePath(hint.lower())
+    path = path.with_suffix("") if path.suffix in _PACKED else path
+    return path.suffix.removeprefix(".") or path.name
+
+
+def _json(text: Text, lines: Sequence[str], *, whole: bool) -> Shape | None:
     rows = [_parsed(line) for line in (lines if whole else lines[:-1])]
     if rows and text.line_count > 1 and all(isinstance(row, (dict, list)) for row in rows):
-        columns = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
-        return {"format": "jsonl", "rows": text.line_count, "columns": columns[:_MOST_COLUMNS]}
-    if text.size > _MOST_JSON:
-        return {"format": "json", "note": f"over {_MOST_JSON >> 20} MiB: not parsed"}
+        return Shape("jsonl", {"rows": text.line_count, "columns": _columns(rows)})
+    if text.size > _PARSED_WHOLE:
+        return _beginning(text.peek(0, _SAMPLE, _LONGEST).text.lstrip())
     document = _parsed(text.content)
     if isinstance(document, dict):
-        return {"format": "json", "keys": list(document)[:_MOST_COLUMNS]}
+        return Shape("json", {"keys": list(document)[:_MOST_COLUMNS]})
     if not isinstance(document, list):
         return None
-    columns = list(dict.fromkeys(key for row in document[:_SAMPLE] if isinstance(row, dict) for key in row))
-    return {"format": "json", "items": len(document), "columns": columns[:_MOST_COLUMNS]}
+    return Shape("json", {"items": len(document), "columns": _columns(document[:_SAMPLE])}, array=True)
 
 
 def _parsed(text: str) -> object:
@@ -61,7 +89,32 @@ def _parsed(text: str) -> object:
         return None
 
 
-def _table(text: Text, lines: Sequence[str], kind: str) -> dict[str, Any] | None:
+def _columns(rows: Iterable[object]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))[:_MOST_COLUMNS]
+
+
+def _beginning(start: str) -> Shape | None:
+    """The shape of a large document, by the complete values at its beginning; None when that is no JSON."""
+    parts = list(_parts(start))
+    if start[0] == "[":
+        facts = {"items": f">={len(parts)}", "columns": _columns(parts)}
+        return Shape("json", facts, array=True) if parts or len(start) >= _LONGEST else None
+    keys = [part for part in parts[::2] if isinstance(part, str)]
+    return Shape("json", {"keys": keys[:_MOST_COLUMNS], "note": "large: its first keys"}) if keys else None
+
+
+def _parts(start: str) -> Iterator[object]:
+    """The values one level down in the beginning of a document, in turn, as far as they are complete."""
+    decoder, at = json.JSONDecoder(), 1
+    while at < len(start):
+        try:
+            value, at = decoder.raw_decode(start, _GAP.match(start, at).end())  # type: ignore[union-attr]  # it always matches
+        except (ValueError, RecursionError):
+            return
+        yield value
+
+
+def _table(text: Text, lines: Sequence[str], kind: str) -> Shape | None:
     delimiter = max(_DELIMITERS[kind], key=lines[0].count)
     try:
         columns = next(csv.reader(lines, delimiter=delimiter), [])
@@ -69,4 +122,4 @@ def _table(text: Text, lines: Sequence[str], kind: str) -> dict[str, Any] | None
         return None
     # A quoted cell may hold newlines, and to know takes a pass over all.
     rows = f"<={text.line_count - 1}" if any('"' in line for line in lines) else text.line_count - 1
-    return {"format": kind, "rows": rows, "columns": [column.strip() for column in columns[:_MOST_COLUMNS]]}
+    return Shape(kind, {"rows": rows, "columns": [c.strip() for c in columns[:_MOST_COLUMNS]]}, delimiter)

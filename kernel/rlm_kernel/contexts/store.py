@@ -154,6 +154,16 @@ class ContextStore:
             raise
         return Attachment(tuple(fds), stored.to_dict())
 
+    @contextmanager
+    def leased(self, stored: StoredText) -> Iterator[Path]:
+        """The file of a text, which stays for as long as the context does.  Raises: UnknownText, CorruptText."""
+        fds = self._open_files(stored)
+        try:
+            yield files.text_path(self.root, stored.digest)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
     def collect(self, ttl_seconds: float, keep: Collection[str] = (), *, max_bytes: int | None = None) -> Collected:
         """Remove texts that nobody leases, whose digest is not in `keep`, and not used for `ttl_seconds`.
 

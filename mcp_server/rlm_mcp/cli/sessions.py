@@ -1,4 +1,4 @@
-"""``rlm-kernel sessions``, ``journal``, ``fork``, ``load`` and ``run``: calls of the daemon, and no more than that."""
+"""The commands that work in a session: calls of the daemon, and no more than that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
 from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, fail, failing, show, table
 
-__all__ = ["fork", "journal", "load", "refresh", "run", "sessions"]
+__all__ = ["fork", "journal", "load", "query", "refresh", "run", "sessions"]
 
 
 @failing
@@ -136,6 +136,25 @@ def refresh(
 ) -> None:
     """Load a context again from its files and tell what changed."""
     show(call_tool("refresh", {"name": name}, session=session), as_json)
+
+
+@failing
+def query(
+    names: Annotated[list[str], typer.Argument(help="Contexts to query; each is a table of its name.")],
+    sql: Annotated[str, typer.Argument(help="SQL, in DuckDB's dialect.")],
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run SQL over contexts: CSV, JSON and Parquet by column, other text as the columns line and text."""
+    answer = call_tool("query", {"name": names, "sql": sql}, session=session)
+    show(answer, as_json, lambda: _print_rows(answer))
+
+
+def _print_rows(answer: dict[str, Any]) -> None:
+    rows = answer["rows"]
+    table("", answer["columns"], [["" if value is None else value for value in row] for row in rows])
+    if len(rows) < answer["row_count"]:
+        console.print(f"{len(rows)} of {answer['row_count']:,} rows; all are in {answer['full_output']}")
 
 
 @failing

@@ -24,6 +24,7 @@ __all__ = [
     "LoadContext",
     "Named",
     "Peek",
+    "Query",
     "RegisterHandle",
     "ResolveHandle",
     "Rollback",
@@ -125,6 +126,13 @@ class CheckCitation(Arguments):
     quote: Annotated[str, Field(min_length=1, max_length=100_000)]
     lines: Annotated[str | int | None, WithJsonSchema({"type": "string"})] = None
     hash: str | None = None
+
+
+class Query(Arguments):
+    """Arguments of query."""
+
+    name: Paths
+    sql: Annotated[str, Field(min_length=1, max_length=100_000)]
 
 
 class ListVars(Arguments):

@@ -172,6 +172,17 @@ async def end_session(service: Service, session: Session, given: take.ListVars, 
     return await service.control.end(session)
 
 
+@TOOLS.add(
+    "Run SQL (DuckDB) over contexts: CSV, JSON and Parquet by column, other text as the columns line and text.",
+    take.Query,
+    tier="all",
+    read_only=True,
+)
+async def query(service: Service, session: Session, given: take.Query, caller: Caller) -> Answer:
+    """Return the rows of a query."""
+    return await service.tables.query(session, given.name, given.sql)
+
+
 @TOOLS.add("Load a context again from its files; tells what changed.", take.Named, tier="all")
 async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
     """Load again what came from files."""
