@@ -31,6 +31,7 @@ from rlm_kernel.client_results import (
     Found,
     Handle,
     Page,
+    Rows,
     Undone,
     Variable,
     Variables,
@@ -158,6 +159,10 @@ class Client:
     def refresh(self, name: str) -> dict[str, Any]:
         """Load a context again from its files and tell what changed."""
         return self.call("refresh", name=name)
+
+    def query(self, name: str | Sequence[str], sql: str) -> Rows:
+        """Run SQL over one or several contexts, each a table of its name."""
+        return Rows.read(self.call("query", name=name if isinstance(name, str) else list(name), sql=sql))
 
     def cite(self, name: str, lines: str | int) -> Citation:
         """Return lines (``12`` or ``"12-15"``, from 0) with the hash of the whole text."""

@@ -24,6 +24,7 @@ __all__ = [
     "Page",
     "Query",
     "Result",
+    "Rows",
     "Undone",
     "Variable",
     "Variables",
@@ -192,6 +193,16 @@ class Citation(Result):
     lines: str
     hash: str
     text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Result):
+    """The rows of a query, or its first ones; ``full_output`` then names the context that holds all as JSON lines."""
+
+    columns: list[str]
+    row_count: int
+    rows: list[list[Any]]
+    full_output: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

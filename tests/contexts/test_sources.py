@@ -222,6 +222,7 @@ def test_changes_of_large_texts_are_counted_without_being_shown() -> None:
         ('[{"a": 1},\n {"b": 2}]', "", {"format": "json", "items": 2, "columns": ["a", "b"]}),
         ('{"a": 1}\n{"a": 2, "c": 3}\n', "log", {"format": "jsonl", "rows": 2, "columns": ["a", "c"]}),
         ("id;name\n1;x\n2;y\n", "x.csv", {"format": "csv", "rows": 2, "columns": ["id", "name"]}),
+        ("\ufeffid,name\n1,x\n", "log.csv.gz", {"format": "csv", "rows": 1, "columns": ["id", "name"]}),
         ('id\tname\n1\t"a\nb"\n', "tsv", {"format": "tsv", "rows": "<=2", "columns": ["id", "name"]}),
         ("[2026-01-01] started\n[2026-01-01] ended\n", "log", None),
         ("{\n", "json", None),
@@ -231,12 +232,37 @@ def test_changes_of_large_texts_are_counted_without_being_shown() -> None:
 )
 def test_data_is_recognised(text: str, hint: str, shape: dict[str, object] | None) -> None:
     """K-5, ours: shape and columns; a log with brackets or commas is none."""
-    assert shape_of(Text.from_bytes(text.encode()), hint) == shape
+    found = shape_of(Text.from_bytes(text.encode()), hint)
+    assert (found.to_dict() if found else None) == shape
 
 
 def test_a_long_file_of_json_lines_is_described_by_its_first_lines() -> None:
     """Neither is all of it parsed, nor does a line that is cut spoil it."""
     text = "".join(json.dumps({"n": n, "text": "x" * 5000}) + "\n" for n in range(4000))
-    assert shape_of(Text.from_bytes(text.encode())) == {"format": "jsonl", "rows": 4000, "columns": ["n", "text"]}
-    large = Text.from_bytes(b"[" + b"1," * (9 << 20) + b"1]")
-    assert shape_of(large) == {"format": "json", "note": "over 16 MiB: not parsed"}
+    found = shape_of(Text.from_bytes(text.encode()))
+    assert found is not None
+    assert found.to_dict() == {"format": "jsonl", "rows": 4000, "columns": ["n", "text"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (b"[" + b'{"a": [1, "]"]},\n' * 200_000 + b"{}]", {"format": "json", "items": ">=50", "columns": ["a"]}),
+        (
+            b'{"k": 1, "v": [' + b"1," * (1 << 20) + b"1]}",
+            {"format": "json", "keys": ["k", "v"], "note": "large: its first keys"},
+        ),
+        (b"[" * (2 << 20), None),
+        (b"[" + b"[]," * (1 << 20) + b"1]", {"format": "json", "items": ">=21845", "columns": []}),
+        (b"{" * (2 << 20), None),
+        (b'{"' + b"k" * (2 << 20), None),
+        (b"[x" + b"1," * (1 << 20), None),
+    ],
+    ids=["rows", "object", "deep", "empties", "braces", "key", "no json"],
+)
+def test_a_large_or_hostile_document_is_described_by_its_beginning(
+    text: bytes, shape: dict[str, object] | None
+) -> None:
+    """Parsing all of it would take twenty times its size in memory."""
+    found = shape_of(Text.from_bytes(text))
+    assert (found.to_dict() if found else None) == shape

@@ -101,6 +101,8 @@ def zygote() -> Iterator[Zygote]:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "HOME": "/nonexistent",
         "MPLBACKEND": "Agg",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
     }
     command = [sys.executable, "-P", "-B", str(ZYGOTE)]
     with subprocess.Popen(

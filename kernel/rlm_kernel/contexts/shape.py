@@ -98,7 +98,7 @@ def _beginning(start: str) -> Shape | None:
     parts = list(_parts(start))
     if start[0] == "[":
         facts = {"items": f">={len(parts)}", "columns": _columns(parts)}
-        return Shape("json", facts, array=True) if parts or len(start) >= _LONGEST else None
+        return Shape("json", facts, array=True) if parts else None
     keys = [part for part in parts[::2] if isinstance(part, str)]
     return Shape("json", {"keys": keys[:_MOST_COLUMNS], "note": "large: its first keys"}) if keys else None
 

@@ -129,7 +129,7 @@ class Host:
             "LANG": "C.UTF-8",
             "TMPDIR": str(folder),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "OPENBLAS_NUM_THREADS": "1",
+            **QUIET_LIBRARIES,
             **kept,
         }
 
@@ -249,4 +249,12 @@ def importable(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in HEAVY if name in policy.language.imports and find_spec(name) is not None)
 
 
+QUIET_LIBRARIES = {
+    "OPENBLAS_NUM_THREADS": "1",
+    # pandas imports pyarrow where it is installed: no thread for its allocators, and none that reserves far more memory
+    # than it uses.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""The environment in which importing a library starts no thread: a process with threads cannot be forked safely."""
 HEAVY = ("numpy", "pandas")

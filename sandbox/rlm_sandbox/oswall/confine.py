@@ -51,6 +51,8 @@ HARMLESS_PREFIXES = (
     "MKL_",
     "NUMEXPR_",
     "RLM_KERNEL_",
+    "ARROW_",
+    "JE_ARROW_",
     "IPYTHON",
     "JUPYTER_",
 )

@@ -21,6 +21,7 @@ ALL = [
     "interrupt",
     "restart_session",
     "end_session",
+    "query",
     "refresh",
     "cite",
     "check_citation",
