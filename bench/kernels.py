@@ -1,18 +1,15 @@
-"""Kernels against stock ipykernel through jupyter_client, in one run: start, round trip, memory.
+"""Kernels against stock ipykernel through jupyter_client, in one run: start, and round trip.
 
-Start is measured to the first executed cell; the round trip is ``1+1`` to its reply with the blocking client; memory
-is the proportional set size (PSS) of ten idle sessions with everything that serves them.
+Start is measured to the first executed cell; the round trip is ``1+1`` to its reply with the blocking client.
 """
 
 import asyncio
 import os
-import signal
 import sys
 import time
 import uuid
 from pathlib import Path
 
-import psutil
 from jupyter_client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from ratio import Case, compare
@@ -22,7 +19,6 @@ from rlm_sandbox.policy import load_policy
 
 ROUNDS = 10
 CALLS = 200
-SESSIONS = 10
 
 
 def first_cell(kernel_name: str) -> tuple[float, KernelManager, BlockingKernelClient]:
@@ -71,32 +67,6 @@ def round_trip(client: BlockingKernelClient) -> float:
     return (time.perf_counter() - began) / CALLS
 
 
-def proportional_memory(processes: list[psutil.Process]) -> float:
-    """PSS of processes in MB."""
-    return sum(process.memory_full_info().pss for process in processes) / 1e6
-
-
-async def idle_sessions() -> tuple[float, float]:
-    """PSS in MB of ten idle sessions with host and zygote: everything, and of one more session."""
-    host = await HostClient.connect()
-    assert host.pid is not None
-    measured = []
-    for count in range(1, SESSIONS + 1):
-        kernel_id = uuid.uuid4().hex[:12]
-        await host.spawn(SpawnRequest(kernel_id, load_policy("default"), str(Path.cwd())))
-        await host.execute(kernel_id, "x = 1").result()
-        await asyncio.sleep(0.3)  # until its copy is taken
-        tree = [psutil.Process(host.pid), *psutil.Process(host.pid).children(recursive=True)]
-        measured.append(proportional_memory(tree))
-        assert len(tree) >= count
-    for kernel in await host.kernels():
-        await host.shutdown(kernel.kernel_id)
-    pid = host.pid
-    host.close()
-    os.kill(pid, signal.SIGTERM)
-    return measured[-1], (measured[-1] - measured[0]) / (SESSIONS - 1)
-
-
 def main() -> None:
     """Print every figure."""
     host_start()  # the host and its zygote are warm, as they are for all sessions but the first
@@ -122,11 +92,6 @@ def main() -> None:
     for manager, client in ((stock, stock_client), (ours, our_client)):
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-    everything, one_more = asyncio.run(idle_sessions())
-    print(
-        f"{SESSIONS} idle sessions with host, zygote and copies: "
-        f"{everything / SESSIONS:.1f} MB PSS each, one more costs {one_more:.1f} MB"
-    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""What sessions that are left alone need: ten of them with everything that serves them, against stock kernels.
+
+Counted is the proportional set size (PSS): what a process has for itself, and its share of what it shares. Of ours:
+the daemon, the host, the zygote, the process that waits for the next session, and of each session its kernel and the
+copies that a crash or a rollback goes back to. Needs Linux.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+from jupyter_client.manager import KernelManager
+
+from rlm_kernel import Client
+
+SESSIONS = 10
+TARGET_MB = 25.0
+SETTLED_SECONDS = 8.0
+STOCK = 3
+
+
+def ours(state: Path) -> list[psutil.Process]:
+    """The daemon over a state folder, and all that descends from it or from its host."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            roots = [process, *process.parents()]
+            if process.pid != os.getpid() and any(_serves(root, state) for root in roots):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _serves(process: psutil.Process, state: Path) -> bool:
+    """Whether it is a daemon or a host over that folder; kernels have an empty environment, and a host above them."""
+    modules = ("rlm_mcp.daemon", "rlm_kernel.host")
+    at_work = any(module in process.cmdline() for module in modules)
+    return at_work and process.environ().get("RLM_KERNEL_STATE_DIR") == str(state)
+
+
+def megabytes(processes: list[psutil.Process]) -> Counter[str]:
+    """PSS by kind of process."""
+    total: Counter[str] = Counter()
+    for process in processes:
+        kind = re.search(r"rlm_mcp\.daemon|rlm_kernel\.host", " ".join(process.cmdline()))
+        total[kind[0] if kind else "kernels and copies"] += process.memory_full_info().pss / 1e6
+    return total
+
+
+def stock_kernel() -> float:
+    """PSS in MB of one stock ipykernel that has run a cell, while others run."""
+    managers = [KernelManager(kernel_name="python3") for _ in range(STOCK)]
+    try:
+        for manager in managers:
+            manager.start_kernel(stderr=subprocess.DEVNULL)
+            client = manager.client()
+            client.start_channels(hb=False)
+            client.execute("x = 1")
+            client.get_shell_msg(timeout=60)
+            client.stop_channels()
+        pids = [manager.provisioner.pid for manager in managers]
+        return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6 / STOCK
+    finally:
+        for manager in managers:
+            manager.shutdown_kernel(now=True)
+
+
+def report(cells: int, processes: list[psutil.Process], stock: float) -> None:
+    """Print one line and its parts."""
+    parts = megabytes(processes)
+    each = sum(parts.values()) / SESSIONS
+    verdict = "met" if each <= TARGET_MB else "NOT met"
+    print(
+        f"{SESSIONS} idle sessions after {cells} cell(s): {each:.1f} MB PSS each, everything counted "
+        f"(target {TARGET_MB:.0f}: {verdict}); a stock kernel {stock:.1f} MB, {stock / each:.1f} times as much"
+    )
+    print("   " + ", ".join(f"{kind} {size:.1f} MB" for kind, size in parts.items()) + f"; {len(processes)} processes")
+
+
+def main() -> None:
+    """Measure after one cell, and after three more."""
+    stock = stock_kernel()
+    folder = Path(tempfile.mkdtemp(prefix="rlm-mem-"))
+    os.environ |= {"RLM_KERNEL_RUNTIME_DIR": str(folder / "r"), "RLM_KERNEL_STATE_DIR": str(folder / "s")}
+    try:
+        done = 0
+        for cells in (1, 3):
+            for number in range(SESSIONS):
+                with Client(f"idle-{number}") as client:
+                    for _ in range(cells):
+                        assert client.eval_code("x = 1").success
+            done += cells
+            time.sleep(SETTLED_SECONDS)
+            report(done, ours(folder / "s"), stock)
+    finally:
+        subprocess.run(
+            [sys.executable, "-m", "rlm_mcp.entry", "daemon", "stop", "--all"], check=False, capture_output=True
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
