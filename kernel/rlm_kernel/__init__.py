@@ -8,10 +8,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rlm_kernel.client import Client
+    from rlm_kernel.recursion.budget import Limits
+    from rlm_kernel.recursion.rlm import RLM
 
-__all__ = ["Client"]
+__all__ = ["RLM", "Client", "Limits"]
 
-_HOMES = {"Client": "rlm_kernel.client"}
+_HOMES = {
+    "Client": "rlm_kernel.client",
+    "Limits": "rlm_kernel.recursion.budget",
+    "RLM": "rlm_kernel.recursion.rlm",
+}
 """Where each public name lives."""
 
 

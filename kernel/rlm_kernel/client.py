@@ -31,6 +31,7 @@ from rlm_kernel.client_results import (
     Found,
     Handle,
     Page,
+    Query,
     Rows,
     Undone,
     Variable,
@@ -194,6 +195,11 @@ class Client:
     def answer_queries(self, answers: Mapping[str, str | Mapping[str, str]]) -> Answered:
         """Answer queries by id, with a text or ``{"error": why}``; ``cell`` is what came of code that waited."""
         return Answered.read(self.call("answer_queries", answers=dict(answers)))
+
+    def pending_queries(self) -> list[Query]:
+        """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""
+        with Control("queries", start=True, session=self.session or self.status()["session"]) as control:
+            return [Query.read(query) for query in control.reply["queries"]]
 
     def wait(self, run: str | None = None) -> Cell:
         """Wait for a run, or for the latest."""

@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 from collections import deque
+from contextlib import suppress
 from typing import Any, Self
 
 from rlm_kernel import rendezvous
@@ -124,6 +125,8 @@ class Control:
 
     def close(self) -> None:
         """Hang up. A request that is under way is cancelled by it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # a thread that waits for an answer is woken by it
         self._socket.close()
 
     def __enter__(self) -> Self:

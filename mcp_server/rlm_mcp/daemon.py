@@ -4,9 +4,9 @@ Started by the first front (or by ``rlm-kernel daemon start``), it takes the cla
 builds the server, listens, and ends by itself when nobody was connected for a while. SIGTERM and SIGINT
 end it in order.
 
-A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line),
-``status``, ``sessions``, ``journal``, ``record``, ``save``, ``restore`` and ``stop`` (answered once), ``http`` (HTTP is
-served for as long as the connection stays open).
+A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line), ``http`` (HTTP is
+served for as long as the connection stays open), or one that is answered once: ``status``, ``sessions``, ``journal``,
+``record``, ``queries``, ``save``, ``restore`` and ``stop``.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Daemon:
             "sessions": self._serve_sessions,
             "journal": self._serve_journal,
             "record": self._serve_record,
+            "queries": self._serve_queries,
             "save": self._serve_save,
             "restore": self._serve_restore,
             "stop": self._serve_stop,
@@ -193,6 +194,10 @@ class Daemon:
     async def _serve_record(self, caller: _Caller) -> None:
         session, last = str(caller.message.get("session")), caller.message.get("last")
         await self._serve_work(caller, self._state.record(session, last if isinstance(last, int) else None))
+
+    async def _serve_queries(self, caller: _Caller) -> None:
+        rows = self._state.list_queries(str(caller.message.get("session")))
+        caller.reply(ok=True, **self._identity(), queries=rows)
 
     async def _serve_save(self, caller: _Caller) -> None:
         message = caller.message

@@ -163,6 +163,10 @@ class Service:
         """What ran in a session, open or not, the oldest cell first; for the person whose session it is."""
         return [entry_row(entry) for entry in self.journal.of_session(session, last)]
 
+    def list_queries(self, session: str) -> list[dict[str, Any]]:
+        """The pending queries of a session with their whole prompts, for the program that answers them."""
+        return self.queries.list_pending(session)
+
     async def record(self, session: str, last: int | None = None) -> dict[str, Any]:
         """What ran in a session with its policy, contexts and answers; raises ToolFault if there never was one."""
         return record_of(self._store, self.journal, session, last)

@@ -50,6 +50,11 @@ class Queries:
             )
         return queries.ask(self._store, session.id, prompts, model, self._clock())
 
+    def list_pending(self, session: str) -> list[dict[str, Any]]:
+        """Return the session's pending queries, whole."""
+        rows = queries.pending(self._store, session)
+        return [{"id": row.id, "prompt": row.prompt, "model": row.model} for row in rows]
+
     async def answer(self, session: Session, given: list[GivenAnswer]) -> Answer:
         """Take answers, each on its own: a bad one is reported and does not stop the others.
 

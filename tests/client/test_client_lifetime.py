@@ -33,6 +33,8 @@ def test_importing_the_package_imports_nothing_else() -> None:
     code = "import sys; import rlm_kernel; print([name for name in sys.modules if name.startswith('rlm_kernel.')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
-    assert set(rlm_kernel.__all__) == {"Client"}
+    assert {name: getattr(rlm_kernel, name).__name__ for name in rlm_kernel.__all__} == {
+        name: name for name in ("RLM", "Client", "Limits")
+    }
     with pytest.raises(AttributeError, match="nothing"):
         _ = rlm_kernel.nothing

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+from model_endpoint import Asked, ModelEndpoint, Reply, served
 from typer.core import TyperGroup
 
 from rlm_kernel.client import call_tool
@@ -34,6 +36,8 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
+OUTSIDE = "docs/python.md"
+"""The page whose Python is for programs, not for cells."""
 WAITS_FOR_A_PERSON = {"mcp", "serve", "demo"}
 """Commands that run until they are stopped, or long: here only their help is asked for."""
 
@@ -81,7 +85,8 @@ COMMANDS = dict(_leaves(typer.main.get_command(app)))
 
 
 def _of(*languages: str) -> pytest.MarkDecorator:
-    chosen = [block for block in BLOCKS if block.language in languages]
+    outside = {OUTSIDE: "python"}.items()
+    chosen = [block for block in BLOCKS if block.language in languages and (block.page, block.language) not in outside]
     return pytest.mark.parametrize("block", chosen, ids=str)
 
 
@@ -90,11 +95,27 @@ def _program(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def place(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the sample log, in which the examples run against a daemon of this module."""
+def place(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder with the sample log, in which the examples run against a daemon of this module.
+
+    A model is configured that answers the one question of the pages.
+    """
     folder = tmp_path_factory.mktemp("docs")
     (folder / "app.log").write_text(LOG)
-    return folder
+    with served(ModelEndpoint(_analyst)) as model:
+        model.configure(Path(os.environ["RLM_KERNEL_CONFIG_DIR"]))
+        yield folder
+
+
+def _analyst(asked: Asked) -> Reply:
+    """Look at the log, then ask about its errors and submit the answer."""
+    if asked.messages[0]["role"] != "system":
+        return Reply("The database: its connections time out.")
+    if "Nothing has been run yet" in asked.prompt:
+        return Reply("I look first.\n```repl\nprint(context['content'][:200])\n```")
+    errors = "errors = [line for line in context['lines'] if 'ERROR' in line]"
+    submit = "answer.update(content=llm_query('What fails? ' + ' '.join(errors)), ready=True)"
+    return Reply(f"Now I ask.\n```repl\n{errors}\n{submit}\n```")
 
 
 def _run(line: str, folder: Path) -> str:
@@ -205,6 +226,17 @@ def test_policy_examples_load(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "example.yaml"
     path.write_text(block.text)
     assert load_policy(path).description
+
+
+def test_the_program_of_the_python_page_runs(place: Path) -> None:
+    """The blocks of docs/python.md, one after the other in one process outside of any session."""
+    blocks = [block.text for block in BLOCKS if block.page == OUTSIDE and block.language == "python"]
+    command = [sys.executable, "-W", "error", "-c", "\n".join(blocks)]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = [line for text in blocks for line in re.findall(r"# prints (.*)", text)]
+    assert [line for line in expected if line not in done.stdout] == []
+    assert len(expected) > 5
 
 
 @_of("python")

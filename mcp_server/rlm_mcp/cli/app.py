@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlm_kernel.version import VERSION
-from rlm_mcp.cli import clients, daemon, doctor, notebooks, policy, sessions, snapshots
+from rlm_mcp.cli import ask, clients, daemon, doctor, notebooks, policy, sessions, snapshots
 from rlm_mcp.cli.output import failing
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.add_typer(daemon.app, name="daemon")
 app.add_typer(policy.app, name="policy")
+app.command("ask")(ask.ask)
 app.command("serve")(daemon.serve)
 app.command("sessions")(sessions.sessions)
 app.command("journal")(sessions.journal)

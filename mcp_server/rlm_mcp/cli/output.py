@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlm_kernel.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
+from rlm_kernel.models.errors import ModelMisconfigured
 from rlm_kernel.rendezvous import RendezvousError
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
@@ -23,6 +24,7 @@ __all__ = [
     "JsonFlag",
     "SessionOption",
     "console",
+    "errors",
     "fail",
     "failing",
     "show",
@@ -45,7 +47,7 @@ SessionOption = Annotated[
 ]
 
 console = Console(highlight=False, soft_wrap=True)
-_errors = Console(stderr=True, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -96,12 +98,12 @@ def fail(message: str, code: int, *, as_json: bool = False, detail: dict[str, An
     """Say what went wrong on standard error, with ``as_json`` also as JSON, and end the program."""
     if as_json:
         show(detail or {"error": message}, as_json=True)
-    _errors.print(f"[red]rlm-kernel:[/] {_plain(message)}")
+    errors.print(f"[red]rlm-kernel:[/] {_plain(message)}")
     raise typer.Exit(code)
 
 
 def _exit_code(error: Exception) -> int:
-    if isinstance(error, SetupFault | RendezvousError):
+    if isinstance(error, SetupFault | RendezvousError | ModelMisconfigured):
         return SETUP
     if isinstance(error, WrongUsage) or (isinstance(error, DaemonRefused) and error.usage):
         return USAGE

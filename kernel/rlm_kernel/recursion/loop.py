@@ -1,0 +1,237 @@
+"""The loop: the model writes code, the session runs it, the model sees what it printed, until there is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rlm_kernel.errors import KernelError
+from rlm_kernel.models.errors import ModelError
+from rlm_kernel.models.interface import Completion, Message, Model
+from rlm_kernel.recursion import prompts
+from rlm_kernel.recursion.budget import Budget, BudgetExceeded
+from rlm_kernel.recursion.replies import final_of, has_open_block, repl_blocks, submitted
+from rlm_kernel.recursion.workspace import Answer, Asked, Outcome, Workspace
+
+__all__ = ["Event", "Loop", "Solution", "Turn", "Watch"]
+
+Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
+COPIES = "copies of all variables of the session that asks"
+SUB_PROMPT_CHARS = 200_000
+"""Characters that a prompt of ``llm_query`` may have, as the model is told."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn: what was ``said`` to the model since its last reply, its reply, and what came of the code in it."""
+
+    number: int
+    said: list[Message]
+    reply: Completion
+    outcomes: list[Outcome]
+    final: str | None
+    began: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens in a run, for whoever watches. ``depth`` is 0 for the run itself, 1 for its children."""
+
+    kind: Happening
+    session: str
+    depth: int
+    turn: int
+    text: str = ""
+    count: int = 0
+
+
+Watch = Callable[[Event], None]
+
+
+@dataclass
+class Solution:
+    """What a run came to.
+
+    ``status`` is ``answered``, or ``out_of_turns`` when the model had to answer without having submitted anything.
+    """
+
+    answer: str
+    status: Literal["answered", "out_of_turns"]
+    session: str
+    question: str
+    turns: list[Turn]
+    budget: Budget
+    model: str
+    children: list[Solution]
+
+
+class Loop:
+    """One run in one workspace; `solve` it once. Runs of ``rlm_query`` are loops of their own, with the same budget."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        model: Model,
+        budget: Budget,
+        *,
+        root_model: str | None = None,
+        sub_model: str | None = None,
+        depth: int = 0,
+        watch: Watch | None = None,
+    ) -> None:
+        self._workspace = workspace
+        self._model = model
+        self._budget = budget
+        self._names = (root_model, sub_model)
+        self._depth = depth
+        self._watch = watch
+        self._turn = 0
+        self.turns: list[Turn] = []
+        self.children: list[Solution] = []
+
+    async def solve(self, question: str, variables: list[str]) -> Solution:
+        """Work on a question until it is answered; ``variables`` says in words what the session holds.
+
+        Raises:
+            BudgetExceeded: calls, tokens, cost or time are used up.
+            ModelError: the model gives no answer.
+        """
+        clock = asyncio.timeout(self._budget.seconds_left())
+        try:
+            async with clock:
+                return await self._solve(question, variables)
+        except TimeoutError:
+            if clock.expired():
+                self._budget.take_call()  # says what is used up
+            raise
+
+    async def _solve(self, question: str, variables: list[str]) -> Solution:
+        await self._workspace.run(prompts.SETUP, self._answers)
+        turns, recursion = self._budget.limits.turns, self._depth < self._budget.limits.depth
+        history: list[Message] = []
+        said: list[Message] = [
+            {
+                "role": "system",
+                "content": prompts.system_prompt(variables, recursion=recursion, chars=SUB_PROMPT_CHARS),
+            },
+            {"role": "user", "content": prompts.first_message(question, turns)},
+        ]
+        for self._turn in range(1, turns + 1):
+            turn = await self._one_turn(history, said)
+            self.turns.append(turn)
+            if turn.final is not None:
+                return self._solution(question, turn.final, "answered")
+            history += [*said, {"role": "assistant", "content": turn.reply.text}]
+            cut = has_open_block(turn.reply.text)
+            said = [{"role": "user", "content": prompts.outputs(turn.outcomes, cut=cut, turn=self._turn, turns=turns)}]
+        return await self._last_word(question, history, said)
+
+    async def _one_turn(self, history: list[Message], said: list[Message]) -> Turn:
+        self._tell("turn", count=self._budget.limits.turns)
+        began, clock = time.time(), time.monotonic()
+        reply = await self._complete([*history, *said])
+        outcomes, final = [], None
+        for code in repl_blocks(reply.text):
+            self._tell("code", code)
+            outcomes.append(await self._workspace.run(code, self._answers))
+            self._tell("output", prompts.output_of(outcomes[-1]))
+            final = await self._submitted()
+            if final is not None:
+                break
+        if final is None:
+            final = await self._said_at_last(reply.text)
+        return Turn(self._turn, said, reply, outcomes, final, began, time.monotonic() - clock)
+
+    async def _last_word(self, question: str, history: list[Message], said: list[Message]) -> Solution:
+        """Ask for an answer without code, when there are no more turns."""
+        asked: list[Message] = [{"role": "user", "content": f"{said[0]['content']}\n\n{prompts.LAST_TURN}"}]
+        self._turn += 1
+        began, clock = time.time(), time.monotonic()
+        reply = await self._complete([*history, *asked])
+        final = final_of(reply.text)
+        text = (final and final.text) or reply.text.strip()
+        self.turns.append(Turn(self._turn, asked, reply, [], text, began, time.monotonic() - clock))
+        return self._solution(question, text, "out_of_turns")
+
+    async def _complete(
+        self, messages: Sequence[Message], *, sub: bool = False, model: str | None = None
+    ) -> Completion:
+        self._budget.take_call()
+        on_text = None if sub or self._watch is None else (lambda piece: self._tell("text", piece))
+        name = model or self._names[sub] or self._names[0]
+        reply = await self._model.complete(messages, model=name, on_text=on_text)
+        self._budget.charge(reply.usage)
+        return reply
+
+    async def _submitted(self) -> str | None:
+        """Return what the code has submitted, if it has."""
+        shown = await self._workspace.read("answer")
+        content = submitted(shown) if shown is not None else None
+        if content is not None and "\nnamed: True" in f"\n{shown}" and content.isidentifier():
+            named = await self._workspace.read(content)
+            return content if named is None else named
+        return content
+
+    async def _said_at_last(self, reply: str) -> str | None:
+        """Return the final answer that the reply itself gives, if it does."""
+        final = final_of(reply)
+        if final is None:
+            return None
+        if final.variable is None:
+            return final.text
+        return await self._workspace.read(final.variable)
+
+    # --- what code asks ---------------------------------------------------------------------------
+
+    async def _answers(self, asked: Sequence[Asked]) -> list[Answer]:
+        self._tell("asked", count=len(asked))
+        answers = await asyncio.gather(*map(self._answer, asked))
+        self._tell("answered", count=len(answers))
+        return list(answers)
+
+    async def _answer(self, query: Asked) -> Answer:
+        """Answer one query; what goes wrong with it is its own answer and does not end the run."""
+        began = time.monotonic()
+        try:
+            if query.recursive and self._depth < self._budget.limits.depth:
+                answer = await self._child(query)
+            else:
+                reply = await self._complete([{"role": "user", "content": query.prompt}], sub=True, model=query.model)
+                answer = Answer(query, reply.text, None, reply.usage.input_tokens, reply.usage.output_tokens)
+        except (ModelError, BudgetExceeded, KernelError) as error:
+            answer = Answer(query, None, str(error))
+        return replace(answer, seconds=time.monotonic() - began)
+
+    async def _child(self, query: Asked) -> Answer:
+        """Have a child answer, in a fork of the session."""
+        workspace = await self._workspace.fork(query.prompt)
+        self._tell("child", workspace.session)
+        try:
+            root, sub = self._names
+            child = Loop(
+                workspace, self._model, self._budget,
+                root_model=query.model or sub or root, sub_model=sub, depth=self._depth + 1, watch=self._watch,
+            )  # fmt: skip
+            solution = await child.solve(
+                prompts.task_of_child(query.prompt), ["task, your whole task as text, and copies"]
+            )
+        finally:
+            await workspace.end()
+        self.children.append(solution)
+        given = sum(turn.reply.usage.input_tokens for turn in solution.turns)
+        made = sum(turn.reply.usage.output_tokens for turn in solution.turns)
+        return Answer(query, solution.answer, None, given, made)
+
+    def _solution(self, question: str, answer: str, status: Literal["answered", "out_of_turns"]) -> Solution:
+        model = self.turns[-1].reply.model
+        return Solution(
+            answer, status, self._workspace.session, question, self.turns, self._budget, model, self.children
+        )
+
+    def _tell(self, kind: Happening, text: str = "", count: int = 0) -> None:
+        if self._watch is not None:
+            self._watch(Event(kind, self._workspace.session, self._depth, self._turn, text, count))

@@ -1,0 +1,139 @@
+"""A run as JSON lines, in the form that the visualiser of the reference implementation opens.
+
+The first line says how the run was set up (``type`` ``metadata``), each further one is a turn (``iteration``): what the
+model was told, what it replied, and for each block of code its output and the queries that it asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from rlm_kernel.models.interface import Message
+from rlm_kernel.recursion.loop import Solution, Turn
+from rlm_kernel.recursion.workspace import Answer, Outcome
+
+__all__ = ["as_json_lines", "call", "code_block", "iteration", "metadata", "written"]
+
+
+def as_json_lines(solution: Solution) -> str:
+    """Return the whole run."""
+    limits = solution.budget.limits
+    first = metadata(
+        began=solution.turns[0].began,
+        model=solution.model,
+        turns=limits.turns,
+        depth=limits.depth,
+        session=solution.session,
+    )
+    prompt: list[Message] = []
+    lines = [first]
+    for turn in solution.turns:
+        prompt += [{**message} for message in turn.said]
+        lines.append(_turn(turn, list(prompt)))
+        prompt.append({"role": "assistant", "content": turn.reply.text})
+    return written(lines)
+
+
+def metadata(*, began: float, model: str | None, turns: int | None, depth: int | None, session: str) -> dict[str, Any]:
+    """Return the line about the run as a whole."""
+    return {
+        "type": "metadata",
+        "timestamp": moment(began),
+        "root_model": model,
+        "max_depth": depth,
+        "max_iterations": turns,
+        "backend": "rlm-kernel",
+        "backend_kwargs": {"model_name": model},
+        "environment_type": "rlm-kernel",
+        "environment_kwargs": {"session": session},
+        "other_backends": None,
+    }
+
+
+def iteration(
+    *,
+    number: int,
+    began: float,
+    seconds: float,
+    prompt: list[Message],
+    reply: str,
+    blocks: list[dict[str, Any]],
+    final: str | None,
+) -> dict[str, Any]:
+    """Return the line about one turn; ``prompt`` is all that the model has been told until then."""
+    return {
+        "type": "iteration",
+        "iteration": number,
+        "timestamp": moment(began),
+        "prompt": prompt,
+        "response": reply,
+        "code_blocks": blocks,
+        "final_answer": final,
+        "iteration_time": round(seconds, 3),
+    }
+
+
+def code_block(code: str, stdout: str, stderr: str, seconds: float, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one block of code with what came of it."""
+    result = {
+        "stdout": stdout,
+        "stderr": stderr,
+        "locals": {},
+        "execution_time": round(seconds, 3),
+        "rlm_calls": calls,
+        "final_answer": None,
+    }
+    return {"code": code, "result": result}
+
+
+def call(
+    prompt: str, response: str, model: str | None, *, given: int = 0, made: int = 0, seconds: float = 0.0
+) -> dict[str, Any]:
+    """Return one query of code with its answer."""
+    return {
+        "root_model": model,
+        "prompt": prompt,
+        "response": response,
+        "prompt_tokens": given,
+        "completion_tokens": made,
+        "execution_time": round(seconds, 3),
+    }
+
+
+def written(lines: Iterable[dict[str, Any]]) -> str:
+    """Return the lines as text."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def moment(seconds: float) -> str:
+    """Return a time of the epoch as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _turn(turn: Turn, prompt: list[Message]) -> dict[str, Any]:
+    blocks = [_block(outcome) for outcome in turn.outcomes]
+    return iteration(
+        number=turn.number,
+        began=turn.began,
+        seconds=turn.seconds,
+        prompt=prompt,
+        reply=turn.reply.text,
+        blocks=blocks,
+        final=turn.final,
+    )
+
+
+def _block(outcome: Outcome) -> dict[str, Any]:
+    stdout = "\n".join(part for part in (outcome.stdout, outcome.result) if part)
+    stderr = "\n".join(part for part in (outcome.stderr, outcome.error) if part)
+    return code_block(outcome.code, stdout, stderr, outcome.seconds, [_call(answer) for answer in outcome.answers])
+
+
+def _call(answer: Answer) -> dict[str, Any]:
+    query = answer.query
+    said = f"Error: {answer.error}" if answer.text is None else answer.text
+    used = (answer.input_tokens, answer.output_tokens, answer.seconds)
+    return call(query.prompt, said, query.model, given=used[0], made=used[1], seconds=used[2])

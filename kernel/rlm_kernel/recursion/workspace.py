@@ -1,0 +1,180 @@
+"""Where a run works: a session that runs code, hands out its queries and can be forked."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from rlm_kernel.client import Client
+from rlm_kernel.client_results import Cell
+from rlm_kernel.errors import KernelError, ToolFailed
+
+__all__ = ["Answer", "Answering", "Asked", "ClientWorkspace", "Outcome", "Workspace"]
+
+Result = TypeVar("Result")
+_PAGE_LINES, _PAGE_CHARS = 20_000, 500_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query of code; ``recursive`` is one of ``rlm_query``."""
+
+    id: str
+    prompt: str
+    model: str | None = None
+    recursive: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a query: a text, or the reason why there is none; with what it has used."""
+
+    query: Asked
+    text: str | None = None
+    error: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+
+Answering = Callable[[Sequence[Asked]], Awaitable[list[Answer]]]
+"""Answers queries, all at once."""
+
+
+@dataclass
+class Outcome:
+    """What came of a block of code. ``answered_later`` are queries that were answered after it had ended."""
+
+    code: str
+    stdout: str = ""
+    stderr: str = ""
+    result: str | None = None
+    error: str | None = None
+    seconds: float = 0.0
+    answers: list[Answer] = field(default_factory=list)
+    answered_later: list[str] = field(default_factory=list)
+
+
+class Workspace(Protocol):
+    """A session as a run sees it."""
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        ...
+
+    async def run(self, code: str, answering: Answering) -> Outcome:
+        """Run code; what it asks meanwhile is answered."""
+        ...
+
+    async def read(self, name: str) -> str | None:
+        """Return a variable as text; None if there is none of that name."""
+        ...
+
+    async def fork(self, task: str) -> Workspace:
+        """Make a workspace with every variable of this one, and ``task`` as the text ``task``."""
+        ...
+
+    async def end(self) -> None:
+        """End the session."""
+        ...
+
+
+class ClientWorkspace:
+    """A workspace over a `Client`; its calls wait in threads. A run that is cancelled interrupts its code."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self._client = client
+        self._session = session
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._session
+
+    async def run(self, code: str, answering: Answering) -> Outcome:
+        """Run code and answer what it asks, whether it waits for the answers or has ended."""
+        outcome = Outcome(code)
+        try:
+            cell = await self._calling(lambda: self._client.eval_code(code))
+            while cell.pending_llm_queries:
+                cell = await self._answered(cell, answering, outcome)
+        except ToolFailed as error:  # the kernel died, or is busy with somebody else's cell
+            outcome.error = str(error)
+            return outcome
+        outcome.stdout, outcome.stderr = cell.stdout, cell.stderr
+        outcome.result, outcome.error = cell.result, cell.error
+        outcome.seconds = cell.execution_time_seconds
+        return outcome
+
+    async def read(self, name: str) -> str | None:
+        """Return a variable as text, page by page."""
+        return await self._calling(lambda: self._read(name))
+
+    async def fork(self, task: str) -> ClientWorkspace:
+        """Fork the session."""
+        name = f"{self._session[:100]}-{secrets.token_hex(3)}"
+        await self._calling(lambda: self._client.fork_session(name))
+        client = Client(name, policy=self._client.policy)
+        child = ClientWorkspace(client, name)
+        await child._calling(lambda: client.load_context("task", content=task))
+        return child
+
+    async def end(self) -> None:
+        """End the session; one that is gone already is no error."""
+        with suppress(KernelError):
+            await self._calling(self._client.end_session)
+        self._client.close()
+
+    async def _answered(self, cell: Cell, answering: Answering, outcome: Outcome) -> Cell:
+        """Answer what the cell has asked; return it as it is then."""
+        asked = await self._calling(lambda: self._asked(cell))
+        answers = await answering(asked)
+        outcome.answers += answers
+        given: dict[str, str | dict[str, str]] = {
+            one.query.id: {"error": one.error or ""} if one.text is None else one.text for one in answers
+        }
+        taken = await self._calling(lambda: self._client.answer_queries(given))
+        if taken.cell is not None:
+            return taken.cell
+        if cell.status == "waiting":  # somebody else has answered it
+            return await self._calling(self._client.wait)
+        outcome.answered_later = list(given)
+        return replace(cell, pending_llm_queries=())
+
+    def _asked(self, cell: Cell) -> list[Asked]:
+        """The queries of the cell with their whole prompts; those that are pending from before are not its own."""
+        first = min(map(_number, (query.id for query in cell.pending_llm_queries)))
+        pending = [query for query in self._client.pending_queries() if _number(query.id) >= first]
+        return [Asked(one.id, one.prompt, one.model, one.raw.get("kind") == "rlm") for one in pending]
+
+    def _read(self, name: str) -> str | None:
+        parts, offset = [], 0
+        while True:
+            try:
+                page = self._client.peek(name, offset, _PAGE_LINES, max_chars=_PAGE_CHARS)
+            except ToolFailed as error:
+                if error.answer.get("error") == "variable_not_found":
+                    return None
+                raise
+            parts.append(page.content)
+            if not page.has_more or "cut_line" in page.raw:
+                return "\n".join(parts)
+            offset = page.raw["next_offset"]
+
+    async def _calling(self, call: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.to_thread(call)
+        except asyncio.CancelledError:
+            self._client.close()
+            raise
+
+
+def _number(query: str) -> int:
+    """The number of a query of code; -1 for those that were asked without code."""
+    digits = query.removeprefix("q_")
+    return int(digits) if digits.isdecimal() else -1

@@ -1,0 +1,145 @@
+"""``rlm-kernel ask``: a question about files that are too long to read, answered by a configured model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlm_mcp.cli.output import JsonFlag, errors, failing, show
+from rlm_mcp.errors import ClientFault, WrongUsage
+
+if TYPE_CHECKING:
+    from rlm_kernel.recursion.loop import Event, Solution, Watch
+
+__all__ = ["ask"]
+
+INTERRUPTED = 130
+
+
+@failing
+def ask(
+    question: Annotated[str, typer.Argument(help="What you want to know.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files, directories or patterns; `-` reads standard input.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A configured model; default: the configuration's.")] = None,
+    sub_model: Annotated[str | None, typer.Option(help="The model that answers queries of code.")] = None,
+    policy: Annotated[str, typer.Option(help="Policy of the session.")] = "recursive",
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", help="Work in this session and keep it; default: a new one.")
+    ] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Turns that the model has.")] = 30,
+    calls: Annotated[int, typer.Option(min=1, help="Calls of models, queries of code included.")] = 1000,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Tokens, in and out; default: no bound.")] = None,
+    cost: Annotated[float | None, typer.Option(help="US dollars by the configured prices; default: no bound.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Wall time.")] = 3600.0,
+    depth: Annotated[int, typer.Option(min=0, help="How deep rlm_query may nest.")] = 1,
+    trajectory: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Write every turn to this file, as JSON lines.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Answer a question about files: a model works on them by code, in turns. Exit code 4: no model is configured."""
+    from rlm_kernel.recursion.budget import Limits
+    from rlm_kernel.recursion.rlm import RLM
+
+    limits = Limits(turns=turns, calls=calls, tokens=tokens, cost=cost, seconds=seconds, depth=depth)
+    text, paths = _given(files or [])
+    try:
+        with _progress() as watch:
+            rlm = RLM(model, sub_model=sub_model, limits=limits, policy=policy, session=session, watch=watch)
+            solution = rlm.completion(question, text, paths=paths)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if trajectory is not None:
+        _write(solution, trajectory)
+    show(_row(solution), as_json, lambda: _print(solution))
+
+
+def _given(files: list[str]) -> tuple[str | None, list[str]]:
+    """Return the text of standard input, or the paths."""
+    if "-" not in files:
+        return None, [os.path.expanduser(file) for file in files]
+    if len(files) > 1:
+        raise WrongUsage("`-` stands alone: standard input is one text")
+    return sys.stdin.buffer.read().decode("utf-8", "replace"), []
+
+
+def _write(solution: Solution, path: Path) -> None:
+    from rlm_kernel.recursion.trajectory import as_json_lines
+
+    try:
+        path.write_text(as_json_lines(solution), encoding="utf-8")
+    except OSError as error:
+        raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
+
+
+def _row(solution: Solution) -> dict[str, Any]:
+    budget = solution.budget
+    return {
+        "answer": solution.answer,
+        "status": solution.status,
+        "model": solution.model,
+        "session": solution.session,
+        "turns": len(solution.turns),
+        "calls": budget.calls,
+        "input_tokens": budget.input_tokens,
+        "output_tokens": budget.output_tokens,
+        "cost": round(budget.cost, 6),
+        "seconds": round(budget.seconds, 1),
+    }
+
+
+def _print(solution: Solution) -> None:
+    print(solution.answer)
+    row = _row(solution)
+    if solution.status != "answered":
+        errors.print("[yellow]the turns ran out before the model had submitted an answer; this is its last word[/]")
+    errors.print(
+        f"[dim]{row['turns']} turns, {row['calls']} calls, {row['input_tokens'] + row['output_tokens']:,} tokens, "
+        f"${row['cost']:g}, {row['seconds']} s, session {row['session']}[/]"
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[Watch]:
+    """Show on standard error what happens: one line that changes on a terminal, else a line for each turn."""
+    if errors.is_terminal:
+        with errors.status("starting") as status:
+            seen = {"calls": 0}
+
+            def show_on_terminal(event: Event) -> None:
+                if event.kind == "code":
+                    errors.print(f"{'  ' * event.depth}[dim]{_first_line(event.text)}[/]")
+                seen["calls"] += event.count if event.kind == "answered" else event.kind == "turn"
+                status.update(f"{_where(event)} {_doing(event)} · {seen['calls']} calls")
+
+            yield show_on_terminal
+        return
+
+    def show_in_log(event: Event) -> None:
+        if event.kind == "code":
+            errors.print(f"{'  ' * event.depth}{_where(event)} {_first_line(event.text)}")
+
+    yield show_in_log
+
+
+def _where(event: Event) -> str:
+    return f"{'child ' * event.depth}turn {event.turn}"
+
+
+def _doing(event: Event) -> str:
+    done = {"turn": "thinks", "text": "writes", "code": "runs code", "output": "reads", "child": "forks a session"}
+    return done.get(event.kind, f"{event.kind} {event.count} queries")
+
+
+def _first_line(code: str) -> str:
+    lines = code.strip().splitlines() or [""]
+    more = f" … {len(lines)} lines" if len(lines) > 1 else ""
+    return f"{lines[0][:100]}{more}".replace("[", r"\[")

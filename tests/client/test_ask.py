@@ -1,0 +1,92 @@
+"""``rlm-kernel ask``: the program, as a person at a prompt or a script uses it."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_endpoint import Asked, ModelEndpoint, Reply
+
+MB = 1_000_000
+NEEDLE = "The code word of the harbour master is: marmalade."
+
+
+@pytest.fixture(autouse=True)
+def _configured(endpoint: ModelEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint.configure(tmp_path)
+    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
+
+
+def ask(program: Path, *arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command; it has to end with ``code``."""
+    command = [program, "ask", *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def searching(asked: Asked) -> Reply:
+    """Answer as a model does that looks, searches, asks and submits, by what it is told."""
+    told = asked.messages[-1]["content"]
+    if asked.messages[0]["role"] != "system":
+        return Reply("marmalade" if "marmalade" in told else "unknown")
+    if "Nothing has been run yet" in told:
+        return Reply("First I look.\n```repl\nprint(context['line_count'], context['content'][:60])\n```")
+    if "Turn 2" in told:
+        found = "import re\nhit = re.search('.*harbour master.*', context['content'])[0]"
+        return Reply(f"I search.\n```repl\n{found}\nword = llm_query('Name only the code word: ' + hit)\n```")
+    return Reply("```repl\nprint(word)\nanswer['content'] = word\nanswer['ready'] = True\n```")
+
+
+def haystack(path: Path, size: int) -> None:
+    """Write a text of ``size`` bytes with one needle after three quarters of it."""
+    lines = (size - len(NEEDLE) - 1) // 64
+    with path.open("w") as file:
+        for number in range(lines):
+            if number == lines * 3 // 4:
+                file.write(f"{NEEDLE}\n")
+            file.write(f"{number:010} nothing of interest was said in this line at all ...\n")
+
+
+def test_a_needle_is_found_in_a_large_file(daemon: Path, endpoint: ModelEndpoint, tmp_path: Path) -> None:
+    """The whole way: file, session, model, code, query, answer; what happens is told on standard error."""
+    size = int(os.environ.get("RLM_ASK_MB", "5")) * MB
+    haystack(tmp_path / "talk.txt", size)
+    endpoint.reply = searching
+    done = ask(daemon, "What is the code word of the harbour master?", str(tmp_path / "talk.txt"))
+    assert done.stdout == "marmalade\n"
+    assert "turn 2 import re" in done.stderr
+    assert "3 turns, 4 calls" in done.stderr
+    longest = max(len(message["content"]) for asked in endpoint.requests for message in asked.messages)
+    assert longest < 5000, "the model has read the file"
+
+
+def test_programs_get_json_and_a_trajectory(daemon: Path, endpoint: ModelEndpoint, tmp_path: Path) -> None:
+    """Standard input is a text too; the file holds every turn."""
+    endpoint.script(Reply("```repl\nanswer.update(content=context['lines'][1], ready=True)\n```"))
+    lines = tmp_path / "run.jsonl"
+    done = ask(daemon, "Second line?", "-", "--json", "--trajectory", str(lines), stdin="one\ntwo\n")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert (answer["answer"], answer["status"], answer["turns"], answer["model"]) == ("two", "answered", 1, "scripted")
+    assert [json.loads(line)["type"] for line in lines.read_text().splitlines()] == ["metadata", "iteration"]
+
+
+def test_limits_end_it_with_exit_code_1(daemon: Path, endpoint: ModelEndpoint) -> None:
+    """What was used up is said; a last word without a submission is an answer that is marked."""
+    endpoint.reply = lambda _: Reply("```repl\nprint(1)\n```")
+    assert "'calls'" in ask(daemon, "?", "--calls", "1", code=1).stderr
+    assert "turns ran out" in ask(daemon, "?", "--turns", "1").stderr
+
+
+def test_without_a_model_it_says_how_to_configure_one(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 4: the machine is not set up for it."""
+    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", "/nonexistent")
+    assert "RLM_KERNEL_MODEL=openai:MODEL" in ask(daemon, "?", code=4).stderr
+
+
+def test_what_cannot_be_read_is_said(daemon: Path, tmp_path: Path) -> None:
+    """A missing file fails before a model is asked; standard input stands alone."""
+    assert "missing.txt" in ask(daemon, "?", str(tmp_path / "missing.txt"), code=1).stderr
+    assert "stands alone" in ask(daemon, "?", "-", "more.txt", code=2).stderr

@@ -1,0 +1,255 @@
+"""`rlm_kernel.RLM`: the whole loop, with real kernels and a model behind a real endpoint that says what is scripted."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_endpoint import Asked, ModelEndpoint, Reply
+
+from rlm_kernel import RLM, Client, Limits
+from rlm_kernel.connection import Control
+from rlm_kernel.errors import CallerError
+from rlm_kernel.models.errors import ModelMisconfigured
+from rlm_kernel.models.interface import Completion, Message, Usage
+from rlm_kernel.recursion.budget import BudgetExceeded
+from rlm_kernel.recursion.loop import Event
+from rlm_kernel.recursion.trajectory import as_json_lines
+
+pytestmark = pytest.mark.usefixtures("daemon")
+SUBMIT = "answer['content'] = {}\nanswer['ready'] = True"
+
+
+def code(*lines: str) -> Reply:
+    """A reply with a block of code."""
+    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n")
+
+
+@pytest.fixture
+def model(endpoint: ModelEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelEndpoint:
+    """Give the endpoint as the configured model."""
+    endpoint.configure(tmp_path, input_price=1.0, output_price=1.0)
+    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
+    return endpoint
+
+
+def _said(asked: Asked) -> str:
+    return asked.messages[-1]["content"]
+
+
+def test_a_question_is_answered_in_turns(model: ModelEndpoint) -> None:
+    """The model sees what its code prints; a query of the code is answered; what it submits is the answer."""
+    model.script(
+        code("print(context['line_count'])"),
+        code("hit = next(line for line in context['lines'] if 'needle' in line)", "said = llm_query('Key? ' + hit)"),
+        Reply("seven"),
+        code("print(said)", SUBMIT.format("said.upper()")),
+    )
+    solution = RLM().completion("Which key?", "hay\n" * 5000 + "the needle is 7\n")
+    assert (solution.answer, solution.status, len(solution.turns)) == ("SEVEN", "answered", 3)
+    root, second, query, third = model.requests
+    assert "Which key?" in _said(root)
+    assert "5,001 lines" in root.messages[0]["content"]
+    assert "5001" in _said(second)
+    assert [message["content"] for message in query.messages] == ["Key? the needle is 7"]
+    assert [message["role"] for message in third.messages] == ["system", *["user", "assistant"] * 2, "user"]
+    assert solution.budget.calls == 4
+    assert solution.budget.cost > 0
+
+
+def test_its_session_is_gone_afterwards_unless_it_was_named(model: ModelEndpoint) -> None:
+    """Sessions do not pile up; one of the caller's stays, with its variables."""
+    model.script(code("x = 5", SUBMIT.format("1")), code("print(x)", SUBMIT.format("x")))
+    first = RLM(session="rlm-kept").completion("?", "text")
+    assert RLM(session="rlm-kept").completion("?").answer == "5"
+    assert first.session == "rlm-kept"
+    model.script(code(SUBMIT.format("2")))
+    other = RLM().completion("?", "text")
+    with Control("sessions") as control:
+        open_now = {row["session"] for row in control.reply["sessions"]}
+    assert "rlm-kept" in open_now
+    assert other.session not in open_now
+    with Client("rlm-kept") as client:
+        client.end_session()
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (Reply("```repl\nfound = 'deep ' * 3\n```\nFINAL_VAR(found)"), "deep deep deep "),
+        (Reply("FINAL(it is (almost) 42)"), "it is (almost) 42"),
+        (code("found = [1, 2]", "FINAL_VAR('found')"), "1\n2"),
+        (code("FINAL('said in code')"), "said in code"),
+        (code("answer = {'ready': True, 'content': 'bound anew'}"), "bound anew"),
+        (code(SUBMIT.format("'long ' * 60000")), "long " * 60000),
+    ],
+)
+def test_every_way_to_submit_is_taken(model: ModelEndpoint, reply: Reply, answer: str) -> None:
+    """The dictionary, in place or bound anew, of any length; FINAL and FINAL_VAR, in the reply or in code."""
+    model.script(reply)
+    assert RLM(limits=Limits(turns=1)).completion("?", "text").answer == answer
+
+
+def test_data_and_files_become_variables(model: ModelEndpoint, tmp_path: Path) -> None:
+    """A list is a list; several files are one text with a table of them."""
+    model.script(code("answer.update(content=context[1]['a'], ready=True)"))
+    assert RLM().completion("?", [1, {"a": "second"}]).answer == "second"
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(f"I am {name}\n")
+    model.script(code("answer.update(content=context['content'].count('I am'), ready=True)"))
+    assert RLM().completion("?", paths=[tmp_path / "a.txt", tmp_path / "b.txt"]).answer == "2"
+    assert "context_files" in model.requests[-1].messages[0]["content"]
+    with pytest.raises(CallerError, match="either"):
+        RLM().completion("?", "text", paths=[tmp_path])
+    with pytest.raises(CallerError, match="JSON"):
+        RLM().completion("?", {1, 2})
+
+
+def test_an_error_is_shown_to_the_model_and_the_run_goes_on(model: ModelEndpoint) -> None:
+    """A traceback, a refusal of the policy, a query that failed, a reply without code: the next turn tells it."""
+    model.script(
+        code("1 / 0"),
+        code("import socket"),
+        code("llm_query('?')"),
+        Reply("no", status=400),
+        Reply("I think about it."),
+        Reply("```repl\nprint('cut"),
+        code(SUBMIT.format("'done'")),
+    )
+    assert RLM().completion("?", "text").answer == "done"
+    told = [_said(asked) for asked in model.requests if asked.messages[0]["role"] == "system"][1:]
+    for text, wanted in zip(
+        told, ("ZeroDivisionError", "ImportRefused", "QueryFailed", "Nothing was run", "was cut"), strict=True
+    ):
+        assert wanted in text
+
+
+def test_deferred_queries_are_answered_after_the_cell(model: ModelEndpoint, tmp_path: Path) -> None:
+    """K-22, K-23: under a policy that defers, the placeholders of a cell are answers in the next turn."""
+    model.script(
+        code("notes = llm_query_batched(['a', 'b'])", "print(notes[0])"),
+        Reply("one"),
+        Reply("one"),
+        code(SUBMIT.format("'+'.join(map(str, notes))")),
+    )
+    assert RLM(policy="default").completion("?", "text").answer == "one+one"
+    assert "[DEFERRED:q_000]" in _said(model.requests[-1])
+    assert "answered now: q_000, q_001" in _said(model.requests[-1])
+
+
+def test_a_batch_is_asked_at_once_with_whole_prompts(model: ModelEndpoint) -> None:
+    """Prompts that no tool's answer has room for arrive whole; they are under way together."""
+    asks = "sizes = llm_query_batched(['x' * 70000 + str(i) for i in range(8)])"
+    model.script(code(asks, SUBMIT.format("' '.join(sizes)")))
+    model.reply = lambda asked: Reply(str(len(asked.prompt)), delay=0.2)
+    assert RLM().completion("?", "text").answer == " ".join(["70001"] * 8)
+    assert model.most_at_once == 8
+
+
+@pytest.mark.parametrize(
+    ("limits", "exceeded"),
+    [
+        (Limits(calls=2), "calls"),
+        (Limits(tokens=1), "tokens"),
+        (Limits(cost=1e-9), "cost"),
+        (Limits(seconds=1.5), "seconds"),
+    ],
+)
+def test_a_budget_ends_a_run(model: ModelEndpoint, limits: Limits, exceeded: str) -> None:
+    """Whatever is used up is named, with what to raise; no session is left."""
+    model.reply = lambda _: code("import time", "time.sleep(0.3)")
+    with pytest.raises(BudgetExceeded, match=exceeded) as caught:
+        RLM(limits=limits).completion("?", "text")
+    assert caught.value.limit == exceeded
+    with Control("sessions") as control:
+        assert [row["session"] for row in control.reply["sessions"] if row["session"].startswith("rlm-")] == []
+
+
+def test_queries_count_against_the_budget(model: ModelEndpoint) -> None:
+    """One call too many fails that query in the code, and ends the run at the next turn."""
+    model.reply = lambda _: Reply("ok")
+    model.script(code("notes = llm_query_batched(['a', 'b', 'c'])", "print(notes)"))
+    with pytest.raises(BudgetExceeded, match="calls"):
+        RLM(limits=Limits(calls=3)).completion("?", "text")
+    assert len(model.requests) == 3
+
+
+def test_out_of_turns_the_model_has_a_last_word(model: ModelEndpoint) -> None:
+    """Without code; what it says then is the answer, and marked as such."""
+    model.script(code("print(1)"), Reply("FINAL(perhaps one)"))
+    solution = RLM(limits=Limits(turns=1)).completion("?", "text")
+    assert (solution.answer, solution.status) == ("perhaps one", "out_of_turns")
+    assert "no more turns" in _said(model.requests[-1])
+
+
+def test_a_model_that_is_not_configured_is_refused_by_name(model: ModelEndpoint) -> None:
+    """The names that there are are told."""
+    with pytest.raises(ModelMisconfigured, match=r"'other'.*there is test"):
+        RLM("other").completion("?", "text")
+
+
+def test_without_a_model_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Before anything is loaded or started."""
+    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
+    with pytest.raises(ModelMisconfigured, match="RLM_KERNEL_MODEL"):
+        RLM().completion("?", "text")
+
+
+class Parrot:
+    """A model that is a Python object: it answers every query with its length, the root with the next reply."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = iter(replies)
+
+    async def complete(
+        self,
+        messages: list[Message],
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """Answer."""
+        text = next(self.replies).text if messages[0]["role"] == "system" else str(len(messages[0]["content"]))
+        if on_text is not None:
+            on_text(text)
+        return Completion(text, Usage(1, 1), "parrot", "stop")
+
+
+@pytest.fixture
+def events() -> Iterator[list[Event]]:
+    """Collect what a run tells."""
+    seen: list[Event] = []
+    yield seen
+    assert {event.depth for event in seen} <= {0, 1}
+
+
+def test_a_model_can_be_an_object_and_a_run_be_watched(events: list[Event]) -> None:
+    """No endpoint is needed; who watches hears of turns, text, code, outputs and queries in their order."""
+    parrot = Parrot(code("print(llm_query('four'))"), code(SUBMIT.format("'watched'")))
+    solution = RLM(parrot, watch=events.append).completion("?", "text")
+    assert (solution.answer, solution.model) == ("watched", "parrot")
+    kinds = [event.kind for event in events]
+    assert kinds == ["turn", "text", "code", "asked", "answered", "output", "turn", "text", "code", "output"]
+    assert events[5].text == "4"
+
+
+def test_a_run_is_json_lines_that_the_reference_visualiser_reads(model: ModelEndpoint) -> None:
+    """Every field that its reader uses, in the types that it expects (visualizer/src/lib/types.ts)."""
+    model.script(code("print(llm_query('why'))", "1 / 0"), Reply("because"), code(SUBMIT.format("'so'")))
+    solution = RLM().completion("Why so?", "text")
+    first, *turns = [json.loads(line) for line in as_json_lines(solution).splitlines()]
+    assert (first["type"], first["root_model"], first["max_iterations"]) == ("metadata", "scripted", 30)
+    assert [(turn["type"], turn["iteration"], turn["final_answer"]) for turn in turns] == [
+        ("iteration", 1, None),
+        ("iteration", 2, "so"),
+    ]
+    [block] = turns[0]["code_blocks"]
+    assert block["result"]["stdout"] == "because\n"
+    assert "ZeroDivisionError" in block["result"]["stderr"]
+    [asked] = block["result"]["rlm_calls"]
+    assert (asked["prompt"], asked["response"], asked["prompt_tokens"]) == ("why", "because", 1)
+    assert [message["role"] for message in turns[1]["prompt"]] == ["system", "user", "assistant", "user"]
+    assert all(isinstance(turn["iteration_time"], float) and turn["timestamp"] for turn in turns)
