@@ -24,7 +24,7 @@ CELLS = {
     "tables": ("from pathlib import Path\nprint(Path('WORKSPACE/out.csv').write_text('a,b'))", "import urllib.request"),
     "teaching": ("print(eval('6 * 7'))", "import os\nos.remove('WORKSPACE/note.txt')"),
     "review": ("from pathlib import Path\nprint(Path('WORKSPACE/note.txt').read_text())", "open('WORKSPACE/x', 'w')"),
-    "recursive": ("import re\nprint(re.findall('[0-9]', open('WORKSPACE/note.txt').read()))", "import socket"),
+    "recursive": ("import re\nprint(re.findall('[0-9]', 'a 1'))", "import socket"),
     "untrusted": ("print(sum(range(10)))", "import os"),
 }  # fmt: skip
 
