@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import psutil
 
+from rlm_kernel import rendezvous
+
 _RUNTIME = "RLM_KERNEL_RUNTIME_DIR"
+_ROOTS = {"rlm_mcp.entry", "rlm_mcp.daemon", "rlm_kernel.host"}
+"""What is not started by another of our processes; kernels have an empty environment, which tells nothing."""
 
 
 @dataclass(frozen=True)
@@ -15,25 +19,30 @@ class Footprint:
     """`processes` of rlm-kernel and the memory they take together, in bytes.
 
     Shared pages count once over all (PSS). Where the system does not tell, `exact` is False and pages which
-    two processes share count twice (RSS).
+    two processes share count twice (RSS). `texts` is the part that is files of texts: mapped once for all who
+    read them, and given up by the system when it needs the memory.
     """
 
     processes: int
     total: int
+    texts: int
     exact: bool
 
 
 def footprint() -> Footprint:
     """Measure every process of the rlm-kernel that this process would use, but not this process itself."""
-    total, count, exact = 0, 0, True
+    total, texts, count, exact = 0, 0, 0, True
+    folder = str(rendezvous.state_dir())
     for process in _family():
         with suppress(psutil.Error):
             full = process.memory_full_info()
             pss = getattr(full, "pss", 0)
             exact = exact and bool(pss)
             total += pss or full.rss
+            if pss:
+                texts += sum(part.pss for part in process.memory_maps() if part.path.startswith(folder))
             count += 1
-    return Footprint(count, total, exact)
+    return Footprint(count, total, texts, exact)
 
 
 def _family() -> Iterator[psutil.Process]:
@@ -50,10 +59,8 @@ def _family() -> Iterator[psutil.Process]:
 
 def _is_ours(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        arguments = " ".join(process.cmdline()[1:])
-        if process.pid == os.getpid() or not ("rlm_mcp." in arguments or "rlm_kernel." in arguments):
-            return False
-        return process.environ().get(_RUNTIME) == os.environ.get(_RUNTIME)
+        if process.pid != os.getpid() and _ROOTS.intersection(process.cmdline()):
+            return process.environ().get(_RUNTIME) == os.environ.get(_RUNTIME)
     return False
 
 

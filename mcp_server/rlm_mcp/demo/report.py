@@ -97,10 +97,11 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
         ("three agents at work in parallel", f"{outcome.work_seconds:.2f} s", ""),
         ("everything", f"{outcome.total_seconds:.2f} s", ""),
         (
-            f"memory, all {memory.processes} processes",
-            size(memory.total) if memory.exact else f"at most {size(memory.total)}",
-            f"{len(agents)} copies: {size(len(agents) * outcome.corpus.size)}",
+            f"memory of all {memory.processes} processes",
+            size(memory.total - memory.texts) if memory.exact else f"at most {size(memory.total)}",
+            "",
         ),
+        ("the text mapped, as bytes and as str", size(memory.texts) if memory.exact else "", ""),
         ("tool calls", str(outcome.root.calls + sum(agent.calls for agent in agents)), ""),
         ("session", outcome.session, ""),
     ]
