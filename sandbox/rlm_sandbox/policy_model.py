@@ -180,7 +180,8 @@ class Policy(_Section):
     checkpoint: Literal["off", "lazy", "strict"] = Field(
         "lazy",
         description="off: a crash loses the variables; lazy: a copy is taken after each reply; "
-        "strict: a copy is taken before each reply, nothing is ever lost.",
+        "strict: before each reply a copy is taken, or a cell is logged that is proved to be repeatable; "
+        "nothing is ever lost.",
     )
     reopen: bool = Field(
         False,

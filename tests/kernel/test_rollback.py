@@ -67,7 +67,7 @@ async def test_only_as_many_cells_as_the_policy_keeps_can_be_undone(host, spawn,
     with pytest.raises(CallerError, match="completed 5 cell"):
         await host.rollback(kernel.kernel_id, 6)
     assert await value(kernel, "n") == "4"
-    assert (await host.rollback(kernel.kernel_id, 2)).possible == []
+    assert (await host.rollback(kernel.kernel_id, 2)).possible == [1, 2]
     assert await value(kernel, "n") == "3"
     await host.shutdown(kernel.kernel_id)
 
@@ -105,9 +105,9 @@ async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(host, spawn, va
     """Process and newest copy killed at once: the session goes back to the copy before, and says what that lost."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
     before = set(psutil.Process(host.pid).children())
-    await value(kernel, "n = 1")
+    await value(kernel, "n = next(iter([1]))")  # a cell that cannot be repeated
     older = set(psutil.Process(host.pid).children()) - before
-    await value(kernel, "n = 2")
+    await value(kernel, "n = next(iter([2]))")
     newest = set(psutil.Process(host.pid).children()) - before - older
     for process in newest:
         process.kill()

@@ -9,7 +9,7 @@ from typing import Any
 from rlm_kernel import tags, wire
 from rlm_kernel.errors import CallerError, KernelBusy, PolicyLooser, ProcessError
 from rlm_kernel.host.gate import Gate
-from rlm_kernel.host.images import ANSWER_SECONDS, MONITOR, Images
+from rlm_kernel.host.images import ANSWER_SECONDS, MONITOR, Cell, Images
 from rlm_kernel.host.limits import private_memory
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, texts
 from rlm_kernel.host.session import KernelSession
@@ -56,17 +56,17 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     That the child's policy is not looser the caller has seen to (`refuse_looser`). Raises `KernelBusy` (a cell runs,
     and there is no copy), `WallsMissing`, `ForkRefused`, CallerError or ProcessError; then nothing of it is left.
     """
-    peer, cells, origin = await _copy_of(parent)
+    peer, cells, repeat, origin = await _copy_of(parent)
     images = child.images
     child.memory_base = parent.memory_base
-    images.cells, images.serial = cells, parent.images.serial
+    images.cells, images.serial = cells + len(repeat), parent.images.serial
     images.contexts = {name: attachment.shared() for name, attachment in parent.images.contexts.items()}
     images.spec["query_base"] = child.queries.next_number = parent.queries.next_number
     child.queries.pending = {query_id: dict(row) for query_id, row in parent.queries.pending.items()}
     child.queries.answers.update(parent.queries.answers)
     origin.queries = list(child.queries.pending.values())
     try:
-        await child.start(lambda: _begin(parent.images, child, peer, origin))
+        await child.start(lambda: _begin(parent.images, child, peer, repeat, origin))
     except BaseException:
         peer.drop()
         images.close()
@@ -75,19 +75,22 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     return origin
 
 
-async def _copy_of(parent: KernelSession) -> tuple[Peer, int, Origin]:
+async def _copy_of(parent: KernelSession) -> tuple[Peer, int, list[Cell], Origin]:
+    """A sleeping process, how many cells it has completed, those that it shall repeat, and where it comes from."""
     if not parent.runs_cell:
         peer: Peer = await parent.operation(lambda: _copy_of_live(parent.images))
-        return peer, parent.images.cells, Origin("live", 0, texts(peer.hello.get("threads")), _tasks(peer))
+        return peer, parent.images.cells, [], Origin("live", 0, texts(peer.hello.get("threads")), _tasks(peer))
     for _ in range(TRIES):
-        copy, cells = parent.images.dormant, parent.images.dormant_cells
+        copy = parent.images.newest
         if copy is None:
             break
+        repeat = list(copy.redo)
         try:
-            peer = await parent.images.fork(copy)
+            peer = await parent.images.fork(copy.peer)
         except (PeerDied, TimeoutError):
             continue  # a newer copy has taken its place meanwhile, or it has woken up
-        return peer, cells, Origin("checkpoint", max(0, parent.images.cells - cells))
+        behind = parent.images.cells - copy.cells - len(repeat)
+        return peer, copy.cells, repeat, Origin("checkpoint", max(0, behind))
     raise KernelBusy("the session runs a cell and has no checkpoint to fork from; wait for the cell, or interrupt it")
 
 
@@ -106,7 +109,7 @@ def _tasks(peer: Peer) -> int:
     return tasks if isinstance(tasks, int) else 0
 
 
-async def _begin(parent: Images, child: KernelSession, peer: Peer, origin: Origin) -> None:
+async def _begin(parent: Images, child: KernelSession, peer: Peer, repeat: list[Cell], origin: Origin) -> None:
     """Make the sleeping ``peer`` the child's process."""
     images = child.images
     held, allowed = private_memory(peer.pid or 0) - child.memory_base, child.limits.memory_bytes
@@ -114,7 +117,7 @@ async def _begin(parent: Images, child: KernelSession, peer: Peer, origin: Origi
         raise CallerError(f"the session holds {held:,} bytes, over limits.memory_bytes ({allowed:,}) of the new policy")
     begun = peer.expect(tags.BEGUN)
     walls = {name: wall for name, wall in parent.walls.items() if name != "monitor"}
-    spec = {"key": images.spec["key"], "policy": images.spec["policy"], "walls": walls}
+    spec = {"key": images.spec["key"], "policy": images.spec["policy"], "walls": walls, "repeat": repeat}
     peer.send(tags.BRANCH, (wire.json_frame(spec),))
     try:
         answer = await asyncio.wait_for(begun, ANSWER_SECONDS)

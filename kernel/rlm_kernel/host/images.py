@@ -10,16 +10,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlm_kernel import process, tags, wire
-from rlm_kernel.errors import CallerError, KernelDied, WallsMissing, from_wire
+from rlm_kernel.errors import CallerError, KernelDied, KernelError, WallsMissing, from_wire
 from rlm_kernel.host.gate import Gate
-from rlm_kernel.host.peer import Peer, PeerDied, fork, load
+from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork, load
 from rlm_sandbox.oswall.report import WallReport
 
 ANSWER_SECONDS = 10.0
 MONITOR = {"monitor": {"standing": True, "detail": "the host watches time, memory and output"}}
 START_SECONDS = 30.0
-HOST_RESTORES = ("attach", "detach", "disown", "settle", "variables", "peek", "scan", "export")
+HOST_RESTORES = ("attach", "detach", "disown", "settle", "variables", "peek", "scan", "export", "repeat")
 """Requests that change nothing, or nothing that the host does not do again for a fresh process."""
+RUN_NO_CODE = ("attach", "detach", "settle", "variables", "repeat")
+"""Those among them that run no code of the user's: the cells around them can be repeated without them."""
+REDO_CELLS = 64
+REDO_SECONDS = 0.05
+
+Cell = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -45,14 +51,42 @@ class Attachment:
 
 
 @dataclass(slots=True)
+class Copy:
+    """A sleeping copy from after ``cells`` completed cells, and the repeatable ones that came next.
+
+    It stands for every state from ``cells`` to `reach`: when it wakes it runs as much of ``redo`` again as is wanted,
+    which took the session ``seconds`` of the processor.
+    """
+
+    peer: Peer
+    cells: int
+    redo: list[Cell] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def reach(self) -> int:
+        """The number of completed cells up to which it stands for the session."""
+        return self.cells + len(self.redo)
+
+    def cut(self, cells: int) -> None:
+        """Repeat nothing that came after that many cells."""
+        del self.redo[max(0, cells - self.cells) :]
+
+    @property
+    def worn(self) -> bool:
+        """True if half of what it may have to repeat is used up."""
+        return self.seconds > REDO_SECONDS / 2 or len(self.redo) > REDO_CELLS / 2
+
+
+@dataclass(slots=True)
 class Images:
     """The processes of a session.
 
     ``image`` gives a fresh one that waits for a session; ``spec`` is what such a one is told; ``contexts`` and
     ``answers`` are what the host gives again to a process that does not have them yet. ``cells`` is how many the
-    live process has completed, ``dormant_cells`` how many its newest copy. Copies from before the last ``undoable``
-    cells are kept in ``older``, the oldest first, with their number of cells. ``pristine`` tells that the process
-    before the first cell was as any fresh one.
+    live process has completed. ``copies`` are the sleeping ones, the oldest first: the newest, and those from before
+    the last ``undoable`` cells. ``pristine`` tells that the process before the first cell was as any fresh one, and
+    ``only_cells`` that nothing but cells has changed the session since the newest copy.
     """
 
     image: Callable[[], Awaitable[Peer]]
@@ -63,15 +97,29 @@ class Images:
     undoable: int = 0
     pristine: bool = False
     live: Peer | None = None
-    dormant: Peer | None = None
     walls: dict[str, Any] = field(default_factory=dict)
     contexts: dict[str, Attachment] = field(default_factory=dict)
     answers: Mapping[str, Any] = field(default_factory=dict)
     cells: int = 0
-    dormant_cells: int = 0
     gate: Gate | None = None
     serial: int = 0
-    older: list[tuple[int, Peer]] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+    only_cells: bool = False
+
+    @property
+    def newest(self) -> Copy | None:
+        """The newest copy."""
+        return self.copies[-1] if self.copies else None
+
+    @property
+    def covered(self) -> bool:
+        """True if nothing has changed that the newest copy does not stand for."""
+        return self.newest is not None and self.newest.reach == self.cells and self.only_cells
+
+    @property
+    def fresh(self) -> bool:
+        """True if there is nothing to gain by a new copy."""
+        return self.covered and self.newest is not None and not self.newest.worn
 
     @property
     def alive(self) -> bool:
@@ -118,116 +166,137 @@ class Images:
     async def checkpoint(self, *, expectant: bool = True) -> None:
         """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
 
-        The copy before is dropped, unless it can be rolled back to. An ``expectant`` process makes ready for its next
+        Of the copies before it those stay that can be rolled back to. An ``expectant`` process makes ready for its next
         cell; one that is not shares its memory with the copy until that cell comes.
         """
         assert self.live is not None
         cells = self.cells
-        copy = await self.fork(self.live, introduced=False, expectant=expectant)
-        copy.on_death = self.on_death
-        if self.dormant is not None:
-            self._retire(self.dormant)
-        self.dormant, self.dormant_cells = copy, cells
+        peer = await self.fork(self.live, introduced=False, expectant=expectant)
+        peer.on_death = self.on_death
+        oldest = cells - self.undoable
+        kept = [copy for copy in self.copies if copy.cells < cells and copy.reach >= oldest and self.undoable]
+        self._drop([copy for copy in self.copies if copy not in kept])
+        self.copies = [*kept, Copy(peer, cells)]
+        self.only_cells = True
 
-    def _retire(self, copy: Peer) -> None:
-        """Keep the copy for a rollback, and let go of those from too long ago."""
-        self.older.append((self.dormant_cells, copy))
-        newest = self.cells
-        wanted = [pair for pair in self.older if newest - self.undoable <= pair[0] < newest]
-        for cells, peer in self.older:
-            if (cells, peer) not in wanted:
-                peer.drop()
-        self.older = wanted
+    def remember(self, cell: Cell, seconds: float) -> bool:
+        """Have the newest copy repeat the cell that was just completed; False if that takes a copy of its own."""
+        copy = self.newest
+        if copy is None or copy.reach != self.cells - 1 or not self.only_cells:
+            return False
+        if len(copy.redo) >= REDO_CELLS or copy.seconds + seconds > REDO_SECONDS:
+            return False
+        copy.redo.append({key: cell[key] for key in ("code", "store_history")})
+        copy.seconds += seconds
+        return True
 
     def lost_copy(self, peer: Peer) -> None:
         """A copy has ended."""
-        if peer is self.dormant:
-            self.dormant = None
-        self.older = [pair for pair in self.older if pair[1] is not peer]
+        self.copies = [copy for copy in self.copies if copy.peer is not peer]
 
     def drop_oldest(self) -> bool:
         """Give up the oldest copy that is only kept for a rollback; False if there is none."""
-        if not self.older:
+        if len(self.copies) < 2:
             return False
-        self.older.pop(0)[1].drop()
+        self._drop([self.copies.pop(0)])
         return True
+
+    def _drop(self, copies: list[Copy]) -> None:
+        for copy in copies:
+            copy.peer.drop()
 
     def can_go_back(self) -> list[int]:
         """How many cells can be undone: each number for which there is a copy, or nothing but a fresh start to undo."""
-        known = {cells for cells, _ in self.older} | ({self.dormant_cells} if self.dormant is not None else set())
+        known = {number for copy in self.copies for number in range(copy.cells, copy.reach + 1)}
         known |= {0} if self.pristine else set()
         return sorted(self.cells - cells for cells in known if 0 < self.cells - cells <= self.undoable)
 
     async def go_back(self, count: int) -> None:
         """Undo ``count`` cells, which is one of `can_go_back`; when the copy cannot be woken nothing has changed."""
         target, before = self.cells - count, self.live
-        kept = [*self.older, *([(self.dormant_cells, self.dormant)] if self.dormant is not None else [])]
-        chosen = next((peer for cells, peer in kept if cells == target), None)
-        if chosen is not None:
-            if not await self._woken(chosen):
-                self.lost_copy(chosen)
-                raise CallerError("the copy to go back to has ended; fewer cells can be undone now")
-            self.lead(chosen)
-        else:
+        chosen = next((copy for copy in reversed(self.copies) if copy.cells <= target <= copy.reach), None)
+        if chosen is None:
             await self.start()
+        elif not await self._lead_copy(chosen, target):
+            raise CallerError("the copy to go back to has ended; fewer cells can be undone now")
         if before is not None:
             before.drop()
-        for cells, peer in kept:
-            if cells > target:
-                peer.drop()
-        self.older = [pair for pair in self.older if pair[0] < target]
-        self.dormant, self.cells, self.dormant_cells = None, target, 0
+        self._drop([copy for copy in self.copies if copy.cells > target])
+        self.copies = [copy for copy in self.copies if copy.cells <= target]
+        for copy in self.copies:
+            copy.cut(target)
+        self.cells = target
 
     def processes(self) -> list[Peer]:
         """Every process of the session."""
-        return [peer for peer in (self.live, self.dormant, *(peer for _, peer in self.older)) if peer is not None]
+        return [*([self.live] if self.live is not None else []), *(copy.peer for copy in self.copies)]
 
     async def fork(self, source: Peer, *, introduced: bool = True, **asked: bool) -> Peer:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
         forks = 2 if asked.get("leave_threads") else 1
+        if source.pid is None and source.introduction is not None:
+            await asyncio.wait_for(asyncio.shield(source.introduction), ANSWER_SECONDS)
         with nullcontext() if self.gate is None else self.gate.permit(source, forks):
             copy = await fork(source, "sleep", ANSWER_SECONDS, introduced=introduced, **asked)
         copy.attached = dict(source.attached)
         return copy
 
     async def take_over(self) -> int:
-        """After the death of the live process: wake the newest copy, else start afresh.
+        """After the death of the live process: go on from the newest copy, else start afresh.
 
         Returns the number of lost cells. -1 means that there was no copy: every variable is lost.
         """
-        copies = [*self.older, (self.dormant_cells, self.dormant)]
-        self.older, self.dormant = [], None
-        while copies:
-            cells, copy = copies.pop()
-            if copy is not None and await self._woken(copy):
-                lost, self.cells = self.cells - cells, cells
-                self.older = [(number, peer) for number, peer in copies if peer is not None and not peer.dead]
-                self.lead(copy)
+        while (copy := self.newest) is not None:
+            if await self._lead_copy(copy, copy.reach):
+                lost, self.cells = self.cells - copy.reach, copy.reach
                 break
+            self.lost_copy(copy.peer)
         else:
             lost, self.cells = -1, 0
             await self.start()
         await self.equip()
         return lost
 
-    async def _woken(self, copy: Peer) -> bool:
-        if copy.dead:
-            return False
-        woken = copy.expect(tags.WOKEN)
-        copy.send(tags.WAKE, (wire.json_frame({"query_base": self.spec["query_base"]}),))
+    async def _lead_copy(self, copy: Copy, target: int) -> bool:
+        """Let a copy of the copy go on as the live process, from the state after ``target`` cells. False if it died.
+
+        The copy itself sleeps on, so that there is one at every moment; it goes on itself where it cannot be copied.
+        """
         try:
-            await asyncio.wait_for(woken, ANSWER_SECONDS)
+            peer = await self.fork(copy.peer)
+        except ForkRefused:
+            peer = copy.peer
+            self.lost_copy(peer)
         except (PeerDied, TimeoutError):
-            copy.drop()
+            return False
+        if not await self._woken(peer, copy.redo[: target - copy.cells]):
+            peer.drop()
+            return False
+        self.lead(peer)
+        self.only_cells = True
+        return True
+
+    async def _woken(self, peer: Peer, redo: list[Cell]) -> bool:
+        try:
+            await self._told(peer, tags.WAKE, {"query_base": self.spec["query_base"]}, tags.WOKEN)
+            if redo:
+                await self._told(peer, tags.REQUEST, {"op": "repeat", "cells": redo}, tags.ANSWERED)
+        except (PeerDied, TimeoutError, KernelError):
             return False
         return True
+
+    async def _told(self, peer: Peer, tag: bytes, content: Mapping[str, Any], answer: bytes) -> None:
+        answered = peer.expect(answer)
+        peer.send(tag, (wire.json_frame(content),))
+        message = await asyncio.wait_for(answered, ANSWER_SECONDS)
+        if message.frames and (failed := load(message)).get("status") == "error":
+            raise from_wire(failed)
 
     def drop_all(self) -> None:
         """End every process of the session."""
         for peer in self.processes():
             peer.drop()
-        self.live = self.dormant = None
-        self.older = []
+        self.live, self.copies = None, []
         self.use_gate(None)
 
     def close(self) -> None:
@@ -251,6 +320,7 @@ class Images:
         """Put a request of ours to the live process; raises its KernelError, or `PeerDied`."""
         assert self.live is not None
         self.pristine &= request["op"] in HOST_RESTORES
+        self.only_cells &= request["op"] in RUN_NO_CODE
         answered = self.live.expect(tags.ANSWERED)
         self.live.send(tags.REQUEST, (wire.json_frame(request),), descriptors)
         message = await answered

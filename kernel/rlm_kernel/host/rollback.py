@@ -5,12 +5,14 @@ Memory goes back, behind the same sockets. Files, loaded texts and rows do not; 
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel.errors import CallerError, KernelBusy
 from rlm_kernel.host.cells import content_of
+from rlm_kernel.host.images import REDO_CELLS
 from rlm_kernel.host.peer import texts
 from rlm_kernel.host.request import Request
 
@@ -54,10 +56,15 @@ class Rollback:
 
 
 class History:
-    """The latest cells of a session, as many as its policy lets it undo."""
+    """The latest cells of a session: as many as its policy lets it undo, and those that a copy may repeat."""
 
     def __init__(self, limit: int) -> None:
-        self._cells: deque[Undone] = deque(maxlen=limit)
+        self._cells: deque[Undone] = deque(maxlen=limit + REDO_CELLS if limit else 0)
+
+    @property
+    def before(self) -> int:
+        """The number of the cell after which every cell is remembered."""
+        return self._cells[0].number - 1 if self._cells else sys.maxsize
 
     def note(self, number: int, request: Request, summary: dict[str, Any]) -> None:
         """Take note of the ``number``-th completed cell; a crash may have made earlier ones of that number undone."""
@@ -95,7 +102,7 @@ async def rollback(session: KernelSession, count: int) -> Rollback:
 
 async def _go_back(session: KernelSession, count: int) -> Rollback:
     images = session.images
-    possible = images.can_go_back()
+    possible = session.undoable
     if count not in possible:
         raise CallerError(_why_not(session, count, possible))
     await images.go_back(count)
@@ -113,7 +120,7 @@ async def _go_back(session: KernelSession, count: int) -> Rollback:
         gone=[name for name in names if name not in present],
         queries=asked,
         unloaded=unloaded,
-        possible=images.can_go_back(),
+        possible=session.undoable,
     )
 
 

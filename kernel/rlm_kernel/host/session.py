@@ -13,7 +13,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,12 @@ import zmq
 from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import KernelBusy, KernelDied, KernelError, UnknownKernel
 from rlm_kernel.host.cells import CellLog
+from rlm_kernel.host.copying import Copying
 from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
-from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, retrieved
+from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved
 from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.queries import QueryBook, Round
 from rlm_kernel.host.relay import CHANNELS, Relay
@@ -34,9 +34,6 @@ from rlm_kernel.host.request import EXECUTE, Request, well_formed
 from rlm_kernel.host.rollback import History
 from rlm_kernel.host.watch import Watch
 
-IDLE_BEFORE_COPY_SECONDS = 0.1
-COPY_EVERY_SECONDS = 1.0
-IDLE_BEFORE_SHARING_SECONDS = 5.0
 MAX_QUEUE = 1000
 
 log = logging.getLogger(__name__)
@@ -81,8 +78,7 @@ class KernelSession:
         self._queue: deque[Request | tuple[Operation, asyncio.Future[Any]]] = deque()
         self._taken: Request | tuple[Operation, asyncio.Future[Any]] | None = None
         self._wake = asyncio.Event()
-        self._copy_timer: asyncio.TimerHandle | None = None
-        self._copied = 0.0
+        self.copying = Copying(self)
         self._loss: str | None = None
         self.memory_base = 0
         self.watch = Watch(self)
@@ -111,8 +107,7 @@ class KernelSession:
         self.closed = True
         if self.relay.limits is not None:
             self.relay.limits.end()
-        if self._copy_timer is not None:
-            self._copy_timer.cancel()
+        self.copying.cancel()
         if self._driver is not None:
             self._driver.cancel()
         self._fail_waiting(UnknownKernel(self.kernel_id))
@@ -143,11 +138,22 @@ class KernelSession:
             "contexts": sorted(self.images.contexts),
             "label": self.spec.get("label") or {},
             "memory_bytes": private_memory(live.pid) if live and live.pid else 0,
-            "checkpoint": self.images.dormant is not None,
-            "undoable": self.images.can_go_back(),
+            "checkpoint": self.images.newest is not None,
+            "undoable": self.undoable,
             "last_used": self.last_used,
             "waiting": sorted(self.round.open) if self.round is not None else [],
         }
+
+    @property
+    def undoable(self) -> list[int]:
+        """The numbers of last cells that can be undone."""
+        known = self.images.cells - self.history.before
+        return [count for count in self.images.can_go_back() if count <= known]
+
+    @property
+    def idle(self) -> bool:
+        """True while nothing runs and nothing waits."""
+        return self.relay.current is None and not self._queue and not self.closed
 
     @property
     def runs_cell(self) -> bool:
@@ -183,7 +189,7 @@ class KernelSession:
             answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self._limited(self.images.ask(request, files))
             if request.get("op") == "restore":
                 self.images.cells += 1  # it has changed variables, as a cell does: losing it is told
-                self._copy_later()
+                self.copying.later()
             return answer
 
         future = self.operation(work)
@@ -196,7 +202,7 @@ class KernelSession:
     async def attach(self, name: str, attachment: Attachment) -> None:
         """Bind a context to a global, now and in every process that takes over."""
         await self.operation(lambda: self.images.attach(name, attachment))
-        self._copy_later()
+        self.copying.later()
 
     async def detach(self, name: str) -> None:
         """Unbind a context and give up its lease."""
@@ -206,7 +212,7 @@ class KernelSession:
             await self.images.ask({"op": "detach", "name": name})
 
         await self.operation(work)
-        self._copy_later()
+        self.copying.later()
 
     async def settle(self, answers: dict[str, Any]) -> list[str]:
         """Inject answers of queries: at once into a cell that waits, else between requests. Returns known ids."""
@@ -222,7 +228,7 @@ class KernelSession:
             return [str(known) for known in content.get("known", ())]
 
         known: list[str] = await self.operation(work)
-        self._copy_later()
+        self.copying.later()
         return known
 
     def interrupt(self, escalate: bool = False) -> bool:
@@ -348,7 +354,7 @@ class KernelSession:
             if not self.images.alive:
                 await self._recover()
             is_cell = request.kind == EXECUTE
-            if is_cell and self._copy_is_due():
+            if is_cell and self.copying.due():
                 await self._copy_or_recover()
         except KernelError as error:
             self.relay.fail(request, type(error).__name__, str(error))
@@ -373,8 +379,8 @@ class KernelSession:
             summary = load(await done)
             limits.end()
             self._finish_cell(summary, is_cell)
-            if strict:
-                await self._copy()
+            if not self._repeats(request, summary, limits) and strict:
+                await self.copying.now()
             self.relay.succeed(request, summary, limits)
         except PeerDied:
             limits.end()
@@ -388,7 +394,15 @@ class KernelSession:
             limits.end()
             self.relay.end()
         if is_cell:
-            self._copy_later()
+            self.copying.later()
+
+    def _repeats(self, request: Request, summary: dict[str, Any], limits: CellLimits) -> bool:
+        """Whether the completed cell needs no copy, because the newest one can repeat it."""
+        reply, seconds = summary.get("reply"), summary.get("repeatable")
+        ok = isinstance(reply, dict) and reply.get("status") == "ok" and not limits.stopped_for
+        if not ok or not request.cell or not isinstance(seconds, float) or seconds < 0:
+            return False
+        return self.images.remember(request.cell, seconds)
 
     def _finish_cell(self, summary: dict[str, Any], is_cell: bool) -> None:
         if is_cell:
@@ -446,25 +460,17 @@ class KernelSession:
         if lost and self.relay.current is None:
             self._loss = f"{reason}; {words}"
         self.emit(self.kernel_id, {"event": "recovered", "reason": reason, "lost": words, "lost_cells": lost})
-        if self.policy.checkpoint != "off":
+        if self.policy.checkpoint != "off" and not self.images.covered:
             with contextlib.suppress(PeerDied):
-                await self._copy()
+                await self.copying.now()
         return lost
 
     async def _copy_or_recover(self) -> None:
         """Take a copy; a kernel that dies of it is one that died, with what that loses."""
         try:
-            await self._copy()
+            await self.copying.now()
         except PeerDied:
             await self._recover()
-
-    async def _copy(self, *, expectant: bool = True) -> None:
-        """Take a dormant copy. A kernel that cannot be copied goes on without one."""
-        self._copied = time.monotonic()
-        try:
-            await self.images.checkpoint(expectant=expectant)
-        except (ForkRefused, TimeoutError) as error:
-            self.emit(self.kernel_id, {"event": "checkpoint_refused", "reason": str(error)})
 
     def told_of_loss(self) -> None:
         """What an earlier crash lost need not be told to the next cell any more."""
@@ -472,37 +478,9 @@ class KernelSession:
 
     async def secure(self) -> None:
         """See to it that a crash loses nothing of a session that was forked or rolled back; under ``lazy`` soon."""
-        if self.policy.checkpoint == "strict":
-            await self._copy()
-        self._copy_later()
-
-    def _copy_is_due(self) -> bool:
-        """Cells that follow each other without a pause would never be copied: then the next one waits for it."""
-        if self.policy.checkpoint != "lazy" or self.images.cells <= self.images.dormant_cells:
-            return False
-        return self.images.dormant is None or time.monotonic() - self._copied >= COPY_EVERY_SECONDS
-
-    def _copy_later(self) -> None:
-        if self.policy.checkpoint == "off" or self.closed:
-            return
-        if self._copy_timer is not None:
-            self._copy_timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._copy_timer = loop.call_later(IDLE_BEFORE_COPY_SECONDS, self._copy_if_idle)
-
-    def _copy_if_idle(self) -> None:
-        if self.relay.current is None and not self._queue and not self.closed:
-            self.operation(self._copy).add_done_callback(retrieved)
-            loop = asyncio.get_running_loop()
-            self._copy_timer = loop.call_later(IDLE_BEFORE_SHARING_SECONDS, self._share_if_idle)
-
-    def _share_if_idle(self) -> None:
-        """Have a session that is left alone share every page with its copy: half of what the two need.
-
-        Until now the kernel had pages of its own made in advance, for a next cell that was to be expected.
-        """
-        if self.relay.current is None and not self._queue and not self.closed and self.images.dormant is not None:
-            self.operation(partial(self._copy, expectant=False)).add_done_callback(retrieved)
+        if self.policy.checkpoint == "strict" and not self.images.covered:
+            await self.copying.now()
+        self.copying.later()
 
     # -- what the kernel says
 
@@ -594,4 +572,4 @@ async def _within(began: asyncio.Event, future: asyncio.Future[Any], seconds: fl
 
 
 async def _nothing() -> None:
-    return None
+    pass

@@ -59,7 +59,9 @@ class Watch:
     async def copies(self) -> None:
         """Every few seconds: copies count as memory of the session; the oldest go first."""
         seen, self._copies_seen = self._copies_seen, self.session.images.cells
-        if not self.session.images.older or (seen == self.session.images.cells and self.session.relay.current is None):
+        if len(self.session.images.copies) < 2 or (
+            seen == self.session.images.cells and self.session.relay.current is None
+        ):
             return
         pids = [peer.pid for peer in self.session.images.processes() if peer.pid is not None]
         used = await asyncio.to_thread(lambda: sum(map(proportional_memory, pids)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def begin(worker: Worker, spec: Mapping[str, Any]) -> None:
-    """Become the session of ``spec`` (key, policy, walls that stand) and tell the host, or end."""
+    """Become the session of ``spec`` (key, policy, walls that stand, cells to repeat) and tell the host, or end."""
     try:
         report, descriptors, dropped = _become(worker, spec)
     except Exception as error:
@@ -38,11 +38,14 @@ def _become(worker: Worker, spec: Mapping[str, Any]) -> tuple[WallReport, tuple[
     assert state is not None
     os.setsid()
     worker.kernel.session.key = spec["key"].encode()
+    worker.activate()
+    if not all(map(worker.repeat, spec["repeat"])):
+        raise RuntimeError("a cell of the parent's did not go as it went the first time")
     policy = Policy.model_validate_json(spec["policy"])
     streams = worker.stdout, worker.stderr
     standing = WallReport.from_dict(spec["walls"])
     report, descriptors = state.branch(worker.kernel.shell, streams, policy, standing)
-    worker.activate()
+    worker.use_streams()
     return report, descriptors, _drop_modules(worker.namespace, policy)
 
 

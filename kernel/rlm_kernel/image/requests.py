@@ -115,6 +115,14 @@ def _settle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     return {"known": state.settle(worker.namespace, request["answers"])}, ()
 
 
+def _repeat(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
+    """Run repeatable cells again in a copy that was taken before them."""
+    for cell in request["cells"]:
+        if not worker.repeat(cell):
+            raise CallerError("a cell did not go as it went the first time")
+    return {}, ()
+
+
 HANDLERS: dict[str, Handler] = {
     "attach": _attach,
     "detach": _detach,
@@ -124,6 +132,7 @@ HANDLERS: dict[str, Handler] = {
     "scan": _scan,
     "export": _export,
     "settle": _settle,
+    "repeat": _repeat,
     "save": snapshot.save,
     "restore": snapshot.restore,
 }

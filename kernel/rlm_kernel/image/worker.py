@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +32,7 @@ from rlm_kernel.errors import KernelError, to_wire
 from rlm_kernel.image import branch, requests, session
 from rlm_kernel.image.immortal import immortalize
 from rlm_kernel.image.kernel import SessionKernel, interruptible
+from rlm_kernel.image.repeatable import repeatable
 from rlm_kernel.image.stdio import LinkSession, LinkSocket, TextStream
 from rlm_kernel.image.suspend import Suspension
 from rlm_kernel.image.variables import changed, identities, prune
@@ -46,6 +48,8 @@ class Worker:
         self.supervisor = supervisor
         self.dormant = False
         self.session: session.SessionState | None = None
+        self._alone = True
+        """Only cells change the session: none has left a task or a thread that went on after it."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stdout, self.stderr = TextStream(self.link, tags.STDOUT), TextStream(self.link, tags.STDERR)
         self.sockets = {tag: LinkSocket(self.link, tag) for tag in (tags.SHELL, tags.CONTROL, tags.IOPUB, tags.STDIN)}
@@ -134,7 +138,8 @@ class Worker:
 
     def _handle(self, message: wire.Message) -> None:
         if message.tag == tags.CELL:
-            self._attend(self.kernel.run_cell(json.loads(message.frames[0])))
+            cell = json.loads(message.frames[0])
+            self._attend(self.kernel.run_cell(cell), repeatable=self._can_repeat(cell))
         elif message.tag in (tags.SHELL, tags.CONTROL):
             self._attend(self.kernel.dispatch(self.sockets[message.tag], message.frames))
         elif message.tag == tags.REQUEST:
@@ -177,18 +182,35 @@ class Worker:
 
     # -- requests
 
-    def _attend(self, work: Coroutine[Any, Any, dict[str, Any] | None]) -> None:
+    def _can_repeat(self, cell: Mapping[str, Any]) -> bool:
+        walled = self.session is not None and self.session.wall is not None
+        return self._alone and walled and repeatable(cell["code"], self.namespace, self.hidden)
+
+    def repeat(self, cell: Mapping[str, Any]) -> bool:
+        """Run a repeatable cell again for what it does to the session, unheard; whether it went as the first time."""
+        assert self.loop is not None
+        with self._muted():
+            reply = self.loop.run_until_complete(self.kernel.run_cell(dict(cell)))
+        self._prune()
+        return bool(reply["status"] == "ok")
+
+    def _attend(self, work: Coroutine[Any, Any, dict[str, Any] | None], *, repeatable: bool = False) -> None:
         """Do the work of one request, and tell the host that it is done: with the reply of a cell, if it is one."""
         assert self.loop is not None
-        before, reply = identities(self.namespace), None
+        before, reply, began = identities(self.namespace), None, time.process_time()
         self.link.hold(True)
         try:
             reply = self.loop.run_until_complete(work)
         finally:
-            prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
-            done = {"reply": reply, **self._summary(before)}
+            self._prune()
+            self._alone = self._alone and not asyncio.all_tasks(self.loop) and process.thread_count() <= 1
+            seconds = time.process_time() - began if repeatable and self._alone else None
+            done = {"reply": reply, "repeatable": seconds, **self._summary(before)}
             self.link.send(tags.DONE, (wire.json_frame(done),))
             self.link.hold(False)
+
+    def _prune(self) -> None:
+        prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
         state = self.session
