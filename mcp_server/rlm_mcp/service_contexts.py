@@ -148,7 +148,9 @@ class Contexts:
                 told = StoredContent(listed.digest, listed.size, listed.line_count, "json", {TABLE_OF: name})
                 contexts.put(self._store, session.id, table, told, now=self._clock(), quota=quota)
                 notes["files"] = {**notes["files"], "table": table}
-            content = StoredContent(stored.digest, stored.size, stored.line_count, content_type, {**notes, **metadata})
+            content = StoredContent(
+                stored.digest, stored.loaded, stored.line_count, content_type, {**notes, **metadata}
+            )
             row = contexts.put(self._store, session.id, name, content, now=self._clock(), quota=quota)
         session.kernel.changed()
         return row

@@ -157,7 +157,8 @@ class Snapshots:
         kept, missing = [], []
         for number, row in enumerate(contexts.of_session(self._store, session.id)):
             try:
-                file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if embed else None
+                whole = embed and not self._files.get(row.digest).data  # a binary file has to be there still
+                file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if whole else None
             except ContextError as error:
                 missing.append(_missing(row.name, str(error)))
                 continue
@@ -308,7 +309,7 @@ class Snapshots:
         else:
             pieces = archive.pieces(context.file)
             stored = await asyncio.to_thread(lambda: self._files.put_chunks(pieces, limit=quota))
-        content = StoredContent(stored.digest, stored.size, stored.line_count, context.type, context.metadata)
+        content = StoredContent(stored.digest, stored.loaded, stored.line_count, context.type, context.metadata)
         origin = Origin(context.origin)
         contexts.put(self._store, session.id, name, content, now=self._clock(), origin=origin, quota=quota)
 

@@ -125,6 +125,8 @@ def _take(files: ContextStore, source: FileSource, limit: int) -> Taken:
 def _told(loaded: Loaded) -> dict[str, Any]:
     if loaded.table:
         return {"files": {"count": loaded.files, "skipped": loaded.skipped}}
+    if loaded.shape is not None:
+        return {"table": loaded.shape}
     return {"compression": loaded.compression} if loaded.compression else {}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlm_kernel import rendezvous
 from rlm_kernel.contexts.model import StoredText
-from rlm_kernel.contexts.shape import Shape, shape_of
+from rlm_kernel.contexts.shape import Shape, hint_of, shape_of
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text
 from rlm_mcp.hello import ClientHello
@@ -73,9 +73,11 @@ class Texts:
 
     async def shape(self, content: StoredContent) -> Shape | None:
         """Return what is known of a text that holds data."""
-        hint = content.type if content.type in {"csv", "tsv"} else str(content.metadata.get("path"))
         text = await self.open(content.digest)
-        return await asyncio.to_thread(shape_of, text, hint)
+        if text.facts.data:
+            told = content.metadata.get("table")
+            return Shape("parquet", told if isinstance(told, dict) else {})
+        return await asyncio.to_thread(shape_of, text, hint_of(content.type, content.metadata))
 
     def close_unused(self) -> set[str]:
         """Give up the leases on texts that no row refers to; return the digests that rows refer to.

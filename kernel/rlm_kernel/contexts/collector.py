@@ -79,7 +79,7 @@ def _remove(folder: Path, digest: str) -> bool:
 
 
 def _unlink_all(path: Path) -> None:
-    for suffix in (".text", ".index", ".wide"):
+    for suffix in (".text", ".index", ".data", ".wide"):
         path.with_suffix(suffix).unlink(missing_ok=True)
 
 

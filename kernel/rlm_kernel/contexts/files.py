@@ -2,6 +2,7 @@
 
     <root>/texts/<digest>.text    the UTF-8 bytes, 0400; published last, so what has a name is complete
     <root>/texts/<digest>.index   JSON header padded to INDEX_HEADER bytes, then the ranks as 64-bit words
+    <root>/texts/<digest>.data    for a text that only tells of a binary file: that file
     <root>/texts/<digest>.wide    code units of the Python string, for texts that are not ASCII; made on
     demand <root>/drafts/                what is being written; a draft nobody has locked is a leftover
     <root>/lock                   shared by publishers, exclusive for the collector

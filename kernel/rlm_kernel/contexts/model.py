@@ -27,6 +27,8 @@ class StoredText:
         ascii: every byte is below 128, so that the UTF-8 form is that Python string.
         crlf: at least one line ends in a carriage return, which is not part of the line.
         replacements: invalid sequences of the source that became U+FFFD.
+        data: bytes of the file that the text only tells of (a table in a binary format), kept beside it as it
+            is; 0 for a text that is all there is.
     """
 
     digest: str
@@ -38,6 +40,12 @@ class StoredText:
     ascii: bool
     crlf: bool
     replacements: int
+    data: int = 0
+
+    @property
+    def loaded(self) -> int:
+        """Bytes of what was loaded."""
+        return self.data or self.size
 
     @property
     def newlines(self) -> int:
@@ -55,7 +63,8 @@ class StoredText:
         Raises: CorruptText when a field is missing or has another type.
         """
         try:
-            found = {field.name: values[field.name] for field in fields(cls)}
+            found = {field.name: values[field.name] for field in fields(cls) if field.name != "data"}
+            found["data"] = values.get("data", 0)
         except KeyError as missing:
             raise CorruptText(f"a context header lacks the field {missing}; load the text again") from None
         for name, kind in _KINDS.items():
@@ -66,5 +75,5 @@ class StoredText:
 
 _KINDS: dict[str, type] = {
     "digest": str, "size": int, "chars": int, "line_count": int, "open_end": bool,
-    "unit": int, "ascii": bool, "crlf": bool, "replacements": int,
+    "unit": int, "ascii": bool, "crlf": bool, "replacements": int, "data": int,
 }  # fmt: skip

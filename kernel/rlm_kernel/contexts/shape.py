@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -40,6 +40,11 @@ class Shape:
     def to_dict(self) -> dict[str, Any]:
         """What is told of it."""
         return {"format": self.format, **self.facts}
+
+
+def hint_of(content_type: str, metadata: Mapping[str, Any]) -> str:
+    """What the way in which a text was loaded tells of its format."""
+    return content_type if content_type in _DELIMITERS else str(metadata.get("path"))
 
 
 def shape_of(text: Text, hint: str = "") -> Shape | None:

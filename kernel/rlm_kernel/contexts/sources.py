@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from rlm_kernel.confined.preview_of import Preview, preview
 
 from .bundle import Bundle, Entry, zip_entries
 from .compressed import PIECE, compression_of, unpacked
@@ -16,7 +18,8 @@ from .folder import files_below, is_below
 from .model import StoredText
 from .store import ContextStore, opened
 
-_START = 8  # bytes by which compression is recognised
+_START = 8  # bytes by which compression and binary formats are recognised
+_PARQUET = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Loaded:
         files: how many there are.
         skipped: how many were left out, by reason.
         compression: of a single file: its kind, or None.
+        shape: of a table in a binary format: its rows and columns.
     """
 
     text: StoredText
@@ -36,22 +40,37 @@ class Loaded:
     files: int = 1
     skipped: dict[str, int] = field(default_factory=dict)
     compression: str | None = None
+    shape: dict[str, Any] | None = None
 
 
 def put_file(store: ContextStore, path: Path, limit: int | None = None) -> Loaded:
-    """Store a file, unpacked if it is compressed; a zip archive as the files in it.
+    """Store a file, unpacked if it is compressed; a zip archive as the files in it, a table as what it is.
 
     Args: limit, the most bytes to accept, unpacked.
-    Raises: SourceError, TextTooLarge, StoreError.
+    Raises: SourceError, TextTooLarge, StoreError, and what a confined process may raise.
     """
     with opened(path) as fd:
-        kind = compression_of(os.pread(fd, _START, 0))
+        start = os.pread(fd, _START, 0)
+        if start.startswith(_PARQUET):
+            return _put_parquet(store, path, limit)
+        kind = compression_of(start)
         if kind is not None:
             with os.fdopen(os.dup(fd), "rb") as file:
                 if kind == "zip":
                     return _put_bundle(store, zip_entries(file), Counter(), limit)
                 return Loaded(store.put_chunks(unpacked(file, kind), limit=limit), compression=kind)
     return Loaded(store.put_path(path, limit=limit))
+
+
+def _put_parquet(store: ContextStore, path: Path, limit: int | None) -> Loaded:
+    found: list[Preview] = []
+
+    def told(copy: Path) -> str:
+        found.append(preview(copy))
+        return found[0].text
+
+    text = store.put_data(path, told, limit=limit)
+    return Loaded(text, shape=found[0].shape)
 
 
 def put_files(

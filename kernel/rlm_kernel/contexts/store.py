@@ -7,12 +7,14 @@ import itertools
 import os
 import stat
 from array import array
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import xxhash
 
 from . import files
 from .collector import Collected, collect
@@ -32,8 +34,8 @@ _RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fr
 class Attachment:
     """Open files to hand to a kernel, with SCM_RIGHTS, for `attach`.
 
-    Attributes: fds, the text under lease, its index and, if it is not ASCII, its wide form; header, JSON
-    values.
+    Attributes: fds, the text under lease, its index and, if there are such, the file that it tells of and its
+    wide form; header, JSON values.
     """
 
     fds: tuple[int, ...]
@@ -109,6 +111,22 @@ class ContextStore:
                 _check_unchanged(path, before, os.fstat(fd), taken)
                 return drafting.publish()
 
+    def put_data(self, path: Path, told: Callable[[Path], str], *, limit: int | None = None) -> StoredText:
+        """Store a regular file that is no text, as it is, under a text that tells of it.
+
+        Args: told, makes the text of a copy of the file.
+        Raises: as `put_path`, and what ``told`` raises.
+        """
+        with opened(path) as fd, files.draft(self.root) as (copy, name):
+            before = os.fstat(fd)
+            _check_limit(before.st_size, limit)
+            digest = _copy(fd, copy)
+            os.fchmod(copy, 0o400)
+            _check_unchanged(path, before, os.fstat(fd), os.fstat(copy).st_size)
+            with self._ingest() as drafting:
+                drafting.ingest.feed(_encode(told(Path(name)))[0])
+                return drafting.publish(_Original(name, copy, digest))
+
     def get(self, digest: str) -> StoredText:
         """The facts of a stored text; counts as a use.  Raises: UnknownText, CorruptText."""
         path = files.text_path(self.root, digest)
@@ -146,6 +164,9 @@ class ContextStore:
         """
         fds = self._open_files(stored)
         try:
+            if stored.data:
+                data = files.text_path(self.root, stored.digest).with_suffix(".data")
+                fds.append(os.open(data, os.O_RDONLY | os.O_CLOEXEC))
             if not stored.ascii and stored.size >= SHARED_FROM:
                 fds.append(self._open_wide(stored, fds[0]))
         except BaseException:
@@ -156,10 +177,11 @@ class ContextStore:
 
     @contextmanager
     def leased(self, stored: StoredText) -> Iterator[Path]:
-        """The file of a text, which stays for as long as the context does.  Raises: UnknownText, CorruptText."""
+        """The file of what was loaded, which stays for as long as this does.  Raises: UnknownText, CorruptText."""
         fds = self._open_files(stored)
         try:
-            yield files.text_path(self.root, stored.digest)
+            path = files.text_path(self.root, stored.digest)
+            yield path.with_suffix(".data") if stored.data else path
         finally:
             for fd in fds:
                 os.close(fd)
@@ -202,6 +224,15 @@ class ContextStore:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
+@dataclass(frozen=True, slots=True)
+class _Original:
+    """The copy of a binary file that a text tells of: its draft, and its hash."""
+
+    name: str
+    fd: int
+    digest: str
+
+
 class _Drafting:
     """A text on its way into the store."""
 
@@ -209,23 +240,28 @@ class _Drafting:
         self._root, self._fd, self._name = root, fd, name
         self.ingest = Ingest(lambda piece: files.write_all(fd, piece))
 
-    def publish(self) -> StoredText:
+    def publish(self, original: _Original | None = None) -> StoredText:
         """Give the finished text its name, unless it already has one."""
         facts, ranks = self.ingest.finish()
+        if original is not None:
+            facts = replace(facts, digest=original.digest, data=os.fstat(original.fd).st_size)
         os.fchmod(self._fd, 0o400)
         with files.locked(self._root, fcntl.LOCK_SH):
             for collision in itertools.count():
                 digest = facts.digest if not collision else f"{facts.digest}-{collision}"
-                if self._publish_as(replace(facts, digest=digest), ranks):
+                if self._publish_as(replace(facts, digest=digest), ranks, original):
                     return replace(facts, digest=digest)
         raise AssertionError("unreachable")
 
-    def _publish_as(self, facts: StoredText, ranks: array[int]) -> bool:
+    def _publish_as(self, facts: StoredText, ranks: array[int], original: _Original | None) -> bool:
         """False if another text has this digest.  The hash is not cryptographic: content is compared."""
         path = files.text_path(self._root, facts.digest)
         present = files.lease(path)
         if present is None:
             files.write_index(path.with_suffix(".index"), facts, ranks)
+            if original is not None:
+                path.with_suffix(".data").unlink(missing_ok=True)  # of a crash, else there were a text
+                os.link(original.name, path.with_suffix(".data"))
             try:
                 os.link(self._name, path)
                 return True
@@ -233,7 +269,8 @@ class _Drafting:
                 present = files.lease(path)  # another process published it just now; the collector is locked out
         assert present is not None
         try:
-            return _same_content(self._fd, present) and self._refresh(path, facts, ranks)
+            same = _same_content(self._fd, present) and _same_original(original, path.with_suffix(".data"))
+            return same and self._refresh(path, facts, ranks)
         finally:
             os.close(present)
 
@@ -307,6 +344,23 @@ def _same_content(one: int, other: int) -> bool:
             return False
         offset += len(piece)
     return True
+
+
+def _same_original(original: _Original | None, present: Path) -> bool:
+    """Whether a text tells of the same file as the one that is stored, or both of none."""
+    if original is None or not present.exists():
+        return original is None and not present.exists()
+    with opened(present) as fd:
+        return _same_content(original.fd, fd)
+
+
+def _copy(source: int, target: int) -> str:
+    """Copy a file's bytes and return their hash, which is never that of a text of the same bytes."""
+    digest = xxhash.xxh3_128(seed=1)
+    while piece := os.read(source, _PIECE):
+        digest.update(piece)
+        files.write_all(target, piece)
+    return digest.hexdigest()
 
 
 def _write_wide(root: Path, path: Path, stored: StoredText, text_fd: int) -> None:

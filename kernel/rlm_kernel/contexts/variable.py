@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, NoReturn, Self
 
-from . import sharedstr
+from . import frames, sharedstr
 from .errors import CorruptText
 from .jsonlines import support_json
+from .mapping import Mapping
 from .model import StoredText
 from .opening import open_text
 from .text import Text
@@ -26,8 +27,14 @@ class ContextVariable(dict[str, Any]):
     prints as JSON and pickles like the plain dictionary it is.
     """
 
-    def __init__(self, text: Text, type: str = "custom", metadata: AbstractMapping[str, Any] | None = None) -> None:
-        """Args: the text, the content type the agent gave it, and what else it noted."""
+    def __init__(
+        self,
+        text: Text,
+        type: str = "custom",
+        metadata: AbstractMapping[str, Any] | None = None,
+        data: memoryview | None = None,
+    ) -> None:
+        """Args: the text, the content type the agent gave it, what else it noted; the file that the text tells of."""
         notes = dict(metadata or {})
         if text.facts.replacements:
             notes.setdefault("utf8_replacements", text.facts.replacements)
@@ -35,16 +42,26 @@ class ContextVariable(dict[str, Any]):
             content=text.content,
             lines=text.lines,
             line_count=text.line_count,
-            size=text.size,
+            size=text.facts.loaded,
             type=type,
             metadata=notes,
         )
         self._text = text
+        self._data = data
 
     @property
     def text(self) -> Text:
         """The text behind it, for paging and searching."""
         return self._text
+
+    def dataframe(self, columns: Sequence[str] | None = None, rows: int | None = None) -> Any:
+        """The table as a pandas DataFrame: of CSV, JSON, JSON lines or Parquet, read from the mapped file.
+
+        Args: columns, those to take; rows, how many to take at most, from the beginning.
+        Raises: ImportError when the policy does not admit pandas; ValueError for a text that is no table.
+        """
+        hint = frames.hint_of(self["type"], self["metadata"])
+        return frames.dataframe(self._text, self._data, hint, columns, rows)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, (slice, int)):
@@ -132,13 +149,14 @@ def attach(
     support_json()
     try:
         facts = StoredText.from_dict(header)
-        text_fd, index_fd, *wide = fds
-        text = open_text(facts, text_fd, index_fd, wide[0] if wide else None)
+        text_fd, index_fd, *more = fds
+        data = Mapping(more.pop(0), facts.data).view() if facts.data else None
+        text = open_text(facts, text_fd, index_fd, more[0] if more else None)
     except (ValueError, OSError) as problem:
         raise CorruptText(f"a context could not be attached ({problem}); load it again") from problem
     finally:
         _close_all(fds)
-    return ContextVariable(text, type, metadata)
+    return ContextVariable(text, type, metadata, data)
 
 
 def _close_all(fds: Sequence[int]) -> None:

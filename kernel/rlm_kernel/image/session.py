@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from rlm_kernel.contexts import frames
 from rlm_kernel.contexts.citations import cite
 from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
 from rlm_kernel.image.shell import GuardedShell
@@ -55,6 +56,7 @@ class SessionState:
         ``keep`` are the descriptors that this process goes on using.
         """
         self._settle_in()
+        frames.admitted = self.admits
         self._raise_language_wall(shell, streams)
         confinement = confine(
             self.policy, scratch=self.scratch, read=(), keep_fds=keep, fork_gate=True, protect=self.protect
