@@ -62,7 +62,8 @@ class KernelInfo:
     """A kernel that the host holds. ``undoable`` are the numbers of last cells that `HostClient.rollback` can undo.
 
     ``memory_bytes`` is its private memory, ``walls`` what stands around it, ``last_used`` when it was last asked for
-    something, by whatever client (seconds since the epoch). ``waiting`` are the queries that its cell waits for.
+    something, by whatever client (seconds since the epoch). ``waiting`` are the queries that its cell waits for,
+    ``doors`` the doors by which front ends have it open.
     """
 
     kernel_id: str
@@ -80,6 +81,7 @@ class KernelInfo:
     undoable: list[int]
     last_used: float
     waiting: list[str]
+    doors: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +309,11 @@ class HostClient:
         """Every kernel that the host holds."""
         content, _ = await self.call("kernels")
         return [KernelInfo(**kernel) for kernel in content["kernels"]]
+
+    async def close_door(self, kernel_id: str, door: str) -> int:
+        """Hang up on every front end that has the door open; returns how many there were."""
+        content, _ = await self.call("close_door", kernel_id=kernel_id, door=door)
+        return int(content["closed"])
 
     async def kernel_info(self, kernel_id: str) -> KernelInfo:
         """One kernel; raises `UnknownKernel`."""

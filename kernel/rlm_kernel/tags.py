@@ -17,6 +17,9 @@ QUERY, WAITS, ABORT, FATAL = b"q", b"a", b"A", b"!"
 # client (daemon, provisioner) ↔ host
 CALL, RESULT, EVENT = b"Q", b"R", b"E"
 
+# host → the relay of a door: the front end has shut its kernel down
+GOODBYE = b"g"
+
 # The version of the calls, and the largest one.
 PROTOCOL = 1
 MAX_CALL = 512 << 20

@@ -44,7 +44,7 @@ def main() -> None:
     sharedstr.available()
     worker = Worker(socket.socket(fileno=given.fd), given.supervisor)
     worker.warm()
-    worker.hello()
+    worker.hello({"kernel_info": worker.kernel.kernel_info})
     worker.serve()
 
 

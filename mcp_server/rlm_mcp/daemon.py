@@ -6,7 +6,7 @@ end it in order.
 
 A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line), ``http`` (HTTP is
 served for as long as the connection stays open), or one that is answered once: ``status``, ``sessions``, ``journal``,
-``record``, ``queries``, ``save``, ``restore`` and ``stop``.
+``record``, ``queries``, ``save``, ``restore``, ``door``, ``doors`` and ``stop``.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class Daemon:
             "queries": self._serve_queries,
             "save": self._serve_save,
             "restore": self._serve_restore,
+            "door": self._serve_door,
+            "doors": self._serve_doors,
             "stop": self._serve_stop,
             "http": self._serve_http,
         }
@@ -212,6 +214,14 @@ class Daemon:
         path = Path(said["file"]) if said["file"] else None
         request = Request(said["source"], path, said["session"], said["policy"])
         await self._serve_work(caller, self._state.restore_session(request, caller.hello))
+
+    async def _serve_door(self, caller: _Caller) -> None:
+        said = {name: str(caller.message.get(name) or "") for name in ("door", "key")}
+        await self._serve_work(caller, self._state.enter_door(said["door"], said["key"]))
+
+    async def _serve_doors(self, caller: _Caller) -> None:
+        said = {name: str(caller.message.get(name) or "") for name in ("do", "door", "session", "mode")}
+        await self._serve_work(caller, self._state.manage_doors(**said))
 
     async def _serve_work(self, caller: _Caller, work: Awaitable[dict[str, Any]]) -> None:
         """Answer with what comes of it; a fault of the caller's is told with its hint."""

@@ -28,6 +28,7 @@ from rlm_mcp.service_answers import Answer, encode, fit, whole_of
 from rlm_mcp.service_citing import Citing
 from rlm_mcp.service_contexts import Contexts
 from rlm_mcp.service_control import Control
+from rlm_mcp.service_doors import Doors
 from rlm_mcp.service_errors import ToolFault, fault_from
 from rlm_mcp.service_forks import Forks
 from rlm_mcp.service_handles import Handles
@@ -93,6 +94,8 @@ class Service:
         snapshots = files.root.parent / "snapshots"
         self.snapshots = Snapshots(store, files, self.sessions, self.journal, clock, snapshots)
         self.control = Control(store, self.sessions, self.runs, self.gateway, clock)
+        self.doors = Doors(store, self.sessions, self.gateway, clock)
+        self.sessions.on_closed = self.doors.withdraw
         self._forks = Forks(store, self.sessions, clock)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -169,7 +172,8 @@ class Service:
 
     async def record(self, session: str, last: int | None = None) -> dict[str, Any]:
         """What ran in a session with its policy, contexts and answers; raises ToolFault if there never was one."""
-        return record_of(self._store, self.journal, session, last)
+        told = {"kernelspec": self.doors.spec_of(session), "doors": self.doors.log(session)}
+        return record_of(self._store, self.journal, session, last) | told
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> dict[str, Any]:
         """Write an open session to a file; raises ToolFault (with what to do) when that cannot be done."""
@@ -192,6 +196,21 @@ class Service:
         if found is not None:
             self._listen(found)
         return answer
+
+    async def enter_door(self, door: str, key: str) -> dict[str, Any]:
+        """Let a front end into the session of a door; raises ToolFault with what to do."""
+        try:
+            return await self.doors.enter(door, key)
+        except (KernelError, StoreFault) as error:
+            raise fault_from(error) from error
+
+    async def manage_doors(self, do: str, door: str, session: str, mode: str) -> dict[str, Any]:
+        """List the doors of all sessions, ``add`` one or ``revoke`` one; raises ToolFault."""
+        if do == "add":
+            return self.doors.add(session, mode)
+        if do == "revoke":
+            return await self.doors.revoke(door)
+        return {"doors": self.doors.rows()}
 
     async def sweep(self) -> list[str]:
         """End the sessions that have idled for longer than their policy allows; return their ids."""
@@ -227,6 +246,7 @@ class Service:
     async def _start(self, warm: bool) -> None:
         self.snapshots.tidy()
         self.sessions.restore()
+        self.doors.tidy()
         live = await self.gateway.adopt()
         for session in self.sessions:
             self._listen(session)
@@ -244,6 +264,8 @@ class Service:
         kernel = session.kernel
         kernel.on_query = lambda query: self.runs.note_query(session, query)
         kernel.on_cell = lambda note: self.journal.told(session.id, kernel.kernel_id or "", note)
+        kernel.on_door = lambda event: self.doors.noted(session.id, event)
+        self.doors.publish(session)
         if session.policy.reopen:
             kernel.on_fresh = lambda client, kernel_id: self.snapshots.revive(session, client, kernel_id)
 

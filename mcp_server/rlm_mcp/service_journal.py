@@ -73,6 +73,7 @@ class Journal:
                 tuple(map(str, note["queries"])),
                 kernel,
                 int(note["serial"]),
+                str(note.get("door") or "") or None,
             )
         )
 

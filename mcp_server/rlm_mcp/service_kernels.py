@@ -120,6 +120,9 @@ class SessionKernel:
         self.on_cell: Callable[[dict[str, Any]], None] = _ignore
         self.on_fresh: Fresh | None = None
         """Fills a kernel that has just started, after its contexts and before its first cell."""
+        self.doors: list[str] = []
+        """The doors by which front ends have the session open, each as often as it is open."""
+        self.on_door: Callable[[dict[str, Any]], None] = _ignore
         self.waiting: frozenset[str] = frozenset()
         """The queries that the running cell waits for."""
         self._suspension: asyncio.Future[None] | None = None
@@ -171,6 +174,13 @@ class SessionKernel:
         """Return the id of the live kernel, starting one if there is none."""
         async with self._starting:
             return self.kernel_id or await self._spawn()
+
+    async def open(self) -> str:
+        """Return the id of the live kernel for a front end: at once if it runs a cell, else when it is up to date."""
+        if self.busy and self.kernel_id is not None:
+            return self.kernel_id
+        await self._ready_alone()
+        return await self.start()
 
     def adopt(self, info: KernelInfo, attached: Mapping[str, int] = MappingProxyType({})) -> None:
         """Take over a live kernel, one that an earlier daemon has started or a fork of another session's.
@@ -330,6 +340,7 @@ class SessionKernel:
             self._gateway.unlisten(self.info.kernel_id)
         self.info = None
         self.waiting = frozenset()
+        self.doors.clear()
         self.names.clear()
         self._attached.clear()
         self._stale = True
@@ -366,6 +377,7 @@ class SessionKernel:
         self.forget()
         self.info = info
         self.waiting = frozenset(info.waiting)
+        self.doors = list(info.doors)
         self._gateway.listen(info.kernel_id, self._on_event)
 
     def _settled(self) -> dict[str, dict[str, str]]:
@@ -451,6 +463,8 @@ class SessionKernel:
             self._suspended(frozenset(map(str, event.get("ids", ()))))
         elif kind == "cell":
             self.on_cell(event)
+        elif kind == "door":
+            self._door(event)
         elif kind == "dropped":  # by a cell that a notebook ran; a cell of ours says it in its result
             gone = self.finished([str(name) for name in event.get("names", ())], [])
             if gone:
@@ -459,6 +473,14 @@ class SessionKernel:
             if not self.busy:  # a running cell's own answer tells it
                 self.notice = LOST
             self.forget()
+
+    def _door(self, event: dict[str, Any]) -> None:
+        """A front end has come, or one has left."""
+        if event.get("open"):
+            self.doors.append(str(event.get("door")))
+        elif event.get("door") in self.doors:
+            self.doors.remove(str(event.get("door")))
+        self.on_door(event)
 
     def _suspended(self, ids: frozenset[str]) -> None:
         """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""

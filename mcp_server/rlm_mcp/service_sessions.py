@@ -61,7 +61,7 @@ class Session:
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing uses the session, and nothing has for longer than its policy allows."""
-        unused = not self.calls and not self.kernel.busy
+        unused = not self.calls and not self.kernel.busy and not self.kernel.doors
         return unused and now - self.last_used > self.policy.limits.idle_seconds
 
 
@@ -76,6 +76,8 @@ class Sessions:
         self._steady = steady or (time.monotonic if clock is time.time else clock)
         self._seen = self._clock(), self._steady()
         self._open: dict[str, Session] = {}
+        self.on_closed: Callable[[str], None] = lambda _session: None
+        """Is told the id of a session that has ended, before its kernel does."""
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._open.values()))
@@ -198,6 +200,7 @@ class Sessions:
             if not keep_rows:
                 dropped = contexts.drop_all(self._store, session.id)
                 handles.drop_all(self._store, session.id)
+        self.on_closed(session.id)
         await session.kernel.stop()
         return dropped
 

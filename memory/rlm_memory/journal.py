@@ -56,7 +56,7 @@ class JournalEntry:
     """One cell. Times in epoch seconds; ``status`` is ``ok``, ``error``, ``aborted`` or ``died``.
 
     ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the kernel host told
-    of the cell. ``number`` is 0 until the entry has a row.
+    of the cell; ``door`` is the one that a person's cell came through. ``number`` is 0 until the entry has a row.
     """
 
     session: str
@@ -69,6 +69,7 @@ class JournalEntry:
     queries: tuple[str, ...] = ()
     kernel: str | None = None
     serial: int | None = None
+    door: str | None = None
     number: int = 0
 
 

@@ -4,7 +4,7 @@ A session's rows are keyed by its full id everywhere: the first eight characters
 the same for many clients' ids (OpenCode's all begin with ``ses_``).
 
 Version 1. `rlm_memory.store` refuses a database whose ``user_version`` is higher than `VERSION`; tables that
-a later version adds are created when it opens an older database.
+a later version adds, and columns that may be empty, are created when it opens an older database.
 """
 
 from __future__ import annotations
@@ -135,9 +135,36 @@ journal = Table(
     # Set for a cell that the kernel host has told of: the same cell may be told twice.
     Column("kernel", Text),
     Column("serial", Integer),
+    # The door that a person's cell came through; empty for a client of the session's own connection file.
+    Column("door", Text),
     UniqueConstraint("kernel", "serial"),
     Index("journal_by_session", "session", "number", "size"),
     sqlite_autoincrement=True,
+)
+
+doors = Table(
+    "doors",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _session_key(),
+    Column("mode", Text, nullable=False),
+    Column("key_digest", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("ended_at", Float),
+    # Set while the session lives in which somebody has revoked the door.
+    Column("revoked", Boolean, nullable=False),
+    Index("doors_by_session", "session", "ended_at"),
+)
+
+door_events = Table(
+    "door_events",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("door", Text, nullable=False),
+    _session_key(),
+    Column("event", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    Index("door_events_by_session", "session", "number"),
 )
 
 counters = Table(
@@ -148,4 +175,16 @@ counters = Table(
     Column("value", Integer, nullable=False),
 )
 
-__all__ = ["VERSION", "contexts", "counters", "grants", "handles", "journal", "metadata", "queries", "sessions"]
+__all__ = [
+    "VERSION",
+    "contexts",
+    "counters",
+    "door_events",
+    "doors",
+    "grants",
+    "handles",
+    "journal",
+    "metadata",
+    "queries",
+    "sessions",
+]

@@ -118,6 +118,7 @@ class Store:
             if found > schema.VERSION:
                 raise StoreTooNew(self._where, found, schema.VERSION)
             schema.metadata.create_all(connection)
+            _add_columns(connection)
             connection.exec_driver_sql(f"PRAGMA user_version={schema.VERSION:d}")
 
     @contextmanager
@@ -127,6 +128,16 @@ class Store:
         except SQLAlchemyError as error:
             reason = str(getattr(error, "orig", None) or error)
             raise StoreUnavailable(self._where, reason) from error
+
+
+def _add_columns(connection: Connection) -> None:
+    """Add to the tables of an older version the columns that they lack; those may be empty."""
+    for table in schema.metadata.sorted_tables:
+        known = {row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table.name})")}
+        for column in table.columns:
+            if column.name not in known:
+                kind = column.type.compile(connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
 
 
 def _create_private(path: Path) -> None:

@@ -162,6 +162,24 @@ class LlmPolicy(_Section):
     )
 
 
+class DoorPolicy(_Section):
+    """What a developer's front end (JupyterLab, VS Code, a console) may do with a session that it opens."""
+
+    mode: Literal["none", "watch", "execute"] = Field(
+        "execute",
+        description="none: no front end lists the session; watch: it shows what happens, and runs nothing; "
+        "execute: the developer's cells run, under the same policy as the agent's.",
+    )
+    interrupt: Literal["own", "any"] = Field(
+        "own", description="Whose cells an interrupt of a front end reaches: the developer's own, or the agent's too."
+    )
+    restart: Literal["attach", "fresh"] = Field(
+        "attach",
+        description="What a front end gets that restarts its kernel. attach: the same session, nothing is lost; "
+        "fresh: the session begins anew, for the agent too.",
+    )
+
+
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 
 
@@ -177,6 +195,7 @@ class Policy(_Section):
     limits: Limits = Field(Limits(), description="How much a session may use.")
     walls: WallPolicy = Field(WallPolicy(), description="Which walls must stand.")
     llm: LlmPolicy = Field(LlmPolicy(), description="How `llm_query` is answered.")
+    doors: DoorPolicy = Field(DoorPolicy(), description="What a developer's front end may do with the session.")
     checkpoint: Literal["off", "lazy", "strict"] = Field(
         "lazy",
         description="off: a crash loses the variables; lazy: a copy is taken after each reply; "

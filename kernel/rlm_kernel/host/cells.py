@@ -42,6 +42,7 @@ class CellLog:
         note = {
             "serial": next(self._serials),
             "author": "notebook" if request.direct is None else "agent",
+            "door": request.door,
             "code": code[:LONGEST_CODE],
             "started": began,
             "ended": ended,

@@ -16,6 +16,7 @@ from typing import Any
 
 from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.errors import CallerError, KernelError, to_wire
+from rlm_kernel.host.doors import Door
 from rlm_kernel.host.host import Host
 from rlm_kernel.host.images import Attachment
 from rlm_kernel.host.peer import load
@@ -33,6 +34,7 @@ class Connection:
         self.control = control
         self.wants_events = False
         self.owned: set[str] = set()
+        self.door: Door | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self.stream = Stream(sock, self._message, self._closed, tags.MAX_CALL)
 
@@ -42,12 +44,17 @@ class Connection:
         return self.control.host
 
     def _message(self, message: wire.Message) -> None:
+        if self.door is not None:
+            self.door.receive(message)
+            return
         task = asyncio.get_running_loop().create_task(self._answer(message))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     def _closed(self) -> None:
         self.control.connections.discard(self)
+        if self.door is not None:
+            self.door.close()
         for task in self.tasks:
             task.cancel()
         for kernel_id in self.owned:
@@ -205,6 +212,21 @@ async def _queries(client: Connection, call: dict[str, Any], descriptors: tuple[
     return {"queries": list(client.host.find(call["kernel_id"]).queries.pending.values())}, ()
 
 
+async def _door(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    """From here on the connection is the line of a front end's relay."""
+    session = client.host.find(call["kernel_id"])
+    client.door = Door(session, client.stream, str(call["door"]), watches=bool(call.get("watches")))
+    return {}, ()
+
+
+async def _close_door(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
+    doors = client.host.find(call["kernel_id"]).front.doors
+    found = [door for door in doors.values() if door.name == call["door"]]
+    for door in found:
+        door.close()
+    return {"closed": len(found)}, ()
+
+
 async def _cells(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
     return {"cells": client.host.find(call["kernel_id"]).cells.after(int(call["after"]))}, ()
 
@@ -249,6 +271,8 @@ OPERATIONS: dict[str, Callable[[Connection, dict[str, Any], tuple[int, ...]], Aw
     "settle": _settle,
     "queries": _queries,
     "cells": _cells,
+    "door": _door,
+    "close_door": _close_door,
     "interrupt": _interrupt,
     "signal": _signal,
     "restart": _restart,

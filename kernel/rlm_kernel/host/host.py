@@ -51,6 +51,7 @@ class Host:
         self._zygotes: dict[tuple[str, ...], asyncio.Task[Peer]] = {}
         self._ready: dict[tuple[str, ...], Peer] = {}
         self._making: asyncio.Future[None] | None = None
+        self._kernel_info: dict[str, Any] = {}
         self._closed = False
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
@@ -119,6 +120,7 @@ class Host:
             )
         theirs.close()
         await asyncio.wait_for(hello, ZYGOTE_SECONDS)
+        self._kernel_info = peer.hello.get("kernel_info") or {}
         return peer
 
     def _zygote_environment(self) -> dict[str, str]:
@@ -154,7 +156,7 @@ class Host:
             return session, await branch(parent, session)
         except BaseException:
             self.sessions.pop(session.kernel_id, None)
-            session.front.sockets.close()
+            session.front.close()
             raise
 
     def _new_session(self, request: dict[str, Any]) -> KernelSession:
@@ -164,6 +166,7 @@ class Host:
         preload = importable(read_policy(request["policy"]))
         spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
         spec["protect"] = [str(self.runtime), str(self.log.parent)]
+        spec["kernel_info"] = self._kernel_info
         Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
         image = partial(self.image, preload)
         try:

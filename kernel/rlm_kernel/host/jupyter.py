@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -12,19 +12,40 @@ from rlm_kernel.host.request import Request
 from rlm_kernel.host.signing import Received, Signer
 from rlm_kernel.host.sockets import JupyterSockets
 
+if TYPE_CHECKING:
+    from rlm_kernel.host.doors import Door
+
 
 class Front:
-    """The sockets of a session and the messages that the host makes for them."""
+    """The sockets of a session, its doors (by the prefix of their requests), and what the host itself says there."""
 
     def __init__(self, context: zmq.Context[Any], connection: dict[str, Any], on_frames: Any) -> None:
         self.signer = Signer(connection["key"].encode())
         self.sockets = JupyterSockets(context, connection, on_frames)
+        self.doors: dict[bytes, Door] = {}
         self._topics: set[bytes] = set()
 
     @property
     def watched(self) -> bool:
         """True while somebody has subscribed to what the session shows."""
-        return bool(self._topics)
+        return bool(self._topics or self.doors)
+
+    def send(self, channel: str, frames: Sequence[bytes]) -> None:
+        """Send without waiting: to everybody on iopub, else to the client whose name comes first, also at a door."""
+        door = self.doors.get(frames[0]) if frames else None
+        if door is not None:
+            door.send(channel, frames[1:])
+            return
+        if channel == "iopub":
+            for door in list(self.doors.values()):
+                door.send(channel, frames)
+        self.sockets.send(channel, frames)
+
+    def close(self) -> None:
+        """Close the doors and the sockets."""
+        for door in list(self.doors.values()):
+            door.close()
+        self.sockets.close()
 
     def publish(
         self,
@@ -40,7 +61,7 @@ class Front:
         if self.watched:
             header = b"{}" if request is None else self._header(request)
             message = self.signer.frames(kind, header, content, metadata)
-            self.sockets.send("iopub", [(topic or kind).encode(), *message, *buffers])
+            self.send("iopub", [(topic or kind).encode(), *message, *buffers])
 
     def _header(self, request: Request) -> bytes:
         if request.header is None:
@@ -76,7 +97,7 @@ class Front:
         if request.direct is None:
             channel = "shell" if request.tag == tags.SHELL else "control"
             reply = self.signer.frames(request.kind.replace("_request", "_reply"), self._header(request), content)
-            self.sockets.send(channel, [*request.identities, *reply])
+            self.send(channel, [*request.identities, *reply])
         self.status(request, "idle")
 
     def status(self, request: Request, state: str) -> None:

@@ -227,3 +227,11 @@ def retrieved(future: asyncio.Future[Any]) -> None:
     """Take note of a future's error that nobody else will ask for."""
     if not future.cancelled():
         future.exception()
+
+
+async def within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait until something has begun or is done already; False if neither is so after ``seconds``."""
+    waiter = asyncio.ensure_future(began.wait())
+    done, _ = await asyncio.wait({waiter, future}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    return bool(done)

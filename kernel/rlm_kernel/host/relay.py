@@ -60,7 +60,7 @@ class Relay:
         """The request has been answered; what was held goes out."""
         held, self._held = self._held, None
         for channel, frames in held or ():
-            self.front.sockets.send(channel, frames)
+            self.front.send(channel, frames)
         self.current = self.limits = self.busy_since = None
 
     def forget_held(self) -> None:
@@ -88,7 +88,7 @@ class Relay:
         if self._held is not None and (channel == "shell" or self._held):
             self._held.append((channel, frames))
         else:
-            self.front.sockets.send(channel, frames)
+            self.front.send(channel, frames)
 
     def show(self, message: wire.Message) -> None:
         """What a direct cell shows: kept for its caller, and published to those who watch."""

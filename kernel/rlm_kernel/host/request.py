@@ -20,7 +20,8 @@ MAX_DATA_BYTES = 8 << 20
 class Request:
     """A request in the queue of a session: of a Jupyter client (its raw frames), or a ``cell`` of a caller of the host.
 
-    ``direct`` is the future of that caller, and ``run`` what the caller names the cell by. ``header`` is what Jupyter
+    ``direct`` is the future of that caller, and ``run`` what the caller (or a door, by its name ``door``) calls the
+    request by. ``header`` is what Jupyter
     messages about the request name as their parent; the header of a direct cell is made when one is needed. A request
     is ``withdrawn`` when it shall not begin any more.
     """
@@ -32,6 +33,7 @@ class Request:
     cell: dict[str, Any] = field(default_factory=dict)
     direct: asyncio.Future[dict[str, Any]] | None = None
     run: object = None
+    door: str = ""
     withdrawn: bool = False
     output: CellOutput | None = None
     reply: dict[str, Any] | None = None
@@ -42,10 +44,10 @@ class Request:
     started: float = 0.0
 
     @classmethod
-    def of_client(cls, tag: bytes, frames: list[bytes]) -> Request:
+    def of_client(cls, tag: bytes, frames: list[bytes], *, run: object = None, door: str = "") -> Request:
         """A request of a Jupyter client, of frames that are `well_formed`."""
         header = frames[frames.index(DELIMITER) + 2]
-        return cls(tag, _kind(header), frames, header)
+        return cls(tag, _kind(header), frames, header, run=run, door=door)
 
     @classmethod
     def of_caller(

@@ -26,7 +26,7 @@ from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
-from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved
+from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, within
 from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.queries import QueryBook, Round
 from rlm_kernel.host.relay import CHANNELS, Relay
@@ -46,7 +46,7 @@ class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
     ``emit(kernel_id, event)`` reports what happened: ``query``, ``waiting`` (for the answers of ``ids``; none: it goes
-    on), ``dropped``, ``cell``, ``recovered``, ``ended``.
+    on), ``dropped``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class KernelSession:
         self.policy = read_policy(spec["policy"])
         self.limits = self.policy.limits
         self.connection: dict[str, Any] = spec["connection"]
-        self.front = Front(context, self.connection, self._from_client)
+        self.front = Front(context, self.connection, self.from_client)
         self.cells = CellLog(lambda note: emit(kernel_id, note))
         self.relay = Relay(kernel_id, self.front, self.limits, spool, self.cells)
         image_spec = {key: spec.get(key) for key in ("policy", "workspace", "scratch", "query_base", "protect")}
@@ -82,6 +82,7 @@ class KernelSession:
         self._loss: str | None = None
         self.memory_base = 0
         self.watch = Watch(self)
+        self.kernel_info: dict[str, Any] = spec.get("kernel_info") or {}
         self._driver: asyncio.Task[None] | None = None
 
     # -- life
@@ -94,7 +95,7 @@ class KernelSession:
         try:
             await (first or self.images.start)()
         except BaseException:
-            self.front.sockets.close()
+            self.front.close()
             raise
         if first is None:
             self._measure_base()
@@ -112,7 +113,7 @@ class KernelSession:
             self._driver.cancel()
         self._fail_waiting(UnknownKernel(self.kernel_id))
         self.images.close()
-        self.front.sockets.close()
+        self.front.close()
         self.emit(self.kernel_id, {"event": "ended"})
 
     def _fail_waiting(self, error: KernelError) -> None:
@@ -142,6 +143,7 @@ class KernelSession:
             "undoable": self.undoable,
             "last_used": self.last_used,
             "waiting": sorted(self.round.open) if self.round is not None else [],
+            "doors": [door.name for door in self.front.doors.values()],
         }
 
     @property
@@ -165,13 +167,13 @@ class KernelSession:
     def execute(self, code: str, *, run: object = None, store_history: bool = True) -> asyncio.Future[dict[str, Any]]:
         """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`)."""
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._enqueue(Request.of_caller(code, store_history, future, run))
+        self.enqueue(Request.of_caller(code, store_history, future, run))
         return future
 
     def operation(self, work: Operation) -> asyncio.Future[Any]:
         """Have the driver do ``work`` between requests."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._enqueue((work, future))
+        self.enqueue((work, future))
         return future
 
     async def ask(
@@ -193,7 +195,7 @@ class KernelSession:
             return answer
 
         future = self.operation(work)
-        if wait_seconds is not None and not await _within(began, future, wait_seconds):
+        if wait_seconds is not None and not await within(began, future, wait_seconds):
             future.cancel()
             raise KernelBusy("the session runs a cell; wait for it, interrupt it, or ask again later")
         result: tuple[dict[str, Any], tuple[bytes, ...]] = await future
@@ -253,6 +255,12 @@ class KernelSession:
                 return True
         return False
 
+    def withdraw(self, run: object) -> None:
+        """Have no request of that name begin any more."""
+        for item in (self._taken, *self._queue):
+            if isinstance(item, Request) and item.run == run:
+                item.withdrawn = True
+
     async def restart(self) -> None:
         """Begin anew with a fresh process: contexts stay, variables go."""
 
@@ -268,13 +276,14 @@ class KernelSession:
 
     # -- clients
 
-    def _from_client(self, channel: str, frames: list[bytes]) -> None:
+    def from_client(self, channel: str, frames: list[bytes]) -> None:
+        """Take a request of a Jupyter client."""
         if channel == "iopub":
             self.front.welcome(frames)
         elif not well_formed(frames):
             return
         elif channel == "shell":
-            self._enqueue(Request.of_client(tags.SHELL, frames))
+            self.enqueue(Request.of_client(tags.SHELL, frames))
         elif channel == "control":
             self._control(frames)
         elif self.images.live is not None:
@@ -295,9 +304,10 @@ class KernelSession:
             if self.spec.get("owned"):
                 asyncio.get_running_loop().call_later(0.05, self.close)
         else:
-            self._enqueue(Request.of_client(tags.CONTROL, frames))
+            self.enqueue(Request.of_client(tags.CONTROL, frames))
 
-    def _enqueue(self, item: Request | tuple[Operation, asyncio.Future[Any]]) -> None:
+    def enqueue(self, item: Request | tuple[Operation, asyncio.Future[Any]]) -> None:
+        """Put a request behind all others."""
         self.last_used = time.time()
         if self.closed or len(self._queue) >= MAX_QUEUE:
             error: KernelError = UnknownKernel(self.kernel_id) if self.closed else KernelBusy("the queue is full")
@@ -562,13 +572,6 @@ class KernelSession:
             else:
                 kept.append(item)
         self._queue = kept
-
-
-async def _within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:
-    waiter = asyncio.ensure_future(began.wait())
-    done, _ = await asyncio.wait({waiter, future}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    waiter.cancel()
-    return bool(done)
 
 
 async def _nothing() -> None:

@@ -27,7 +27,7 @@ class Stream:
     """A non-blocking framed stream on an event loop.
 
     ``on_message`` gets each message in order, ``on_close`` once, when the peer has gone, has sent what is no message,
-    or `close` was called. Descriptors handed to `send` are closed when they have left.
+    or `close` was called. Descriptors handed to `send` are closed when they have left; ``unsent`` bytes have not yet.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Stream:
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self.failure: ProtocolError | None = None
+        self.unsent = 0
         self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         sock.setblocking(False)
         self.loop.add_reader(sock.fileno(), self._readable)
@@ -53,6 +54,7 @@ class Stream:
             _close_all(descriptors)
             return
         data = wire.pack(tag, frames, len(descriptors))
+        self.unsent += len(data)
         idle = not self._out
         self._out.append((memoryview(data), tuple(descriptors)))
         if idle:
@@ -124,6 +126,7 @@ class Stream:
             _close_all(descriptors)
         else:
             sent = self.socket.send(data)
+        self.unsent -= sent
         if sent == len(data):
             self._out.popleft()
         else:

@@ -120,9 +120,9 @@ class Worker:
             self.link.send = send  # type: ignore[method-assign]
             self.link.hold(False)
 
-    def hello(self, left: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Tell the host that this process is there, and what it has ``left`` behind in the one it was forked from."""
-        self.link.send(tags.HELLO, (wire.json_frame({"pid": os.getpid(), **left}),))
+    def hello(self, news: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Tell the host that this process is there, with ``news``: what a fork has left behind where it comes from."""
+        self.link.send(tags.HELLO, (wire.json_frame({"pid": os.getpid(), **news}),))
 
     def serve(self) -> NoReturn:
         """Serve the host until it goes away. A fault of our own is reported to the host before the process ends."""

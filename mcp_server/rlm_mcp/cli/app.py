@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlm_kernel.version import VERSION
-from rlm_mcp.cli import ask, clients, daemon, doctor, notebooks, policy, sessions, snapshots
+from rlm_mcp.cli import ask, clients, daemon, doctor, doors, notebooks, policy, sessions, snapshots
 from rlm_mcp.cli.output import failing
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(daemon.app, name="daemon")
+app.add_typer(doors.app, name="doors")
 app.add_typer(policy.app, name="policy")
 app.command("ask")(ask.ask)
 app.command("serve")(daemon.serve)

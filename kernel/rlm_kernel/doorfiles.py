@@ -1,0 +1,96 @@
+"""Where doors lie on disk: a kernelspec in the user's Jupyter data folder, and the key beside our own state.
+
+Standard library only: the relay of a door loads it while a front end waits for its kernel. A kernelspec names the state
+folder that it belongs to, so that two installations never take away each other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlm_kernel import rendezvous
+
+__all__ = ["kernels_folder", "key_file", "publish", "published", "spec_name", "withdraw"]
+
+_DOOR = re.compile(r"[0-9a-f]{8,64}")
+_PREFIX = "rlm-session-"
+
+
+def kernels_folder() -> Path:
+    """Return the folder in which every Jupyter front end of this user looks for kernels."""
+    if folder := os.environ.get("JUPYTER_DATA_DIR"):
+        return Path(folder) / "kernels"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Jupyter" / "kernels"
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "jupyter" / "kernels"
+
+
+def key_file(door: str) -> Path:
+    """Return where the key of a door lies, readable for its owner only; raises ValueError for what is no door."""
+    if not _DOOR.fullmatch(door):
+        raise ValueError(f"{door[:80]!r} is no door; list them: rlm-kernel doors list")
+    return rendezvous.state_dir() / "doors" / door
+
+
+def spec_name(session: str, mode: str) -> str:
+    """Return the name of a session's kernelspec: the same in every life of the session, so that notebooks keep it."""
+    words = re.sub(r"[^a-z0-9]+", "-", f"{session} {'' if mode == 'execute' else mode}".lower()).strip("-")[:60]
+    digest = hashlib.blake2b(f"{rendezvous.state_dir()}\n{session}\n{mode}".encode(), digest_size=3).hexdigest()
+    return f"{_PREFIX}{words}-{digest}"
+
+
+def publish(door: str, session: str, mode: str, key: str) -> None:
+    """Have every Jupyter front end of this user list the session."""
+    keys = key_file(door)
+    keys.parent.mkdir(mode=0o700, exist_ok=True)
+    _write(keys, key)
+    variables = ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR", "RLM_KERNEL_CONFIG_DIR")
+    spec = {
+        "argv": [sys.executable, "-P", "-m", "rlm_kernel.door", "--door", door, "-f", "{connection_file}"],
+        "display_name": f"session {session}" + ("" if mode == "execute" else f" ({mode})"),
+        "language": "python",
+        "interrupt_mode": "message",
+        "env": {name: os.environ[name] for name in variables if name in os.environ},
+        "metadata": {"rlm": {"door": door, "session": session, "mode": mode, "state": str(rendezvous.state_dir())}},
+    }
+    folder = kernels_folder() / spec_name(session, mode)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "kernel.json", json.dumps(spec, indent=1))
+
+
+def withdraw(door: str) -> None:
+    """Have the session listed no more; the key opens nothing then."""
+    for known, folder in published():
+        if known == door:
+            shutil.rmtree(folder, ignore_errors=True)
+    key_file(door).unlink(missing_ok=True)
+
+
+def published() -> Iterator[tuple[str, Path]]:
+    """Yield the doors of this state folder that are listed, each with the folder of its kernelspec."""
+    ours = str(rendezvous.state_dir())
+    for file in sorted(kernels_folder().glob(f"{_PREFIX}*/kernel.json")):
+        try:
+            told = json.loads(file.read_text())["metadata"]["rlm"]
+            door, state = str(told["door"]), told["state"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        if state == ours and _DOOR.fullmatch(door):
+            yield door, file.parent
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a file there as a whole, for its owner only."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)

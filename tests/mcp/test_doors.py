@@ -1,0 +1,338 @@
+"""Doors: a live session in Jupyter's own front ends, which may do with it what its policy says, and never end it."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import psutil
+import pytest
+from jupyter_client import BlockingKernelClient
+from jupyter_client.connect import write_connection_file
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+from jupyter_core.paths import jupyter_data_dir
+
+from rlm_kernel import doorfiles, rendezvous
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control
+from rlm_mcp.cli.doors import ask
+from rlm_memory.store import Store
+
+pytestmark = pytest.mark.usefixtures("daemon")
+SECONDS = 30
+
+
+def agent(session: str, code: str, policy: str | None = None) -> Any:
+    """Run a cell as an agent does; its value as text."""
+    return call_tool("eval_code", {"code": code}, session=session, policy=policy).get("result")
+
+
+def spec_of(session: str, mode: str = "execute") -> str:
+    """The name by which Jupyter lists a session, looked up as every front end does."""
+    name = doorfiles.spec_name(session, mode)
+    assert name in KernelSpecManager().find_kernel_specs()
+    return name
+
+
+@contextmanager
+def opened(name: str, **options: Any) -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
+    """A session, opened by its kernelspec as a front end opens a kernel, and shut down as one does."""
+    manager = KernelManager(kernel_name=name, **options)
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=SECONDS)
+        yield manager, client
+    finally:
+        client.stop_channels()
+        if manager.has_kernel:
+            manager.shutdown_kernel()
+
+
+def shown(client: BlockingKernelClient, code: str) -> tuple[dict[str, Any], str]:
+    """Run a cell in a front end: the content of its reply, and the text that it shows."""
+    texts: list[str] = []
+
+    def keep(message: dict[str, Any]) -> None:
+        content = message["content"]
+        texts.append(content.get("text") or content.get("data", {}).get("text/plain", ""))
+
+    reply = client.execute_interactive(code, output_hook=keep, timeout=SECONDS)
+    return reply["content"], "".join(texts)
+
+
+def begin(client: BlockingKernelClient, code: str) -> str:
+    """Start a cell that prints, and return its id once it runs."""
+    asked: str = client.execute(code)
+    wait_for(client, "stream")
+    return asked
+
+
+def wait_for(client: BlockingKernelClient, kind: str) -> dict[str, Any]:
+    """Pass over what is published until a message of that kind comes."""
+    while True:
+        message: dict[str, Any] = client.get_iopub_msg(timeout=SECONDS)
+        if message["msg_type"] == kind:
+            return message
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ipc"])
+def test_a_front_end_sees_and_changes_what_the_agent_has(transport: str, isolation: Any) -> None:
+    """K-29: Jupyter lists the session by itself; both sides share its variables; the journal names the door."""
+    session = f"shared-{transport}"
+    agent(session, "found = 41")
+    options = {"transport": transport, **({"ip": str(isolation.root / "k")} if transport == "ipc" else {})}
+    with opened(spec_of(session), **options) as (_, client):
+        reply, text = shown(client, "print('seen')\nfound + 1")
+        assert (reply["status"], text) == ("ok", "seen\n42")
+        shown(client, "found = 'changed by a person'")
+        (door,) = [row for row in ask("list")["doors"] if row["session"] == session]
+        assert door["open"] == 1
+    assert agent(session, "found") == "'changed by a person'"
+    with Control("record", session=session) as control:
+        record = control.reply["answer"]
+    assert [cell["author"] for cell in record["cells"]] == ["agent", "notebook", "notebook", "agent"]
+    assert [cell["door"] for cell in record["cells"]] == [None, door["door"], door["door"], None]
+    assert [event["event"] for event in record["doors"]] == ["opened", "closed"]
+
+
+def test_restart_exit_and_shutdown_lose_nothing() -> None:
+    """K-29: whatever a front end does to its kernel, only the door closes."""
+    agent("kept", "found = 1")
+    with opened(spec_of("kept")) as (manager, client):
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=SECONDS)
+        assert shown(client, "found")[1] == "1"
+        shown(client, "exit")
+        shown(client, "quit()")
+        assert shown(client, "found")[1] == "1"
+        manager.shutdown_kernel()
+        assert not manager.is_alive()
+    assert agent("kept", "found") == "1"
+
+
+def test_a_front_end_that_is_killed_takes_only_its_own_cell_along(isolation: Any) -> None:
+    """The relay of a front end that crashed ends; what it ran is interrupted, so that the agent need not wait."""
+    agent("crash", "found = 1")
+    script = (
+        "import os, sys; from jupyter_client.manager import start_new_kernel;"
+        "km, kc = start_new_kernel(kernel_name=sys.argv[1]); kc.execute('print(1)\\nwhile True: pass');"
+        "[0 for _ in iter(lambda: kc.get_iopub_msg(timeout=30)['msg_type'], 'stream')];"
+        "print(km.provisioner.pid, flush=True); os._exit(1)"
+    )
+    command = [sys.executable, "-c", script, spec_of("crash")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    relay = int(done.stdout)
+    assert agent("crash", "found") == "1"
+    psutil.wait_procs([psutil.Process(relay)] if psutil.pid_exists(relay) else [], timeout=SECONDS)
+    assert not psutil.pid_exists(relay) or psutil.Process(relay).status() == psutil.STATUS_ZOMBIE
+
+
+@contextmanager
+def agent_at_work(session: str, policy: str | None = None) -> Iterator[Path]:
+    """While the agent's cell runs; it ends when the file that is given here exists, and then returns 'done'."""
+    go_on = Path(os.environ["RLM_KERNEL_RUNTIME_DIR"]).parent / f"go-on-{session}"
+    answers: list[Any] = []
+    code = f"import time, os\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n'done'"
+    work = threading.Thread(target=lambda: answers.append(agent(session, code, policy)))
+    work.start()
+    while _state(session) != "busy":
+        pass
+    try:
+        yield go_on
+    finally:
+        go_on.touch()
+        work.join(SECONDS)
+    assert answers == ["'done'"]
+
+
+def _state(session: str) -> str:
+    with Control("sessions") as control:
+        return next(row["kernel"] for row in control.reply["sessions"] if row["session"] == session)
+
+
+def test_a_session_that_runs_a_cell_can_be_opened_and_its_cell_is_not_interrupted() -> None:
+    """K-29: the front end is ready at once; its interrupt and its shutdown reach its own cells only."""
+    agent("busy", "1", "trusted")
+    with agent_at_work("busy", "trusted") as go_on, opened(spec_of("busy")) as (manager, client):
+        manager.interrupt_kernel()
+        client.execute("'mine'")
+        manager.interrupt_kernel()
+        go_on.touch()
+        assert client.get_shell_msg(timeout=SECONDS)["content"]["status"] == "ok"
+
+
+def test_a_front_end_interrupts_its_own_cell() -> None:
+    """KeyboardInterrupt, and the session goes on."""
+    agent("own", "found = 1")
+    with opened(spec_of("own")) as (manager, client):
+        begin(client, "print('on')\nwhile True: pass")
+        manager.interrupt_kernel()
+        assert client.get_shell_msg(timeout=SECONDS)["content"]["ename"] == "KeyboardInterrupt"
+    assert agent("own", "found") == "1"
+
+
+def test_a_policy_may_let_front_ends_interrupt_the_agent_and_begin_anew(isolation: Any) -> None:
+    """doors.interrupt: any reaches the agent's cell, but a shutdown does not; doors.restart: fresh empties it."""
+    folder = isolation.config / "policies"
+    folder.mkdir(exist_ok=True)
+    (folder / "open-doors.yaml").write_text("extends: default\ndoors: {interrupt: any, restart: fresh}\n")
+    agent("loose", "found = 1", "open-doors")
+    with opened(spec_of("loose")) as (manager, client):
+        running = threading.Thread(target=lambda: agent("loose", "while True: pass", "open-doors"))
+        running.start()
+        wait_for(client, "execute_input")
+        manager.interrupt_kernel()
+        running.join(SECONDS)
+        assert not running.is_alive()
+        assert shown(client, "found")[1] == "1"
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=SECONDS)
+        assert shown(client, "found")[0]["ename"] == "NameError"
+
+
+def test_a_door_that_watches_shows_everything_and_runs_nothing() -> None:
+    """K-29: read-only: cells, completions and input are refused with a reason; the agent's output is there."""
+    agent("seen", "found = 1")
+    added = ask("add", session="seen", mode="watch")
+    assert added["kernelspec"] == spec_of("seen", "watch")
+    with opened(added["kernelspec"]) as (_, client):
+        reply, _ = shown(client, "found = 2")
+        assert (reply["status"], reply["ename"]) == ("error", "ReadOnlyDoor")
+        assert client.complete("fou", reply=True, timeout=SECONDS)["content"]["status"] == "error"
+        call_tool("eval_code", {"code": "print('seen by all', found)"}, session="seen")
+        assert wait_for(client, "stream")["content"]["text"] == "seen by all 1\n"
+
+
+def test_a_revoked_door_closes_at_once_and_opens_no_more() -> None:
+    """K-29: the front end's kernel has died; the session lives; another door can be made."""
+    agent("revoked", "found = 1")
+    name = spec_of("revoked")
+    with opened(name) as (manager, _):
+        (door,) = [row["door"] for row in ask("list")["doors"] if row["session"] == "revoked"]
+        kept = doorfiles.key_file(door).read_text()
+        assert ask("revoke", door=door)["closed"] == 1
+        manager.provisioner.process.wait(SECONDS)
+        assert name not in KernelSpecManager().find_kernel_specs()
+    agent("revoked", "found")
+    assert name not in KernelSpecManager().find_kernel_specs()
+    doorfiles.publish(door, "revoked", "execute", kept)  # a copy that somebody has made
+    failed = start_relay(door, "-f", "no-matter")
+    assert "revoked" in failed.communicate(timeout=SECONDS)[1]
+    ask("add", session="revoked", mode="execute")
+    with opened(name) as (_, client):
+        assert shown(client, "found")[1] == "1"
+
+
+def start_relay(door: str, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-P", "-m", "rlm_kernel.door", "--door", door, *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_another_key_opens_nothing() -> None:
+    """A door's key is its own: that of another one is refused, and the attempt is on record."""
+    agent("locked", "1")
+    agent("other", "1")
+    locked, other = (next(r["door"] for r in ask("list")["doors"] if r["session"] == s) for s in ("locked", "other"))
+    assert doorfiles.key_file(locked).stat().st_mode & 0o777 == 0o600
+    doorfiles.key_file(locked).write_text(doorfiles.key_file(other).read_text())
+    failed = start_relay(locked, "-f", "no-matter")
+    assert "another key" in failed.communicate(timeout=SECONDS)[1]
+    with Control("record", session="locked") as control:
+        assert [event["event"] for event in control.reply["answer"]["doors"]] == ["refused"]
+
+
+def test_the_connection_file_may_be_named_as_vs_code_does(isolation: Any) -> None:
+    """--f=FILE, and no -f; an interrupt that comes as a signal reaches the cell."""
+    agent("vscode", "found = 1")
+    path, _ = write_connection_file(str(isolation.root / "vscode.json"))
+    (door,) = [row["door"] for row in ask("list")["doors"] if row["session"] == "vscode"]
+    relay = start_relay(door, f"--f={path}")
+    client = BlockingKernelClient()
+    client.load_connection_file(path)
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=SECONDS)
+        begin(client, "print('on')\nwhile True: pass")
+        relay.send_signal(signal.SIGINT)
+        assert client.get_shell_msg(timeout=SECONDS)["content"]["ename"] == "KeyboardInterrupt"
+    finally:
+        client.stop_channels()
+        relay.terminate()
+        relay.communicate(timeout=SECONDS)
+
+
+def test_a_session_is_listed_for_as_long_as_it_lives() -> None:
+    """No entry is left of a session that has ended, nor is the key."""
+    agent("brief", "1")
+    name = spec_of("brief")
+    (door,) = [row["door"] for row in ask("list")["doors"] if row["session"] == "brief"]
+    call_tool("end_session", {}, session="brief")
+    assert name not in KernelSpecManager().find_kernel_specs()
+    assert not doorfiles.key_file(door).exists()
+
+
+def test_a_policy_may_keep_front_ends_out(isolation: Any) -> None:
+    """doors.mode: none lists nothing and refuses a door; watch permits no door that executes."""
+    folder = isolation.config / "policies"
+    folder.mkdir(exist_ok=True)
+    for mode in ("none", "watch"):
+        (folder / f"doors-{mode}.yaml").write_text(f"extends: default\ndoors: {{mode: {mode}}}\n")
+        agent(f"closed-{mode}", "1", f"doors-{mode}")
+        with pytest.raises(Exception, match=f"doors.mode: {mode}"):
+            ask("add", session=f"closed-{mode}", mode="execute")
+    listed = KernelSpecManager().find_kernel_specs()
+    assert doorfiles.spec_name("closed-none", "execute") not in listed
+    assert doorfiles.spec_name("closed-watch", "watch") in listed
+
+
+def test_nbclient_and_the_console_open_a_live_session() -> None:
+    """K-29: stock programs find the session by name; both leave it as alive as it was."""
+    agent("stock", "found = 20")
+    name = spec_of("stock")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in ("found += 1", "found")])
+    nbclient.NotebookClient(notebook, kernel_name=name, timeout=SECONDS).execute()
+    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "21"
+    command = [sys.executable, "-m", "jupyter_console", "--kernel", name, "--simple-prompt"]
+    typed = "print('console', found)\nexit\n"
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60, check=False)
+    assert "console 21" in done.stdout
+    assert agent("stock", "found") == "21"
+
+
+def test_kernelspecs_go_where_jupyter_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's data folder, by Jupyter's own rule."""
+    assert doorfiles.kernels_folder() == Path(jupyter_data_dir()) / "kernels"
+    for name in ("JUPYTER_DATA_DIR", "JUPYTER_PLATFORM_DIRS"):
+        monkeypatch.delenv(name)
+    assert doorfiles.kernels_folder() == Path(jupyter_data_dir()) / "kernels"
+    monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
+    assert doorfiles.kernels_folder() == Path("/somewhere/jupyter/kernels")
+
+
+def test_a_journal_of_an_older_version_opens(tmp_path: Path) -> None:
+    """Columns that this version adds are there, and what was written before is kept."""
+    path = tmp_path / "old.sqlite3"
+    Store.open(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("alter table journal drop column door")
+    Store.open(path).close()
+    with sqlite3.connect(path) as connection:
+        assert "door" in {row[1] for row in connection.execute("pragma table_info(journal)")}
+
+
+def test_what_is_no_door_is_refused() -> None:
+    """A name that would lead out of the folder of keys is none."""
+    with pytest.raises(ValueError, match="no door"):
+        doorfiles.key_file("../http-token")
+    assert rendezvous.state_dir() in doorfiles.key_file("0123456789ab").parents

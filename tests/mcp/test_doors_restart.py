@@ -1,0 +1,60 @@
+"""Doors and the end of the daemon: what goes on without it, and what the next one makes of what is left."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from jupyter_client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import start_new_kernel
+
+from rlm_kernel import doorfiles
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control
+from rlm_mcp.cli.doors import ask
+
+SECONDS = 30
+
+
+def value(client: BlockingKernelClient, code: str) -> str:
+    """Run a cell in a front end; the text of its value."""
+    texts: list[str] = []
+    client.execute_interactive(
+        code, timeout=SECONDS, output_hook=lambda m: texts.append(m["content"].get("data", {}).get("text/plain", ""))
+    )
+    return "".join(texts)
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_door_outlives_the_daemon_and_the_next_one_cleans_up() -> None:
+    """K-29: front ends talk to the kernel host; of kernelspecs only those go whose session is no more."""
+    call_tool("eval_code", {"code": "found = 1"}, session="stays")
+    name = doorfiles.spec_name("stays", "execute")
+    manager, client = start_new_kernel(kernel_name=name)
+    try:
+        command = [Path(sys.executable).with_name("rlm-kernel"), "daemon", "stop"]
+        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        assert value(client, "found") == "1"
+        assert [row["open"] for row in ask("list")["doors"]] == [1]
+
+        doorfiles.publish("00" * 6, "ghost", "execute", "key")
+        theirs = doorfiles.kernels_folder() / "rlm-session-theirs"
+        theirs.mkdir()
+        about = {"rlm": {"door": "00" * 6, "state": "/theirs"}}
+        (theirs / "kernel.json").write_text(json.dumps({"argv": [], "metadata": about}))
+        with Control("status") as control:
+            daemon = psutil.Process(control.reply["pid"])
+        daemon.kill()
+        daemon.wait(SECONDS)
+        assert call_tool("eval_code", {"code": "found"}, session="stays")["result"] == "1"
+        assert value(client, "found + 1") == "2"
+        listed = KernelSpecManager().find_kernel_specs()
+        assert name in listed
+        assert doorfiles.spec_name("ghost", "execute") not in listed
+        assert theirs.exists()
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
