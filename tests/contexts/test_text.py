@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from rlm_kernel.contexts import errors
 from rlm_kernel.contexts.lines import Lines
 from rlm_kernel.contexts.model import BLOCK
+from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text, split_lines
+from rlm_kernel.contexts.variable import ContextVariable
 
 TEXTS = st.lists(
     st.one_of(
@@ -20,6 +22,9 @@ TEXTS = st.lists(
     ),
     max_size=30,
 ).map("".join)
+
+RUNS = st.tuples(st.integers(0, 6000), st.sampled_from([1, 2, 12, 70]), st.sampled_from([1, 2, 40, 500]))
+"""Where a run through lines starts, how many it looks at, and how far from each other."""
 
 
 def reference(text: str) -> list[str]:
@@ -39,11 +44,21 @@ def long_text() -> str:
 
 
 LONG = long_text()
+KINDS = {"ascii": LONG, "crlf": LONG.replace("\n", "\r\n") + "\r", "wide": LONG.replace("b", "\u0431\U0001f600")}
+"""The same text in each form that is looked at differently."""
 
 
 @pytest.fixture(scope="module")
 def long() -> Text:
     return Text.from_bytes(LONG.encode())
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def some(
+    request: pytest.FixtureRequest, shared_store: ContextStore, attach_text: Callable[..., ContextVariable]
+) -> tuple[Lines, list[str]]:
+    """Lines of a text as a kernel has it, and the plain list."""
+    return attach_text(shared_store, KINDS[request.param])["lines"], reference(KINDS[request.param])
 
 
 @given(TEXTS)
@@ -84,13 +99,71 @@ def test_long_lines_are_the_plain_list_under_any_access(long: Text, data: st.Dat
     assert lines.index(target) == plain.index(target)
 
 
-def test_scattered_access_to_many_lines_is_right_throughout(long: Text) -> None:
+@given(st.data())
+def test_any_order_of_looking_gives_the_lines_of_the_plain_list(
+    some: tuple[Lines, list[str]], data: st.DataObject
+) -> None:
+    """K-16: runs, jumps and steps backwards, with whatever they leave cached; also in a view of a part."""
+    lines, plain = some
+    low, high = data.draw(st.sampled_from([(0, len(plain)), (1000, 5000)]))
+    view, part = Lines(lines.as_text(), low, high), plain[low:high]
+    for start, length, step in data.draw(st.lists(RUNS, min_size=1, max_size=30)):
+        for at in range(start % len(part), len(part), step)[:length]:
+            assert view[at] == part[at]
+            assert view[at - len(part)] == part[at]
+    for beyond in (len(part), -len(part) - 1):
+        with pytest.raises(IndexError, match="out of range"):
+            view[beyond]
+
+
+def test_scattered_access_to_many_lines_is_right_throughout(some: tuple[Lines, list[str]]) -> None:
     """After enough far jumps line starts come from an array; nothing else changes."""
-    lines, plain = long.lines, LONG.split("\n")
+    lines, plain = some
     order = list(range(len(plain)))
     random.Random(1).shuffle(order)
     assert [lines[at] for at in order] == [plain[at] for at in order]
     assert [lines[at] for at in range(len(lines))] == plain
+    assert [lines[at] for at in range(-1, -len(lines) - 1, -1)] == plain[::-1]
+    for at in (*range(100, 120), 3):  # a run, and a jump out of it
+        assert lines[at] == plain[at]
+    with pytest.raises(IndexError, match="out of range"):
+        lines[len(plain)]
+
+
+@given(st.integers(-7000, 7000), st.integers(-7000, 7000), st.sampled_from([1, 2, 3, 64, 65, 1000, -1, -2, -65]))
+def test_slices_of_any_step_are_those_of_the_plain_list(
+    some: tuple[Lines, list[str]], low: int, high: int, step: int
+) -> None:
+    """K-16: whether the lines between are decoded or left out."""
+    lines, plain = some
+    assert lines[low:high:step] == plain[low:high:step]
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@given(st.lists(st.sampled_from(["", "a", "b", "ab", "a\r", "\xe9", "\U0001f600"]), max_size=12), st.booleans())
+def test_a_line_is_found_where_the_plain_list_finds_it(ending: str, rows: list[str], closed: bool) -> None:
+    """K-16: `in`, `count` and `index`, of the whole and of a part, for what may and what cannot be a line."""
+    text = ending.join(rows) + ending * closed
+    lines, plain = Text.from_bytes(text.encode()).lines, reference(text)
+    for line in ["", "a", "b", "a\r", "\r", "\xe9", "a\nb", "\ud800", 7, None]:
+        assert (line in lines, lines.count(line)) == (line in plain, plain.count(line))
+        for low, high in ((0, len(plain)), (1, 5), (-3, -1)):
+            where = plain.index(line, low, high) if line in plain[low:high] else None
+            if where is None:
+                with pytest.raises(ValueError, match="not among the lines"):
+                    lines.index(line, low, high)
+            else:
+                assert lines.index(line, low, high) == where
+
+
+def test_a_line_is_found_wherever_in_a_long_text_it_stands(some: tuple[Lines, list[str]]) -> None:
+    """K-16: the search goes piece by piece, and counts the lines before each."""
+    lines, plain = some
+    for at in range(0, len(plain), 97):
+        assert lines.index(plain[at], at) == at
+    assert [lines.count(line) for line in plain[:50]] == [plain.count(line) for line in plain[:50]]
+    assert plain[-1] in lines
+    assert plain[5][:-1] + "!" not in lines
 
 
 def test_a_view_of_many_lines_is_itself_a_sequence_of_lines() -> None:

@@ -16,7 +16,7 @@ from .model import StoredText
 
 MAX_PAGE_LINES = 20_000
 """Most lines one page holds; larger limits are clamped."""
-_WINDOW = 4096  # bytes looked at a time for a line end
+_FIRST_PIECE = 1 << 12  # bytes of the first piece of an iteration; the next ones grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Text:
             return Page("", offset, 0, self.line_count, False, self.line_count, False)
         low, high = self.start_of(offset), self.start_of(stop)
         if max_chars is None or high - low <= max_chars:
-            text = "\n".join(split_lines(str(self.view[low:high], "utf-8")))
+            text = "\n".join(split_lines(self._string(low, high), self.facts.crlf))
             return Page(text, offset, stop - offset, self.line_count, stop < self.line_count, stop, False)
         # A character takes at most 4 bytes and a carriage return vanishes: this much holds max_chars or the
         # whole page.
@@ -123,7 +123,7 @@ class Text:
         """Lines `start` to `stop` (exclusive, at most line_count) as a list."""
         if start >= stop:
             return []
-        return split_lines(str(self.view[self.start_of(start) : self.start_of(stop)], "utf-8"))
+        return split_lines(self._string(self.start_of(start), self.start_of(stop)), self.facts.crlf)
 
     def part(self, start: int, stop: int) -> Text:
         """A private text of the lines `start` to `stop` (exclusive)."""
@@ -134,14 +134,20 @@ class Text:
         if start >= stop:
             return
         low, end = self.start_of(start), self.start_of(stop)
+        wanted = _FIRST_PIECE  # often the first lines are all that is looked at
         while low < end:
-            lines, low = self.stretch(low, end, size)
+            lines, low = self.stretch(low, end, wanted)
             yield lines
+            wanted = min(wanted * 4, size)
 
     def stretch(self, low: int, end: int, size: int) -> tuple[list[str], int]:
         """About `size` bytes of whole lines between two byte offsets, and the offset after them."""
-        high = min(self.end_of_line(min(low + size, end) - 1) + 1, end)
-        return split_lines(str(self.view[low:high], "utf-8")), high
+        high = self.end_of_stretch(low, end, size)
+        return split_lines(self._string(low, high), self.facts.crlf), high
+
+    def end_of_stretch(self, low: int, end: int, size: int) -> int:
+        """Where the first line that ends `size` bytes after `low` or later does end; not beyond `end`."""
+        return end if low + size >= end else min(find_newline(self.view, low + size - 1, end) + 1, end)
 
     def start_of(self, line: int) -> int:
         """Byte offset where a 0-based line starts; the size for one past the last."""
@@ -150,6 +156,11 @@ class Text:
     def end_of_line(self, offset: int) -> int:
         """Offset of the first newline at or after `offset`, or the size of the text."""
         return find_newline(self.view, offset, self.size)
+
+    def _string(self, low: int, high: int) -> str:
+        """Whole characters between two byte offsets; of a string that is there, when bytes are characters."""
+        content: str | None = self.__dict__.get("content") if self.facts.ascii else None
+        return str(self.view[low:high], "utf-8") if content is None else content[low:high]
 
     def _whole_characters(self, low: int, high: int) -> str:
         while low < high < self.size and self.view[high] & 0xC0 == 0x80:
@@ -177,12 +188,15 @@ def check_page(offset: int, limit: int, max_chars: int | None) -> None:
         raise BadRange(f"max_chars is {max_chars}; allow at least one character")
 
 
-def split_lines(decoded: str) -> list[str]:
-    """The lines of whole lines: each ends at a newline, and one carriage return before the end goes too."""
+def split_lines(decoded: str, crlf: bool = True) -> list[str]:
+    """The lines of whole lines: each ends at a newline, and one carriage return before the end goes too.
+
+    Args: crlf, false when there is none.
+    """
     lines = decoded.split("\n")
     if not lines[-1]:
         lines.pop()
-    if "\r" in decoded:
+    if crlf and "\r" in decoded:
         return [line.removesuffix("\r") for line in lines]
     return lines
 
