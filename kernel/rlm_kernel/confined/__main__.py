@@ -15,7 +15,7 @@ from rlm_sandbox.oswall.confine import confine
 from rlm_sandbox.policy_model import MIB, LanguagePolicy, Limits, Policy, WallPolicy
 
 JOBS = ("sql", "preview", "documents")
-"""The modules of this package that are jobs: each has ``run(request, say)``."""
+"""The modules of this package that are jobs: each has ``prepare(request)``, to import, and ``run(request, say)``."""
 _ABOUT_LIMITS = ("/proc/self/cgroup", "/sys/fs/cgroup")
 """Where DuckDB learns how many processors it may use; it does not start without."""
 _THREADS = 32
@@ -44,6 +44,7 @@ def main() -> None:
     name = sys.argv[1] if sys.argv[1] in JOBS else "sql"
     try:
         job = importlib.import_module(f"rlm_kernel.confined.{name}")
+        job.prepare(request)
         _confine(request)
         job.run(request, say)
         say({"done": True})

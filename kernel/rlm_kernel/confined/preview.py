@@ -14,6 +14,10 @@ _LONGEST_CELL = 200
 _COLUMNS = 100
 
 
+def prepare(_request: dict[str, Any]) -> None:
+    """Nothing: DuckDB is imported with this module."""
+
+
 def run(request: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Say rows, columns with their types, and the text. ``request`` has one path in `files`, and `memory`."""
     [path] = request["files"]

@@ -33,6 +33,10 @@ MEMORY_SHARE = 0.7
 """How much of the process's memory DuckDB may use; the rest is for the rows on their way out."""
 
 
+def prepare(_request: dict[str, Any]) -> None:
+    """Nothing: DuckDB is imported with this module."""
+
+
 def run(request: dict[str, Any], say: Say) -> None:
     """Say the columns, then the rows, of the last statement.
 

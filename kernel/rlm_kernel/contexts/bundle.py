@@ -119,6 +119,15 @@ def zip_entries(file: BinaryIO) -> Iterator[Entry]:
                 yield Entry(info.filename, lambda info=info: _member(archive, info))  # type: ignore[misc]
 
 
+def holds(file: BinaryIO, name: str) -> bool:
+    """Whether a zip archive holds a file of that name; False for a damaged one."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return name in archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return False
+
+
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     try:
         with closing(archive.open(info)) as file:

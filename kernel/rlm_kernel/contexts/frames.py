@@ -7,13 +7,10 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .shape import Shape, hint_of, shape_of
 from .text import Text
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 __all__ = ["admitted", "dataframe", "hint_of"]
 
@@ -86,7 +83,7 @@ class _Bytes(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         target = memoryview(buffer).cast("B")
         count = min(len(target), len(self._view) - self._at)
         target[:count] = self._view[self._at : self._at + count]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlm_kernel.confined.preview_of import Preview, preview
+from rlm_kernel.confined.reading import Part, Preview, parts, preview
 
-from .bundle import Bundle, Entry, zip_entries
+from .bundle import Bundle, Entry, holds, zip_entries
 from .compressed import PIECE, compression_of, unpacked
 from .errors import SourceError
 from .folder import files_below, is_below
@@ -19,7 +20,8 @@ from .model import StoredText
 from .store import ContextStore, opened
 
 _START = 8  # bytes by which compression and binary formats are recognised
-_PARQUET = b"PAR1"
+_PARQUET, _PDF = b"PAR1", b"%PDF-"
+_MOST_TEXT = 1 << 30  # bytes of text of a document
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ def put_file(store: ContextStore, path: Path, limit: int | None = None) -> Loade
         if start.startswith(_PARQUET):
             return _put_parquet(store, path, limit)
         kind = compression_of(start)
+        if document := _document_kind(fd, start):
+            with closing(parts(fd, document, _MOST_TEXT if limit is None else limit)) as found:
+                return _put_bundle(store, map(_part_entry, found), Counter(), limit)
         if kind is not None:
             with os.fdopen(os.dup(fd), "rb") as file:
                 if kind == "zip":
@@ -71,6 +76,25 @@ def _put_parquet(store: ContextStore, path: Path, limit: int | None) -> Loaded:
 
     text = store.put_data(path, told, limit=limit)
     return Loaded(text, shape=found[0].shape)
+
+
+def _document_kind(fd: int, start: bytes) -> str | None:
+    """pdf, docx or None; a Word file is a zip archive of a certain content."""
+    if start.startswith(_PDF):
+        return "pdf"
+    if compression_of(start) == "zip":
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return "docx" if holds(file, "word/document.xml") else None
+    return None
+
+
+def _part_entry(part: Part) -> Entry:
+    def pieces() -> Iterator[bytes]:
+        if part.text is None:
+            raise SourceError(f"{part.name} cannot be read")
+        yield part.text.encode("utf-8", "replace")
+
+    return Entry(part.name, pieces)
 
 
 def put_files(
@@ -130,8 +154,11 @@ class _Pieces:
             if self.root is not None and not is_below(fd, self.root):
                 raise SourceError(f"{self.path} is not below {self.root} any more; load it again")
             with os.fdopen(os.dup(fd), "rb", buffering=0) as file:
-                kind = compression_of(os.pread(fd, _START, 0))
-                if kind is None:
+                start = os.pread(fd, _START, 0)
+                kind = compression_of(start)
+                if start.startswith((_PARQUET, _PDF)):
+                    yield b"\0"  # counted as binary
+                elif kind is None:
                     yield from _read(file)
                 elif self.unpack and kind != "zip":
                     yield from unpacked(file, kind)

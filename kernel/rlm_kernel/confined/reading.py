@@ -1,0 +1,71 @@
+"""Ask a confined process what is in a file that may be hostile: a table, or a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel.confined.process import Job, Limits, messages
+from rlm_kernel.contexts.errors import HelperDied, MissingExtra
+
+__all__ = ["Part", "Preview", "parts", "preview"]
+
+_MEMORY = 512 << 20
+_PREVIEW = Limits(seconds=40.0, memory=_MEMORY, answer=16 << 20)
+_DOCUMENT_SECONDS = 120.0
+_ESCAPED = 6
+"""Bytes that a byte of text may take in a message."""
+_COLUMNS, _LONGEST = 100, 200
+_NONSENSE = "gave an answer that makes no sense"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Rows and columns with their types, and the first rows as text."""
+
+    shape: dict[str, Any]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A page or section: what it is called, and its text; None when it cannot be read."""
+
+    name: str
+    text: str | None
+
+
+def preview(path: Path) -> Preview:
+    """What a Parquet file holds.
+
+    Raises: SourceError when it is damaged, MissingExtra, HelperTimeout, HelperDied.
+    """
+    try:
+        said = next(messages(Job("preview", {}, [path]), _PREVIEW), {})
+    except MissingExtra as missing:
+        raise MissingExtra(f"{missing}; Parquet files need it: pip install 'rlm-kernel[query]'") from missing
+    match said:
+        case {"rows": int(rows), "columns": dict(columns), "text": str(text)}:
+            named = {str(name)[:_LONGEST]: str(kind)[:_LONGEST] for name, kind in islice(columns.items(), _COLUMNS)}
+            return Preview({"rows": rows, "columns": named}, text)
+    raise HelperDied(_NONSENSE)
+
+
+def parts(fd: int, kind: str, most: int) -> Iterator[Part]:
+    """The pages or sections of an open document, in order.
+
+    Args: kind, pdf or docx; most, the bytes of text beyond which nobody wants it.
+    Raises: SourceError when it is damaged, encrypted or without text, MissingExtra, HelperTimeout, HelperDied.
+    """
+    limits = Limits(_DOCUMENT_SECONDS, _MEMORY, _ESCAPED * most + _PREVIEW.answer)
+    try:
+        for said in messages(Job("documents", {"kind": kind}, fd=fd), limits):
+            name, text = said.get("part"), said.get("text")
+            if not isinstance(name, str) or not isinstance(text, str | None):
+                raise HelperDied(_NONSENSE)
+            yield Part(name, text)
+    except MissingExtra as missing:
+        raise MissingExtra(f"{missing}; {kind} files need it: pip install 'rlm-kernel[documents]'") from missing
