@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -54,7 +54,7 @@ def preview(path: Path) -> Preview:
     raise HelperDied(_NONSENSE)
 
 
-def parts(fd: int, kind: str, most: int) -> Iterator[Part]:
+def parts(fd: int, kind: str, most: int) -> Generator[Part, None, None]:
     """The pages or sections of an open document, in order.
 
     Args: kind, pdf or docx; most, the bytes of text beyond which nobody wants it.
