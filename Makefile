@@ -66,8 +66,10 @@ test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real b
 screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the browser tests that show them
 	@CHROMIUM=$(CHROMIUM) RLM_SCREENSHOTS="$(CURDIR)/docs/images" $(PYTEST) -q tests/browser -m screenshot $(ARGS)
 
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
 $(VENV)/.browser: $(STAMP) requirements/browser.txt
-	@test -x $(CHROMIUM) || $(if $(filter 0,$(shell id -u)),,sudo) apt-get install --quiet --yes chromium || { \
+	@test -x $(CHROMIUM) || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --quiet --yes chromium; } || { \
 		echo "no browser: install chromium, or name one with make CHROMIUM=/path/to/it" >&2; exit 1; }
 ifneq ($(UV),)
 	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/browser.txt
