@@ -61,9 +61,9 @@ SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "quer
 class KernelInfo:
     """A kernel that the host holds. ``undoable`` are the numbers of last cells that `HostClient.rollback` can undo.
 
-    ``memory_bytes`` is its private memory, ``walls`` what stands around it, ``last_used`` when it was last asked for
-    something, by whatever client (seconds since the epoch). ``waiting`` are the queries that its cell waits for,
-    ``doors`` the doors by which front ends have it open.
+    ``memory_bytes`` is its private memory, ``walls`` what stands around it, ``last_used`` when a client last asked it to
+    run something (seconds since the epoch). ``waiting`` are the queries that its cell waits for, ``doors`` the doors by
+    which front ends have it open.
     """
 
     kernel_id: str
@@ -150,6 +150,19 @@ class CellResult:
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 """Variables that are taken for secrets by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCell:
+    """A cell under way: its code, who wrote it (``agent`` or ``notebook``), since when (epoch seconds), its output."""
+
+    code: str
+    author: str
+    since: float
+    stdout: str
+    stderr: str
+
+
 _DYING_HOST = (0.02, 0.1, 0.5, 2.0)
 """Pauses in seconds: the listening socket of a process that is being torn down accepts for a moment yet."""
 
@@ -324,6 +337,12 @@ class HostClient:
         """Queue a cell and return at once."""
         future = self.start_call("execute", kernel_id=kernel_id, code=code, store_history=store_history)
         return Execution(self, kernel_id, self._last_id, future)
+
+    async def running(self, kernel_id: str) -> RunningCell | None:
+        """The cell that runs now, whoever has asked for it."""
+        content, _ = await self.call("output", kernel_id=kernel_id)
+        cell = {name: content[name] for name in RunningCell.__dataclass_fields__}
+        return None if cell["code"] is None else RunningCell(**cell)
 
     async def interrupt(self, kernel_id: str) -> bool:
         """End the running cell, whatever it does; False if none runs."""

@@ -4,9 +4,10 @@ Started by the first front (or by ``rlm-kernel daemon start``), it takes the cla
 builds the server, listens, and ends by itself when nobody was connected for a while. SIGTERM and SIGINT
 end it in order.
 
-A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line), ``http`` (HTTP is
-served for as long as the connection stays open), or one that is answered once: ``status``, ``sessions``, ``journal``,
-``record``, ``queries``, ``save``, ``restore``, ``door``, ``doors`` and ``stop``.
+A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line), ``http`` and ``web``
+(MCP over HTTP or the web page is served for as long as the connection stays open), or one that is answered once:
+``status``, ``sessions``, ``overview``, ``journal``, ``record``, ``queries``, ``save``, ``restore``, ``door``, ``doors``
+and ``stop``.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Daemon:
             "mcp": self._serve_mcp,
             "status": self._serve_status,
             "sessions": self._serve_sessions,
+            "overview": self._serve_overview,
             "journal": self._serve_journal,
             "record": self._serve_record,
             "queries": self._serve_queries,
@@ -79,6 +81,7 @@ class Daemon:
             "doors": self._serve_doors,
             "stop": self._serve_stop,
             "http": self._serve_http,
+            "web": self._serve_web,
         }
 
     async def run(self, claim: rendezvous.Claim, ready_fd: int | None = None) -> None:
@@ -188,6 +191,9 @@ class Daemon:
     async def _serve_sessions(self, caller: _Caller) -> None:
         caller.reply(ok=True, **self._identity(), sessions=self._state.list_sessions())
 
+    async def _serve_overview(self, caller: _Caller) -> None:
+        caller.reply(ok=True, **self._identity(), overview=await self._state.watch.overview())
+
     async def _serve_journal(self, caller: _Caller) -> None:
         session, last = str(caller.message.get("session")), caller.message.get("last")
         rows = self._state.list_journal(session, last if isinstance(last, int) else None)
@@ -236,17 +242,26 @@ class Daemon:
         self.stop("asked to")
 
     async def _serve_http(self, caller: _Caller) -> None:
-        from rlm_mcp.http import HttpDoor
+        from rlm_mcp.http import http_door
 
+        await self._hold_open(caller, http_door(self._server, caller.message.get("host"), caller.message.get("port")))
+
+    async def _serve_web(self, caller: _Caller) -> None:
+        from rlm_mcp.web.door import web_door
+
+        await self._hold_open(caller, web_door(self._state, caller.message.get("host"), caller.message.get("port")))
+
+    async def _hold_open(self, caller: _Caller, opening: AbstractAsyncContextManager[dict[str, str]]) -> None:
+        """Keep a door open for as long as whoever asked for it stays connected."""
         try:
-            async with HttpDoor(self._server, caller.message.get("host"), caller.message.get("port")) as door:
-                self._doors.append(door.url)
-                caller.reply(ok=True, **self._identity(), url=door.url, token_file=str(door.token_file))
+            async with opening as door:
+                self._doors.append(door["url"])
+                caller.reply(ok=True, **self._identity(), **door)
                 try:
                     while await caller.reader.read(CHUNK):
-                        pass  # whoever asked for HTTP keeps it open by staying connected
+                        pass
                 finally:
-                    self._doors.remove(door.url)
+                    self._doors.remove(door["url"])
         except RlmMcpError as error:
             caller.reply(ok=False, error=str(error), fault="usage" if isinstance(error, WrongUsage) else "request")
 

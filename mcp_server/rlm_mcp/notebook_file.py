@@ -1,6 +1,7 @@
 """A session's record as an executed notebook (nbformat 4.5) or as Markdown, and a notebook read to be run again.
 
-Notebooks come from anywhere: `read` checks their shape and believes nothing else. Only the command line uses this.
+Notebooks come from anywhere: `read` checks their shape and believes nothing else. The command line and the web page use
+this.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ from rlm_mcp.service_snapshots import Request, Snapshots
 from rlm_mcp.service_tables import Tables
 from rlm_mcp.service_texts import Texts
 from rlm_mcp.service_variables import KernelVariables
+from rlm_mcp.service_watch import Watch
 from rlm_memory.errors import StoreFault
 from rlm_memory.store import Store
 
@@ -96,6 +97,7 @@ class Service:
         self.control = Control(store, self.sessions, self.runs, self.gateway, clock)
         self.doors = Doors(store, self.sessions, self.gateway, clock)
         self.sessions.on_closed = self.doors.withdraw
+        self.watch = Watch(store, self.sessions, self.gateway, self.runs, self.journal, variables)
         self._forks = Forks(store, self.sessions, clock)
         self._tasks: list[asyncio.Task[None]] = []
 

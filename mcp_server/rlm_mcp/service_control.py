@@ -70,6 +70,14 @@ class Control:
         """Interrupt the running code and what waits behind it; variables stay."""
         return Answer({"session": session.id, "interrupted": await self._runs.interrupt(session)})
 
+    async def stop(self, session: Session) -> list[str]:
+        """Interrupt what runs, for the person whose session it is: code of agents, else the cell of a notebook."""
+        stopped = await self._runs.interrupt(session)
+        if not stopped and session.kernel.alive:
+            found = await session.kernel.ask(lambda client, kernel: client.interrupt(kernel))
+            return ["notebook"] if found else []
+        return stopped
+
     async def restart(self, session: Session) -> Answer:
         """Begin anew: variables that code made are gone, loaded contexts stay."""
         interrupted = await self._runs.interrupt(session)

@@ -83,6 +83,7 @@ class Forks:
                 idle_seconds=idle_seconds,
                 now=now,
             )
+            sessions.note_fork(self._store, child_id, parent.id)
             attached = {}
             for text in contexts.of_session(self._store, parent.id):
                 shared = self._share(text, child_id, now)

@@ -46,6 +46,13 @@ sessions = Table(
     Index("sessions_by_use", "state", "last_used_at"),
 )
 
+forks = Table(
+    "forks",
+    metadata,
+    _session_key(primary=True),
+    Column("parent", Text, ForeignKey("sessions.id"), nullable=False),
+)
+
 contexts = Table(
     "contexts",
     metadata,
@@ -181,6 +188,7 @@ __all__ = [
     "counters",
     "door_events",
     "doors",
+    "forks",
     "grants",
     "handles",
     "journal",

@@ -4,7 +4,7 @@
       └──────────── ended on request ─────────────▶ ended ──used again──▶ active
 
 A session id that is used again after its end starts empty, but its counters go on: query ids and handles are
-never given out twice.
+never given out twice. Of a session that was forked it is kept from which, until its id is used for another.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from rlm_memory.errors import InvalidTransition, UnknownSession
+from rlm_memory.schema import forks
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
@@ -26,7 +27,9 @@ __all__ = [
     "find",
     "get",
     "move",
+    "note_fork",
     "open_session",
+    "parents",
     "touch",
 ]
 
@@ -114,7 +117,20 @@ def open_session(
             connection.execute(insert(table).values(id=session, **values))
         else:
             connection.execute(update(table).where(table.c.id == session).values(**values))
+            connection.execute(delete(forks).where(forks.c.session == session))
         return get(store, session)
+
+
+def note_fork(store: Store, session: str, parent: str) -> None:
+    """Note that the session was forked from ``parent``."""
+    with store.transaction() as connection:
+        connection.execute(insert(forks).values(session=session, parent=parent))
+
+
+def parents(store: Store) -> dict[str, str]:
+    """Map each session that was forked to the one that it was forked from."""
+    with store.transaction() as connection:
+        return {row.session: row.parent for row in connection.execute(select(forks))}
 
 
 def touch(store: Store, session: str, now: float) -> None:

@@ -63,3 +63,17 @@ def test_an_unknown_session_is_an_error_that_names_it(store: Store) -> None:
     """Getting what is not there is the caller's mistake."""
     with pytest.raises(UnknownSession, match="no session 'x'"):
         sessions.get(store, "x")
+
+
+def test_a_fork_knows_its_parent_until_its_name_is_used_for_another(store: Store, session: Open) -> None:
+    """The parent may end before it; a new session of the same name was forked from nothing."""
+    session("trunk")
+    session("branch")
+    sessions.note_fork(store, "branch", "trunk")
+    sessions.move(store, "trunk", SessionState.ENDED)
+    session("trunk")
+    assert sessions.parents(store) == {"branch": "trunk"}
+    sessions.move(store, "branch", SessionState.ENDED)
+    assert sessions.parents(store) == {"branch": "trunk"}
+    session("branch")
+    assert sessions.parents(store) == {}

@@ -38,7 +38,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
 OUTSIDE = "docs/python.md"
 """The page whose Python is for programs, not for cells."""
-WAITS_FOR_A_PERSON = {"mcp", "serve", "demo"}
+WAITS_FOR_A_PERSON = {"mcp", "serve", "demo", "web"}
 """Commands that run until they are stopped, or long: here only their help is asked for."""
 
 LOG = """10:00:00 INFO service started

@@ -12,7 +12,10 @@ import rlm_mcp.daemon, rlm_mcp.server, rlm_mcp.transport
 """
 HEAVY = {
     "host": ("import rlm_kernel.host.__main__", "pydantic jupyter_client traitlets IPython sqlalchemy mcp yaml rich"),
-    "daemon": (DAEMON, "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client rich openai anthropic"),
+    "daemon": (
+        DAEMON,
+        "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client rich openai anthropic rlm_mcp.listener",
+    ),
     "zygote": (
         "import rlm_kernel.zygote, rlm_kernel.image.worker, rlm_sandbox.language.wall",
         "jedi prompt_toolkit debugpy sqlalchemy mcp rich numpy matplotlib",

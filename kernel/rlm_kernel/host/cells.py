@@ -35,13 +35,13 @@ class CellLog:
 
     def note(self, request: Request, began: float | None) -> None:
         """Take note of a cell that has ended; ``began`` is when, in epoch seconds, None if it never did."""
-        content = _shown(request)
+        content = shown_content(request)
         if began is None or content is None:
             return
         code, ended = str(content["code"]), time.time()
         note = {
             "serial": next(self._serials),
-            "author": "notebook" if request.direct is None else "agent",
+            "author": author_of(request),
             "door": request.door,
             "code": code[:LONGEST_CODE],
             "started": began,
@@ -61,6 +61,11 @@ class CellLog:
         return [note for note in self._notes if note["serial"] > serial]
 
 
+def author_of(request: Request) -> str:
+    """Who asked for a cell: an ``agent``, or a person's ``notebook``."""
+    return "notebook" if request.direct is None else "agent"
+
+
 def content_of(request: Request) -> dict[str, Any] | None:
     """The content of an ``execute_request``; None for anything else."""
     if request.kind != "execute_request":
@@ -72,7 +77,7 @@ def content_of(request: Request) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and isinstance(content.get("code"), str) else None
 
 
-def _shown(request: Request) -> dict[str, Any] | None:
+def shown_content(request: Request) -> dict[str, Any] | None:
     """The content of a cell that the person meant to see."""
     content = content_of(request)
     return None if content is None or content.get("silent") else content

@@ -177,10 +177,7 @@ async def _stop(client: Connection, call: dict[str, Any], descriptors: tuple[int
 
 
 async def _output(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
-    current = client.host.find(call["kernel_id"]).relay.current
-    output = current.output if current is not None else None
-    texts = {name: output.text(name) if output else "" for name in ("stdout", "stderr")}
-    return texts, ()
+    return client.host.find(call["kernel_id"]).relay.running(), ()
 
 
 async def _request(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:

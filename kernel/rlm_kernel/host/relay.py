@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import tags, wire
-from rlm_kernel.host.cells import CellLog
+from rlm_kernel.host.cells import LONGEST_CODE, CellLog, author_of, shown_content
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits
 from rlm_kernel.host.output import CellOutput
@@ -40,6 +40,18 @@ class Relay:
         self.limits: CellLimits | None = None
         self.busy_since: float | None = None
         self._held: list[tuple[str, tuple[bytes, ...]]] | None = None
+
+    def running(self) -> dict[str, Any]:
+        """The cell that runs now (``code`` is None when none does) and what it has written so far."""
+        request = self.current
+        content = shown_content(request) if request is not None else None
+        output = request.output if request is not None else None
+        return {
+            "code": str(content["code"])[:LONGEST_CODE] if content is not None else None,
+            "author": author_of(request) if request is not None else "",
+            "since": self.busy_since,
+            **{name: output.text(name) if output is not None else "" for name in ("stdout", "stderr")},
+        }
 
     def begin(self, request: Request, live: Peer, hold: bool) -> CellLimits:
         """A request goes to the kernel now: its clock starts."""

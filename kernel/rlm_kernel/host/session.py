@@ -308,7 +308,8 @@ class KernelSession:
 
     def enqueue(self, item: Request | tuple[Operation, asyncio.Future[Any]]) -> None:
         """Put a request behind all others."""
-        self.last_used = time.time()
+        if isinstance(item, Request):  # to be looked at is no use
+            self.last_used = time.time()
         if self.closed or len(self._queue) >= MAX_QUEUE:
             error: KernelError = UnknownKernel(self.kernel_id) if self.closed else KernelBusy("the queue is full")
             future = item.direct if isinstance(item, Request) else item[1]

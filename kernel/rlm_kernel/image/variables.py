@@ -6,6 +6,7 @@ like a cell: interruptible, and under the host's clock.
 
 from __future__ import annotations
 
+import itertools
 import json
 import reprlib
 import sys
@@ -19,6 +20,8 @@ SCALARS = (int, float, complex, bool, type(None))
 CONTAINERS = (list, tuple, dict, set, frozenset)
 PREVIEW_CHARS = 120
 KEPT_RESULTS = 100
+SAMPLE = 200
+"""Items of a container that are looked at to judge how much all of them hold."""
 
 
 def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -33,7 +36,7 @@ def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator
 
 
 def row(name: str, value: Any) -> dict[str, Any]:
-    """What a list shows of a variable: name, type, bytes (shallow), lines where it has some, a preview."""
+    """What a list shows of a variable: name, type, bytes, lines where it has some, a preview."""
     kind = type(value)
     found: dict[str, Any] = {
         "name": name,
@@ -48,14 +51,23 @@ def row(name: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def _size(value: Any) -> int:
-    nbytes = getattr(type(value), "nbytes", None)
-    if nbytes is not None and type(value).__module__.split(".")[0] in ("numpy", "pandas"):
+def _size(value: Any, depth: int = 2) -> int:
+    """Bytes of a value: of arrays and of built-in values with what they hold (judged by a sample), else of itself."""
+    kind = type(value)
+    if kind in CONTAINERS or kind in SCALARS or kind in (str, bytes, bytearray):
+        return int(value.__sizeof__()) + (_held(value, depth) if kind in CONTAINERS and depth else 0)
+    if getattr(kind, "nbytes", None) is not None and kind.__module__.split(".")[0] in ("numpy", "pandas"):
         return int(value.nbytes)
     try:
-        return object.__sizeof__(value) if not issubclass(type(value), type) else sys.getsizeof(value)
+        return object.__sizeof__(value) if not issubclass(kind, type) else sys.getsizeof(value)
     except TypeError:
         return 0
+
+
+def _held(value: Any, depth: int) -> int:
+    items = value.items() if type(value) is dict else zip(value)
+    sample = [sum(_size(part, depth - 1) for part in item) for item in itertools.islice(items, SAMPLE)]
+    return sum(sample) * len(value) // len(sample) if sample else 0
 
 
 class _Plain(reprlib.Repr):

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlm_kernel.version import VERSION
-from rlm_mcp.cli import ask, clients, daemon, doctor, doors, notebooks, policy, sessions, snapshots
+from rlm_mcp.cli import ask, clients, daemon, doctor, doors, notebooks, policy, sessions, snapshots, watching
 from rlm_mcp.cli.output import failing
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app.add_typer(doors.app, name="doors")
 app.add_typer(policy.app, name="policy")
 app.command("ask")(ask.ask)
 app.command("serve")(daemon.serve)
+app.command("web")(watching.web)
+app.command("top")(watching.top)
 app.command("sessions")(sessions.sessions)
 app.command("journal")(sessions.journal)
 app.command("fork")(sessions.fork)

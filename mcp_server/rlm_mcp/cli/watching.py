@@ -1,0 +1,162 @@
+"""``rlm-kernel web`` and ``rlm-kernel top``: sessions as a page and as a live table."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlm_kernel import rendezvous
+from rlm_kernel.connection import Control
+from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["top", "web"]
+
+_WIDTH = 120
+"""Columns of the table where there is no terminal that has some."""
+_STYLES = {"idle": "green", "running": "yellow", "waiting": "magenta", "lost": "red"}
+
+
+@failing
+def web(
+    host: Annotated[str, typer.Option(help="Loopback address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8138,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve the web page of the sessions until interrupted; the address holds its key."""
+    # A shell that starts a command in the background has it ignore Ctrl-C; this one ends by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Control("web", start=True, host=host, port=port) as control:
+            address = f"{control.reply['url']}#token={control.reply['token']}"
+            page = {"url": control.reply["url"], "address": address, "pid": control.reply["pid"]}
+            show(page, as_json, lambda: _print_page(page))
+            with _opened(address) if browser else nullcontext():
+                control.wait_for_end()
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    fail("the daemon ended, and the page with it", NO_DAEMON, as_json=as_json)
+
+
+def _print_page(page: dict[str, str]) -> None:
+    console.print(f"the page is at [bold]{page['address']}[/]")
+    console.print("whoever has this address can watch and steer your sessions; stop with Ctrl-C")
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open the browser by a file of this user's: other users see the arguments of every program that starts."""
+    file = rendezvous.runtime_dir() / f"web-{os.getpid()}.html"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as new:
+        new.write(f'<!doctype html><title>rlm-kernel</title><meta http-equiv="refresh" content="0;url={address}">\n')
+    try:
+        if not webbrowser.open(file.as_uri()):
+            console.print("no browser could be opened: open the address by hand")
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+# --- top ------------------------------------------------------------------------------------------
+
+
+@failing
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show sessions, memory, running cells and pending queries, live until interrupted."""
+    if once or as_json or not console.is_terminal:
+        seen = _look()
+        width = None if console.is_terminal else _WIDTH
+        show(seen, as_json, lambda: console.print(_picture(seen), width=width))
+        return
+    from rich.live import Live
+
+    with suppress(KeyboardInterrupt), Live(_picture(_look()), console=console, screen=True) as live:
+        while True:
+            time.sleep(interval)
+            live.update(_picture(_look()))
+
+
+def _look() -> dict[str, Any]:
+    with Control("overview", start=True) as control:
+        overview: dict[str, Any] = control.reply["overview"]
+        return overview
+
+
+def _picture(seen: dict[str, Any]) -> RenderableType:
+    """The overview as a table with a line of sums, and the queries below."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = seen["sessions"]
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    for name, justify in (
+        ("SESSION", "left"),
+        ("STATE", "left"),
+        ("MEMORY", "right"),
+        ("TEXTS", "right"),
+        ("CELLS", "right"),
+        ("QUERIES", "right"),
+        ("WALLS", "left"),
+        ("POLICY", "left"),
+    ):
+        grid.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for depth, row in _as_tree(rows):
+        missing = row["walls_missing"]
+        walls = Text(f"no {', '.join(missing)}", "red") if missing else Text(str(row["walls_standing"] or "-"))
+        grid.add_row(
+            Text("\u00a0\u00a0" * (depth - 1) + "└\u00a0" * (depth > 0) + row["session"]),
+            Text(row["state"], _STYLES.get(row["state"], "dim")),
+            f"{_size(row['memory_bytes'])} / {_size(row['memory_limit'])}",
+            _size(row["content_bytes"]),
+            str(row["active_cells"]),
+            str(row["pending"]),
+            walls,
+            Text(row["policy"]),
+        )
+    held = _size(sum(row["memory_bytes"] for row in rows))
+    busy = sum(row["state"] == "running" for row in rows)
+    line = Text(
+        f"{len(rows)} sessions, {busy} running, {held}, {sum(row['pending'] for row in rows)} queries\n", "bold"
+    )
+    asked = [Text(f"{query['session']} {query['id']}: {_first_line(query['prompt'])}") for query in seen["asked"]]
+    heading = [Text("\nwaiting for an answer", "bold")] if asked else []
+    return Group(line, grid if rows else Text("no session is open; a client's first call opens one"), *heading, *asked)
+
+
+def _as_tree(rows: list[dict[str, Any]], parent: str | None = None, depth: int = 0) -> list[tuple[int, dict[str, Any]]]:
+    """Each session after the one that it was forked from, with its depth."""
+    there = {row["session"] for row in rows}
+    found = []
+    for row in rows:
+        if (row["parent"] if row["parent"] in there else None) == parent:
+            found += [(depth, row), *_as_tree(rows, row["session"], depth + 1)]
+    return found
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)[:100]

@@ -1,0 +1,178 @@
+"""What the page asks and does: JSON, with everything that could be markup written as escapes.
+
+It can look, interrupt, roll back, fork, export and hand in answers. It cannot run code, load files, or open or end
+sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
+from rlm_mcp.service import Service
+from rlm_mcp.service_answers import clean, clean_text
+from rlm_mcp.service_errors import ToolFault, fault_from
+from rlm_mcp.service_queries import GivenAnswer
+from rlm_mcp.service_sessions import Session
+
+__all__ = ["PREFIX", "encode", "routes"]
+
+PREFIX = "/api/"
+LOOK_SECONDS = 0.5
+"""Pause between two looks at the sessions."""
+_QUIET_LOOKS = 20
+"""Looks without news after which an empty line tells the page that the daemon lives."""
+_MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+_STATUS = {"session_not_found": 404, "invalid_arguments": 400, "internal_error": 500}
+
+Act = Callable[[Session, Any], Awaitable[dict[str, Any]]]
+
+
+def routes(service: Service) -> list[Route]:
+    """Return what the page may call."""
+    deeds: list[tuple[str, type[BaseModel], Act]] = [
+        ("interrupt", Nothing, functools.partial(_interrupt, service)),
+        ("rollback", RollBack, functools.partial(_roll_back, service)),
+        ("fork", Fork, functools.partial(_fork, service)),
+        ("answer", GiveAnswer, functools.partial(_answer, service)),
+    ]
+    return [
+        Route(f"{PREFIX}live", functools.partial(_live, service), methods=["GET"]),
+        Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
+        *(
+            Route(f"{PREFIX}sessions/{{session}}/{name}", _deed(service, model, act), methods=["POST"])
+            for name, model, act in deeds
+        ),
+    ]
+
+
+def encode(value: Any) -> bytes:
+    """Write JSON that no browser takes for markup, even if it were to guess."""
+    return json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")).translate(_MARKUP).encode()
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+async def _live(service: Service, request: Request) -> Response:
+    chosen = request.query_params.get("session")
+    return StreamingResponse(_news(service, chosen), media_type="application/x-ndjson")
+
+
+async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
+    """One line of JSON whenever something has changed: the parts of the page that did."""
+    viewer = service.watch.viewer(chosen) if chosen else None
+    sent: dict[str, bytes] = {}
+    quiet = 0
+    while True:
+        parts: dict[str, Any] = await service.watch.overview()
+        if viewer is not None:
+            seen = await viewer.look()
+            parts |= {"missing": seen is None, **(seen or {})}
+        written = {name: encode(part) for name, part in parts.items()}
+        news = {name: text for name, text in written.items() if sent.get(name) != text}
+        quiet = 0 if news or not sent else quiet + 1
+        if news or quiet >= _QUIET_LOOKS:
+            sent, quiet = written, 0
+            yield b"{" + b",".join(encode(name) + b":" + text for name, text in news.items()) + b"}\n"
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _export(service: Service, request: Request) -> Response:
+    """The session as the file that ``rlm-kernel export`` writes."""
+    makers: dict[str, Callable[[Record, float], str]] = {"ipynb": _as_notebook_text, "md": as_markdown}
+    make = makers.get(request.path_params["kind"])
+    try:
+        if make is None:
+            raise ToolFault("invalid_arguments", "a session is exported as .ipynb or .md")
+        record = Record.model_validate(await service.record(request.path_params["session"]))
+    except ToolFault as fault:
+        return _refused(fault)
+    text = await asyncio.to_thread(make, record, time.time())
+    return Response(clean_text(text), media_type="application/octet-stream")
+
+
+def _as_notebook_text(record: Record, now: float) -> str:
+    return json.dumps(as_notebook(record, now), indent=1, ensure_ascii=False) + "\n"
+
+
+# --- doing ----------------------------------------------------------------------------------------
+
+
+class Nothing(BaseModel):
+    """No arguments."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class RollBack(Nothing):
+    """How many cells to undo."""
+
+    cells: int = Field(1, ge=1, le=16)
+
+
+class Fork(Nothing):
+    """The name of the new session; none: made up."""
+
+    name: str | None = Field(None, max_length=128)
+
+
+class GiveAnswer(Nothing):
+    """An answer to a query, or why there is none."""
+
+    id: str = Field(max_length=80)
+    answer: str | None = None
+    error: str | None = None
+
+
+def _deed(service: Service, model: type[BaseModel], act: Act) -> Callable[[Request], Awaitable[Response]]:
+    async def do(request: Request) -> Response:
+        name = request.path_params["session"]
+        try:
+            given = model.model_validate_json(await request.body())
+            session = service.sessions.get(name)
+            if session is None:
+                raise ToolFault("session_not_found", f"no session {name[:80]} is open", "it may have ended meanwhile")
+            with service.sessions.use(session):
+                return Response(encode(await act(session, given)), media_type="application/json")
+        except ValidationError as error:
+            said = "; ".join(detail["msg"] for detail in error.errors(include_url=False, include_input=False))
+            return _refused(ToolFault("invalid_arguments", said))
+        except Exception as error:
+            return _refused(fault_from(error))
+
+    return do
+
+
+async def _interrupt(service: Service, session: Session, given: Nothing) -> dict[str, Any]:
+    return {"interrupted": await service.control.stop(session)}
+
+
+async def _roll_back(service: Service, session: Session, given: RollBack) -> dict[str, Any]:
+    return (await service.control.rollback(session, given.cells)).fields
+
+
+async def _fork(service: Service, session: Session, given: Fork) -> dict[str, Any]:
+    return (await service.fork(session, given.name or None, None)).fields
+
+
+async def _answer(service: Service, session: Session, given: GiveAnswer) -> dict[str, Any]:
+    taken = await service.queries.answer(session, [GivenAnswer(given.id, given.answer, given.error)])
+    failed = taken.fields["failed"]
+    if failed:
+        raise ToolFault(str(failed[0]["error"]), str(failed[0]["message"]), str(failed[0].get("hint", "")))
+    return taken.fields
+
+
+def _refused(fault: ToolFault) -> Response:
+    return Response(encode(fault.answer()), _STATUS.get(fault.code, 409), media_type="application/json")

@@ -1,0 +1,47 @@
+// Elements made of names, attributes and texts. Text is only ever text: nothing here reads markup.
+
+export const byId = (id) => document.getElementById(id);
+
+/** Make an element; a property `onclick` and the like is a listener, `false` and `null` leave an attribute out. */
+export function h(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+/** Text that came from a kernel: its direction cannot disorder what stands around it. */
+export const theirs = (text, name = "bdi", attributes = {}) => h(name, attributes, String(text));
+
+/** Make the children of `list` those of `items`, and keep the ones that stay: their focus, their text, their state. */
+export function keep(list, items, keyOf, make) {
+  const known = new Map([...list.children].map((child) => [child.dataset.key, child]));
+  let place = list.firstElementChild;
+  for (const item of items) {
+    const key = String(keyOf(item));
+    let node = known.get(key);
+    known.delete(key);
+    if (node === undefined) {
+      node = make(item);
+      node.dataset.key = key;
+    }
+    node.refresh?.(item);
+    if (node === place) place = place.nextElementSibling;
+    else list.insertBefore(node, place);
+  }
+  for (const node of known.values()) node.remove();
+}
+
+/** Show or hide. */
+export function show(node, shown) {
+  node.hidden = !shown;
+}
+
+/** Set a text, and touch nothing when it is the same: a selection in it stays. */
+export function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}

@@ -1,0 +1,113 @@
+// The daemon's news and our requests. The token comes in the fragment of the address and stays in this tab.
+
+const KEY = "rlm-token";
+const SILENCE = 25_000;
+const PAUSE = 1_500;
+
+/** Take the token out of the address, where it would stay in the history. */
+export function takeToken() {
+  const given = /^#token=([\w-]+)$/.exec(location.hash);
+  if (given === null) return false;
+  sessionStorage.setItem(KEY, given[1]);
+  history.replaceState(null, "", "/");
+  return true;
+}
+
+const headers = (more = {}) => ({ Authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}`, ...more });
+
+/** Follow the daemon: `onParts` gets what has changed, `onLink` how the connection is. */
+export class Feed {
+  #controller = null;
+
+  constructor(onParts, onLink) {
+    this.onParts = onParts;
+    this.onLink = onLink;
+  }
+
+  start(session) {
+    this.#controller?.abort();
+    this.#controller = new AbortController();
+    this.#follow(session, this.#controller.signal);
+  }
+
+  async #follow(session, signal) {
+    const url = session ? `/api/live?session=${encodeURIComponent(session)}` : "/api/live";
+    while (!signal.aborted) {
+      try {
+        const answer = await fetch(url, { headers: headers(), signal });
+        if (answer.status === 401) {
+          this.onLink("locked");
+          return;
+        }
+        if (!answer.ok) throw new Error(answer.statusText);
+        for await (const parts of lines(answer.body)) {
+          if (signal.aborted) return;
+          this.onLink("live");
+          this.onParts(parts);
+        }
+      } catch {
+        // Gone, asleep or replaced: said below, and tried again.
+      }
+      if (signal.aborted) return;
+      this.onLink("away");
+      await new Promise((done) => setTimeout(done, PAUSE));
+    }
+  }
+}
+
+async function* lines(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  try {
+    for (;;) {
+      const { value, done } = await inTime(reader.read());
+      if (done) return;
+      held += value;
+      const whole = held.split("\n");
+      held = whole.pop();
+      for (const line of whole) yield JSON.parse(line);
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function inTime(promise) {
+  const late = new Promise((_, fail) => setTimeout(fail, SILENCE, new Error("silence")));
+  return Promise.race([promise, late]);
+}
+
+const address = (session, what) => `/api/sessions/${encodeURIComponent(session)}/${what}`;
+
+/** Have something done; throws an error with what the daemon says. */
+export async function act(session, deed, given = {}) {
+  const body = JSON.stringify(given);
+  const more = { "Content-Type": "application/json" };
+  return read(await reach(address(session, deed), { method: "POST", headers: headers(more), body })).then((answer) =>
+    answer.json(),
+  );
+}
+
+/** Save a session as a file. */
+export async function download(session, kind) {
+  const answer = await read(await reach(address(session, `export.${kind}`), { headers: headers() }));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await answer.blob());
+  link.download = `${session}.${kind}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+async function reach(url, options) {
+  try {
+    return await fetch(url, options);
+  } catch {
+    throw new Error("The daemon does not answer.");
+  }
+}
+
+async function read(answer) {
+  if (answer.ok) return answer;
+  const said = await answer.json().catch(() => ({}));
+  throw new Error([said.message ?? said.error ?? answer.statusText, said.hint].filter(Boolean).join(". "));
+}

@@ -1,0 +1,90 @@
+// The page: which session is looked at, what is known of it, and how the connection is.
+
+import { byId, h, show, write } from "./dom.js";
+import { Feed, takeToken } from "./feed.js";
+import { renderOverview } from "./overview.js";
+import { clearSession, renderSession } from "./session.js";
+import { clock } from "./words.js";
+
+let chosen = null;
+let parts = {};
+let lastHeard = null;
+
+const feed = new Feed(learn, tell);
+
+function learn(news) {
+  lastHeard = Date.now() / 1000;
+  Object.assign(parts, news);
+  document.body.dataset.known = "";
+  renderOverview(parts, chosen);
+  const there = chosen !== null && parts.missing === false;
+  if (there) renderSession(parts, news);
+  show(byId("home"), chosen === null);
+  show(byId("session"), there);
+  message(chosen !== null && parts.missing === true ? missing() : null);
+}
+
+function tell(link) {
+  const words = {
+    live: "Live",
+    away: lastHeard === null ? "The daemon does not answer" : `No answer since ${clock(lastHeard)}`,
+    locked: "Locked",
+  };
+  byId("link").dataset.state = link;
+  write(byId("link"), words[link]);
+  document.body.classList.toggle("stale", link === "away");
+  if (link === "locked") lock();
+  else if (link === "away" && lastHeard === null) message(unreachable());
+}
+
+function message(content) {
+  byId("message").replaceChildren(...(content ?? []));
+  show(byId("message"), content !== null);
+}
+
+const missing = () => [
+  h("h1", {}, "There is no such session"),
+  h("p", {}, "Nothing is known of ", h("code", {}, chosen), ". It may have been opened under another name."),
+  h("p", {}, h("a", { href: "#/" }, "See all sessions")),
+];
+
+const unreachable = () => [
+  h("h1", {}, "The daemon does not answer"),
+  h("p", {}, "It is asked again every few seconds. If it has ended, start the page anew:"),
+  h("p", {}, h("code", {}, "rlm-kernel web")),
+];
+
+function lock() {
+  parts = {};
+  delete document.body.dataset.known;
+  for (const id of ["home", "session"]) show(byId(id), false);
+  document.body.classList.add("locked");
+  message([
+    h("h1", {}, "This page needs its key"),
+    h("p", {}, "Only who can run this command sees the sessions. Open the address that it shows:"),
+    h("p", {}, h("code", {}, "rlm-kernel web")),
+  ]);
+}
+
+function route() {
+  const renewed = takeToken();
+  if (!renewed && location.hash && !location.hash.startsWith("#/")) return; // a jump inside the page
+  const wanted = /^#\/s\/(.+)$/.exec(location.hash);
+  const before = chosen;
+  chosen = wanted === null ? null : decodeURIComponent(wanted[1]);
+  if (before !== undefined && before === chosen && lastHeard !== null && !renewed) return;
+  document.body.classList.remove("locked");
+  document.body.classList.toggle("chosen", chosen !== null);
+  document.title = chosen === null ? "rlm-kernel" : `${chosen} · rlm-kernel`;
+  parts = { sessions: parts.sessions, past: parts.past, asked: parts.asked };
+  clearSession(chosen);
+  message(null);
+  show(byId("home"), chosen === null);
+  show(byId("session"), chosen !== null);
+  if (parts.sessions !== undefined) renderOverview(parts, chosen);
+  if (before !== chosen && lastHeard !== null) byId("main").focus();
+  feed.start(chosen);
+}
+
+window.addEventListener("hashchange", route);
+route();

@@ -1,0 +1,31 @@
+// A query of code, and the box to answer it by hand.
+
+import { h, theirs } from "./dom.js";
+import { act } from "./feed.js";
+import { attempt } from "./dialogs.js";
+import { clock } from "./words.js";
+
+export function makeQuery(query) {
+  const name = `${query.session} ${query.id}`;
+  const box = h("textarea", { rows: 2, "aria-label": `Answer to ${name}`, placeholder: "Your answer" });
+  const buttons = [
+    h("button", { class: "main", onclick: () => give({ answer: box.value }) }, "Answer"),
+    h("button", { onclick: () => give({ error: box.value || "nobody could answer" }) }, "Cannot answer"),
+  ];
+  const give = (outcome) =>
+    attempt(buttons, async () => {
+      await act(query.session, "answer", { id: query.id, ...outcome });
+      return `${query.id} is answered`;
+    });
+  box.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) buttons[0].click();
+  });
+  return h(
+    "li",
+    { class: "query" },
+    h("p", { class: "asks" }, h("code", {}, query.id), " in ", theirs(query.session), ` · ${clock(query.asked)}`),
+    theirs(query.prompt, "p", { class: "their prompt" }),
+    box,
+    h("div", { class: "actions" }, ...buttons, h("span", { class: "hint" }, "Ctrl+Enter answers")),
+  );
+}

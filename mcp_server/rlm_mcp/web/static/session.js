@@ -1,0 +1,213 @@
+// One session: what it is, what runs, what it holds, what ran.
+
+import { fork, interrupt, open, rollBack, save } from "./dialogs.js";
+import { byId, h, keep, show, theirs, write } from "./dom.js";
+import { STATES, link } from "./overview.js";
+import { makeQuery } from "./queries.js";
+import { bytes, clock, duration, firstLine, moment, several } from "./words.js";
+
+let known = {};
+
+const buttons = {
+  interrupt: h("button", { onclick: (event) => interrupt(known.about.session, event.currentTarget) }, "Interrupt"),
+  rollback: h("button", { onclick: () => rollBack(known.about.session, known.about.can_undo, known.journal) }, "Roll back…"),
+  fork: h("button", { onclick: () => fork(known.about.session, known.about.policy) }, "Fork…"),
+  open: h("button", { onclick: () => open(known.about.session, known.about.connection_file) }, "Open…"),
+  export: h("button", { onclick: () => save(known.about.session) }, "Export…"),
+};
+byId("actions").append(...Object.values(buttons));
+
+/** Forget the last session: what is not known yet is not shown. */
+export function clearSession(name) {
+  byId("session").setAttribute("aria-busy", "true");
+  write(byId("name"), name ?? "");
+  byId("facts").replaceChildren(h("span", { class: "quiet" }, "Loading…"));
+  for (const id of ["gauges", "queries", "journal", "variables", "walls", "policy"]) byId(id).replaceChildren();
+  for (const id of ["running", "asked", "notice", "journal-none", "variables-note"]) show(byId(id), false);
+  for (const id of ["variables-sum", "walls-sum", "policy-name", "policy-says"]) write(byId(id), "");
+  for (const button of Object.values(buttons)) button.disabled = true;
+  known = {};
+}
+
+const RENDER = {
+  about: renderAbout,
+  running: renderRunning,
+  queries: renderQueries,
+  variables: renderVariables,
+  walls: renderWalls,
+  journal: renderJournal,
+};
+
+export function renderSession(parts, news) {
+  known = parts;
+  for (const [name, render] of Object.entries(RENDER)) if (name in news) render(parts[name], parts);
+  if ("sessions" in news && !("about" in news)) renderAbout(parts.about, parts);
+  if ("about" in news || "running" in news) renderButtons(parts);
+  byId("session").setAttribute("aria-busy", "false");
+}
+
+const isOpen = (about) => !["ended", "expired"].includes(about.state);
+
+function renderButtons({ about, running }) {
+  buttons.interrupt.disabled = running === null;
+  buttons.rollback.disabled = running !== null || !about.can_undo?.length;
+  buttons.rollback.title = about.can_undo?.length ? "" : "There is no copy from before the last cell";
+  buttons.fork.disabled = !isOpen(about) || !about.pid;
+  buttons.open.disabled = !isOpen(about);
+  buttons.export.disabled = false;
+}
+
+function renderAbout(about, { sessions }) {
+  write(byId("name"), about.session);
+  const row = sessions.find((other) => other.session === about.session);
+  const facts = [h("span", { class: "state pill", "data-state": about.state }, STATES[about.state] ?? about.state)];
+  if (row?.parent) facts.push(h("span", {}, "forked from ", h("a", { href: link(row.parent) }, theirs(row.parent))));
+  if (about.workspace) facts.push(theirs(about.workspace, "span", { class: "their path" }));
+  if (about.created) facts.push(h("span", {}, `since ${moment(about.created)}`));
+  if (about.pid) facts.push(h("span", {}, `process ${about.pid}`));
+  byId("facts").replaceChildren(...facts);
+  const notice = about.notice || NOTICES[about.state] || "";
+  write(byId("notice"), notice);
+  show(byId("notice"), notice !== "");
+  renderGauges(about, row);
+  renderPolicy(about);
+}
+
+const NOTICES = {
+  ended: "This session has ended: its variables are gone. Its journal stays, and can be exported.",
+  expired: "This session was not used for a while and has ended. Its journal stays; the next call opens it anew.",
+  lost: "The kernel of this session has ended. The next cell starts a new one, with every loaded text.",
+  "not started": "No code has run yet: the kernel starts with the first cell.",
+};
+
+function renderGauges(about, row) {
+  const gauges = [];
+  if (about.pid) {
+    const share = h("meter", { min: 0, max: about.memory_limit, value: about.memory_bytes, "aria-label": "Memory" });
+    gauges.push(["Memory", bytes(about.memory_bytes), `cells may add ${bytes(about.memory_limit)}`, share]);
+    const most = Math.max(0, ...about.can_undo);
+    gauges.push(["Can be undone", most ? several(most, "cell") : "nothing", `copies of the process: ${about.checkpoint}`]);
+  }
+  if (row) {
+    gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for, or will find, the answers" : "none"]);
+    gauges.push(["Last used", clock(row.last_used), `ends when idle for ${duration(about.idle_seconds)}; watching is no use`]);
+  }
+  const boxes = gauges.map(([name, value, more, extra]) =>
+    h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, more), extra)),
+  );
+  byId("gauges").replaceChildren(...boxes);
+}
+
+function renderPolicy(about) {
+  write(byId("policy-name"), about.policy);
+  write(byId("policy-says"), about.policy_says ?? "");
+  const pairs = isOpen(about)
+    ? [
+        ["Network", about.network ? "allowed" : "none"],
+        ["A cell may take", duration(about.cell_seconds)],
+        ["Cells may add", bytes(about.memory_limit)],
+        ["Ends when idle for", duration(about.idle_seconds)],
+      ]
+    : [];
+  byId("policy").replaceChildren(...pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function renderRunning(running) {
+  show(byId("running"), running !== null);
+  if (running === null) return;
+  const who = running.author === "notebook" ? "a notebook’s cell" : "an agent’s cell";
+  const waits = running.waits_for.length ? `, waits for ${running.waits_for.join(", ")}` : "";
+  const behind = running.behind ? `, ${several(running.behind, "cell")} behind it` : "";
+  byId("running-title").replaceChildren("Running now ", h("small", {}, `${who} since ${clock(running.since)}${waits}${behind}`));
+  write(byId("running-code"), running.code);
+  const output = byId("running-output");
+  const follows = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
+  const text = [running.stdout, running.stderr].filter(Boolean).join("\n");
+  output.classList.toggle("quiet", text === "");
+  write(output, text || "No output yet.");
+  if (follows) output.scrollTop = output.scrollHeight;
+}
+
+function renderQueries(queries, { about }) {
+  const rows = queries.map((query) => ({ ...query, session: about.session }));
+  keep(byId("queries"), rows, (query) => query.id, makeQuery);
+  show(byId("asked"), queries.length > 0);
+}
+
+function renderVariables({ rows, note }) {
+  const sum = rows.reduce((total, row) => total + row.size, 0);
+  write(byId("variables-sum"), rows.length ? `${rows.length}, ${bytes(sum)}` : "none");
+  write(byId("variables-note"), note);
+  show(byId("variables-note"), note !== "");
+  const largest = Math.max(1, ...rows.map((row) => row.size));
+  keep(byId("variables"), rows.map((row) => ({ ...row, share: row.size / largest })), (row) => `${row.text} ${row.name}`, makeVariable);
+}
+
+function makeVariable() {
+  const name = h("span", { class: "their name" });
+  const size = h("span", { class: "number" });
+  const bar = h("span", { class: "share", "aria-hidden": "true" });
+  const about = h("span", { class: "their note" });
+  const node = h("li", {}, name, size, bar, about);
+  node.refresh = (row) => {
+    write(name, row.name);
+    write(size, bytes(row.size));
+    bar.style.setProperty("--share", row.share);
+    const lines = row.lines === null ? "" : row.text ? several(row.lines, "line") : `length ${row.lines}`;
+    const preview = row.preview === `<${row.type}>` ? "" : row.preview;
+    write(about, [row.text ? `loaded text, ${row.type}` : row.type, lines, preview].filter(Boolean).join(" · "));
+    node.classList.toggle("text", row.text);
+  };
+  return node;
+}
+
+function renderWalls(walls) {
+  const missing = walls.filter((wall) => !wall.standing).length;
+  const standing = walls.length - missing;
+  const sum = walls.length === 0 ? "no kernel, none to see" : missing ? `${several(missing, "wall")} missing` : `all ${standing} stand`;
+  write(byId("walls-sum"), sum);
+  byId("walls-sum").classList.toggle("bad", missing > 0);
+  const rows = walls.toSorted((one, other) => one.standing - other.standing);
+  byId("walls").replaceChildren(...rows.map(makeWall));
+}
+
+function makeWall(wall) {
+  const state = wall.standing ? "stands" : wall.required ? "missing, and required" : "missing";
+  const name = wall.name.replaceAll("_", " ");
+  return h(
+    "li",
+    { class: wall.standing ? "standing" : "missing" },
+    h("details", { open: !wall.standing }, h("summary", {}, h("b", {}, name), h("span", { class: wall.standing ? "hidden" : "" }, state)), theirs(wall.detail, "p")),
+  );
+}
+
+function renderJournal(cells) {
+  keep(byId("journal"), cells, (cell) => cell.number, makeCell);
+  show(byId("journal-none"), cells.length === 0);
+}
+
+function makeCell(cell) {
+  const title = firstLine(cell.code) || "(an empty cell)";
+  const asked = cell.queries.length ? ` · asked ${cell.queries.join(", ")}` : "";
+  const times = `${clock(cell.started)} · ${duration(cell.seconds)}`;
+  return h(
+    "li",
+    { class: "cell" },
+    h(
+      "details",
+      {},
+      h(
+        "summary",
+        { title: `${cell.author}, ${cell.status}` },
+        h("span", { class: "dot", "data-status": cell.status }, h("span", { class: "hidden" }, cell.status)),
+        theirs(title, "code", { class: "their" }),
+        h("span", { class: "note" }, `${cell.author} · ${times}`),
+      ),
+      theirs(cell.code, "pre", { class: "code", tabindex: 0, "aria-label": "Code" }),
+      cell.output
+        ? theirs(cell.output, "pre", { class: "output", tabindex: 0, "aria-label": "Output" })
+        : h("p", { class: "quiet" }, "No output."),
+      h("p", { class: "quiet" }, `${cell.status} · by ${cell.author === "notebook" ? "a notebook" : "an agent"}${asked}`),
+    ),
+  );
+}

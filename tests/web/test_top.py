@@ -1,0 +1,77 @@
+"""`rlm-kernel top`: the sessions in a terminal."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlm_kernel.client import call_tool
+
+PROGRAM = Path(sys.executable).with_name("rlm-kernel")
+
+
+@pytest.fixture(scope="module")
+def sessions(module_isolation: object) -> Iterator[None]:
+    """A session with an open query, its fork, and nothing else."""
+    try:
+        call_tool("eval_code", {"code": "q = llm_query('what\\nnow?')"}, session="trunk")
+        call_tool("fork_session", {"name": "branch"}, session="trunk")
+        yield
+    finally:
+        subprocess.run([PROGRAM, "daemon", "stop", "--all"], capture_output=True, timeout=60, check=True)
+
+
+def _top(*options: str) -> str:
+    command = [PROGRAM, "top", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_a_script_gets_the_sessions_as_json(sessions: None) -> None:
+    """One object: open sessions with memory, walls and queries, what has ended, and what waits for an answer."""
+    seen = json.loads(_top("--json"))
+    rows = {row["session"]: row for row in seen["sessions"]}
+    assert rows["branch"]["parent"] == "trunk"
+    assert rows["trunk"]["memory_bytes"] > 0
+    assert [(query["session"], query["id"], query["prompt"]) for query in seen["asked"]] == [
+        ("trunk", "q_000", "what\nnow?"),
+        ("branch", "q_000", "what\nnow?"),
+    ]
+
+
+def test_once_prints_a_table_and_ends(sessions: None) -> None:
+    """The fork stands below its parent; sums come first, open queries last."""
+    lines = _top("--once").splitlines()
+    assert lines[0].startswith("2 sessions, 0 running, ")
+    [trunk] = [number for number, line in enumerate(lines) if line.startswith("trunk  ")]
+    assert lines[trunk + 1].lstrip().startswith("└\u00a0branch")
+    assert "trunk q_000: what" in lines
+
+
+def test_it_follows_in_a_terminal_until_it_is_interrupted(sessions: None) -> None:
+    """Ctrl-C ends it in order, and the terminal has its own screen back."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    process = subprocess.Popen([PROGRAM, "top", "--interval", "0.1"], stdout=slave, stdin=slave, env=environment)
+    os.close(slave)
+    seen = b""
+    while seen.count(b"trunk") < 3:
+        seen += os.read(master, 65536)
+    process.send_signal(signal.SIGINT)
+    while chunk := _read(master):
+        seen += chunk
+    os.close(master)
+    assert process.wait(30) == 0
+    assert seen.rstrip().endswith((b"\x1b[?1049l\x1b[?25h", b"\x1b[?25h\x1b[?1049l"))
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 65536)
+    except OSError:  # the other end is closed
+        return b""
