@@ -93,8 +93,8 @@ def test_a_database_of_before_forks_were_noted_is_opened(database: Path) -> None
     connection.close()
     store = Store.open(database)
     open_session(store, "b")
-    note_fork(store, "b", "a")
-    assert parents(store) == {"b": "a"}
+    sessions.note_fork(store, "b", "a")
+    assert sessions.parents(store) == {"b": "a"}
     store.close()
 
 

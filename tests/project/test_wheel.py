@@ -71,13 +71,17 @@ def test_the_top_levels_are_exactly_the_four_packages(contents: set[str]) -> Non
     assert top - metadata == set(PACKAGES)
 
 
-def test_every_module_policy_and_type_marker_is_in_it(contents: set[str], source_files: list[Path], root: Path) -> None:
+def test_every_module_policy_page_and_type_marker_is_in_it(
+    contents: set[str], source_files: list[Path], root: Path
+) -> None:
     """What the checkout has, the wheel has."""
     modules = {str(path.relative_to(root)).split("/", 1)[1] for path in source_files}
     policies = {f"rlm_sandbox/policies/{path.name}" for path in (root / "policies").glob("*.yaml")}
     markers = {f"{package}/py.typed" for package in PACKAGES}
+    page = {str(path.relative_to(root / "mcp_server")) for path in (root / "mcp_server/rlm_mcp/web/static").iterdir()}
     assert policies
-    assert (modules | policies | markers) - contents == set()
+    assert page
+    assert (modules | policies | markers | page) - contents == set()
 
 
 def test_the_kernelspec_names_the_provisioner(contents: set[str], wheel: Path) -> None:
