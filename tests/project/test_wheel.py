@@ -71,9 +71,7 @@ def test_the_top_levels_are_exactly_the_four_packages(contents: set[str]) -> Non
     assert top - metadata == set(PACKAGES)
 
 
-def test_every_module_policy_page_and_type_marker_is_in_it(
-    contents: set[str], source_files: list[Path], root: Path
-) -> None:
+def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source_files: list[Path], root: Path) -> None:
     """What the checkout has, the wheel has."""
     modules = {str(path.relative_to(root)).split("/", 1)[1] for path in source_files}
     policies = {f"rlm_sandbox/policies/{path.name}" for path in (root / "policies").glob("*.yaml")}
