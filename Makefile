@@ -8,7 +8,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt
+LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt requirements/adapters.txt
 UV := $(shell command -v uv 2>/dev/null)
 
 # The first interpreter that runs and is new enough; name another with `make PYTHON=/path/to/python ...`.
@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
+.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -62,6 +62,17 @@ CHROMIUM ?= /usr/bin/chromium
 
 test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real browser (ARGS="-k name" for some)
 	@CHROMIUM=$(CHROMIUM) $(PYTEST) -q tests/browser $(ARGS)
+
+test-adapters: $(VENV)/.adapters  ## Run dspy and rlms, 250 MB of packages, on sessions (ARGS="-k name" for some)
+	@$(PYTEST) -q tests/adapters $(ARGS)
+
+$(VENV)/.adapters: $(STAMP) requirements/adapters.txt
+ifneq ($(UV),)
+	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/adapters.txt
+else
+	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/adapters.txt
+endif
+	@touch $@
 
 screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the browser tests that show them
 	@CHROMIUM=$(CHROMIUM) RLM_SCREENSHOTS="$(CURDIR)/docs/images" $(PYTEST) -q tests/browser -m screenshot $(ARGS)
@@ -139,6 +150,7 @@ lock: $(if $(UV),,$(STAMP))  ## Rewrite the hash-pinned requirements (UPGRADE=1 
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -o requirements/runtime.txt >/dev/null
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev -c requirements/runtime.txt -o requirements/dev.txt >/dev/null
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --extra browser -c requirements/dev.txt -o requirements/browser.txt >/dev/null
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dspy --extra rlms -c requirements/dev.txt -o requirements/adapters.txt >/dev/null
 	@for f in $(LOCKS); do printf '# Written by "make lock" from pyproject.toml: change it there.\n%s\n' "$$(cat $$f)" >$$f.new \
 		&& mv $$f.new $$f; done
 

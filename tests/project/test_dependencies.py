@@ -14,7 +14,7 @@ OURS = {"rlm_sandbox", "rlm_kernel", "rlm_memory", "rlm_mcp"}
 PARTS = {"pydantic_core": "pydantic"}
 """Modules of one project that comes as several distributions, each pinned to the other."""
 
-OPTIONAL = {"numpy", "pyarrow", "pandas", "matplotlib", "scipy", "sklearn", "PIL"}
+OPTIONAL = {"numpy", "pyarrow", "pandas", "matplotlib", "scipy", "sklearn", "PIL", "dspy", "rlm"}
 """Imported where they are installed only."""
 EXTRAS = ("providers", "query", "documents")
 """Extras whose packages the sources import where they are needed."""
@@ -60,4 +60,5 @@ def test_everything_that_is_declared_is_imported(imported: set[str], root: Path)
 def test_every_dependency_is_argued_for(root: Path) -> None:
     """docs/dependencies.md has each direct dependency, with what could take its place."""
     page = {_canonical(word) for word in re.findall(r"[\w.-]+", (root / "docs/dependencies.md").read_text())}
-    assert sorted(_declared(root, "data", "dev", "browser", "urls", "zstd", *EXTRAS) - page) == []
+    extras = ("data", "dev", "browser", "urls", "zstd", "dspy", "rlms", *EXTRAS)
+    assert sorted(_declared(root, *extras) - page) == []

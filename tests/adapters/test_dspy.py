@@ -1,0 +1,108 @@
+"""`dspy.RLM` on our sessions: the real library, real kernels, and a model behind a real endpoint that is scripted."""
+
+from collections.abc import Iterator
+
+import pytest
+from model_endpoint import ModelEndpoint, Reply
+
+dspy = pytest.importorskip("dspy", reason="dspy is not installed: `make test-adapters` installs it, with its 250 MB")
+
+from dspy.primitives.code_interpreter import (  # noqa: E402
+    CodeExecutionError,
+    CodeInterpreter,
+    CodeInterpreterError,
+)
+
+from rlm_kernel.adapters.dspy_interpreter import SessionInterpreter  # noqa: E402
+from rlm_kernel.connection import Control  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("daemon"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the library's own
+]
+
+
+def action(code: str) -> str:
+    """What a model says to dspy that wants code to be run."""
+    said = {"reasoning": "Next.", "code": f"```python\n{code}\n```"}
+    return "\n\n".join(f"[[ ## {name} ## ]]\n{text}" for name, text in said.items()) + "\n\n[[ ## completed ## ]]"
+
+
+@pytest.fixture
+def model(endpoint: ModelEndpoint) -> Iterator[ModelEndpoint]:
+    """Give the endpoint as dspy's model."""
+    lm = dspy.LM("openai/scripted", api_base=endpoint.url, api_key="none", cache=False)
+    with dspy.context(lm=lm, adapter=dspy.ChatAdapter(), interpreter_factory=SessionInterpreter):
+        yield endpoint
+
+
+def _sessions() -> list[str]:
+    with Control("sessions") as control:
+        return [row["session"] for row in control.reply["sessions"] if row["session"].startswith("dspy-")]
+
+
+def test_a_recursive_model_of_dspy_works_in_a_session(model: ModelEndpoint) -> None:
+    """Input variables, printed output, a query, a tool of the host and the submission; then the session is gone."""
+    model.script(
+        Reply(action("print(len(context), type(context).__name__)")),
+        Reply(action("hit = [l for l in context.splitlines() if 'needle' in l][0]\nword = llm_query('Which? ' + hit)")),
+        Reply("silver"),
+        Reply(action("notes = llm_query_batched(['a', 'b'])\nprint(shout(word), notes)")),
+        Reply("note"),
+        Reply("note"),
+        Reply(action("SUBMIT(answer=shout(text=word), count=2)\nprint('never')")),
+    )
+
+    def shout(text: str) -> str:
+        """Say it loudly."""
+        return text.upper()
+
+    rlm = dspy.RLM("context, question -> answer, count: int", tools=[shout])
+    found = rlm(context="hay\n" * 50_000 + "a silver needle\n", question="Of what?")
+    assert (found.answer, found.count) == ("SILVER", 2)
+    said = [step["output"] for step in found.trajectory]
+    assert "200016 str" in said[0]
+    assert "SILVER ['note', 'note']" in said[2]
+    assert model.requests[2].prompt == "Which? a silver needle"
+    assert _sessions() == []
+
+
+def test_what_goes_wrong_in_code_is_told_to_the_model(model: ModelEndpoint) -> None:
+    """Errors of the code, of Python, of the policy and of a tool; the run goes on."""
+
+    def fail() -> None:
+        """Fail."""
+        raise OSError("the host cannot")
+
+    steps = ["1 / 0", "def (", "import socket", "fail()", "SUBMIT('done')"]
+    model.script(*(Reply(action(step)) for step in steps))
+    found = dspy.RLM("question -> answer", tools=[fail])(question="?")
+    assert found.answer == "done"
+    wanted = ("ZeroDivisionError", "SyntaxError", "ImportRefused", "the host cannot")
+    assert [text in step["output"] for text, step in zip(wanted, found.trajectory, strict=False)] == [True] * 4
+
+
+def test_it_is_an_interpreter_as_dspy_defines_one() -> None:
+    """State stays, variables are bound again only when they are others, and errors are of the right kind."""
+    interpreter = SessionInterpreter("default")
+    assert isinstance(interpreter, CodeInterpreter)
+    interpreter.start()
+    assert interpreter.execute("x = 1") is None
+    assert interpreter.execute("print(x + y)", {"y": 2}) == "3\n"
+    big = "long " * 100_000
+    assert interpreter.execute("print(len(big), big[:4])", {"big": big}) == "500000 long\n"
+    assert interpreter.execute("big = 'changed'", {"big": big}) is None
+    with pytest.raises(SyntaxError):
+        interpreter.execute("def (")
+    with pytest.raises(CodeExecutionError, match="ZeroDivisionError"):
+        interpreter.execute("1 / 0")
+    with pytest.raises(CodeExecutionError, match="JSON"):
+        interpreter.execute("1", {"no": object()})
+    with pytest.raises(CodeExecutionError, match="no tool llm_query"):
+        interpreter.execute("llm_query('?', mode='blocking')")
+    interpreter.shutdown()
+    interpreter.shutdown()
+    stranger = SessionInterpreter("no such policy")
+    with pytest.raises(CodeInterpreterError, match="policy"):
+        stranger.execute("1")
+    stranger.shutdown()
