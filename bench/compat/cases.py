@@ -72,7 +72,7 @@ class Step:
     detail: str = ""
     """Type and message as raised; not compared."""
     refusal: str = ""
-    """Which rule of the sandbox said no, anywhere in the chain of causes: see ``worker.refusal_of``."""
+    """Which rule of the sandbox said no, anywhere in the chain of causes: see ``verdict.RULES``."""
 
 
 @dataclass

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from cases import Case, Outcome, Step
 
 IDENTICAL = "identical"
-REFUSED = "refused by policy"
-REFUSED_BY_WALL = "refused by the wall"
+REFUSED = "refused by a rule"
 DIFFERENT = "different"
 UNSTABLE = "unstable"
 """Two runs on plain CPython differ, or the case runs into the time limit there: it cannot be compared."""
 BROKEN = "broken"
 """Nothing in it runs on plain CPython: it shows nothing."""
 
-POLICY_RULES = frozenset({"import", "files", "system", "builtin"})
+RULES: Final = {
+    "import": "a module that the policy's language.imports does not list",
+    "builtin": "a builtin that the policy's language.blocked_names lists",
+    "files": "a path outside the policy's files.read and files.write",
+    "system": "a process, the network, or text that a library compiles: the audit rules",
+    "private": "a name that starts with an underscore and belongs to a library",
+    "interpreter": "an attribute that leads to frames, code, globals or raw memory: names.DENIED_ATTRIBUTES",
+    "module part": "a part of an admitted module that the tables of modules_data leave out",
+}
+"""The rules that refuse on purpose. What fails under none of them counts as different."""
 
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One case's class and, unless it is identical, one line that says why."""
+    """One case's class and, unless it is identical, the rule that refused it and one line that says why."""
 
     case: str
     kind: str
     reason: str = ""
+    rule: str = ""
 
 
 def judge(case: Case, plain: Outcome, again: Outcome, walled: Outcome) -> Verdict:
@@ -63,9 +73,8 @@ def _explain(case: Case, plain: Outcome, walled: Outcome) -> Verdict:
     if first is None:
         return Verdict(case.name, DIFFERENT, f"{len(plain.steps)} steps on plain Python, {len(walled.steps)} here")
     expected, found = first
-    if found.refusal:
-        kind = REFUSED if found.refusal in POLICY_RULES else REFUSED_BY_WALL
-        return Verdict(case.name, kind, f"{found.refusal}: {_line(found.detail)}")
+    if found.refusal in RULES:
+        return Verdict(case.name, REFUSED, _line(found.detail), found.refusal)
     if found.error != expected.error:
         was = expected.detail or "no exception"
         return Verdict(case.name, DIFFERENT, f"{_line(found.detail) or 'no exception'}; plain Python: {_line(was)}")

@@ -27,16 +27,12 @@ from typing import Any
 
 from cases import Case, Outcome, Step
 
-from rlm_sandbox.errors import CellError, PolicyViolation
-from rlm_sandbox.language.audit_rules import AuditRefused
-from rlm_sandbox.language.files import PathRefused
-from rlm_sandbox.language.imports import ImportRefused
+from rlm_sandbox.errors import CellError
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.policy import Policy, load_policy, resolve
 
 SECONDS = 20.0
 DATA_BYTES = 3 << 30
-_POLICY_RULES = {ImportRefused: "import", PathRefused: "files", AuditRefused: "system"}
 
 
 class Plain:
@@ -68,26 +64,20 @@ class Walled:
         self.wall.prepare(namespace)
         with self.wall.user():
             exec(code, namespace)
+        if hasattr(builtins, "_"):  # the value that was shown last; in a kernel IPython keeps it
+            self.wall.builtins["_"] = builtins._
 
 
 def refusal_of(error: BaseException) -> str:
-    """The rule that said no: import, files, system, builtin (the policy's) or language (the wall's own); or ''."""
+    """The rule of the policy or of the wall that said no, anywhere in the chain of causes; or ''."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         if isinstance(current, CellError):
-            return _rule(current)
+            return current.rule
         current = current.__cause__ or current.__context__
     return ""
-
-
-def _rule(error: CellError) -> str:
-    for kind, rule in _POLICY_RULES.items():
-        if isinstance(error, kind):
-            return rule
-    blocked = isinstance(error, PolicyViolation) and "its policy blocks it" in error.reason
-    return "builtin" if blocked else "language"
 
 
 def _record(step: Step, error: BaseException) -> None:

@@ -28,6 +28,9 @@ class SandboxError(Exception):
 class CellError(SandboxError):
     """The code of a cell asked for something its session does not give."""
 
+    rule: str = ""
+    """The kind of rule that refused (``import``, ``files``, ``private``, ...); empty for what falls under none."""
+
 
 class PolicyViolation(CellError, SyntaxError):
     """A cell does not compile under its policy.
@@ -45,9 +48,11 @@ class PolicyViolation(CellError, SyntaxError):
         lineno: int | None = None,
         offset: int | None = None,
         text: str | None = None,
+        rule: str = "",
     ) -> None:
         message = f"{reason}. {instead}" if instead else reason
         super().__init__(message, (filename, lineno, offset, text))
+        self.rule = rule
         self.reason = reason
         self.instead = instead
 

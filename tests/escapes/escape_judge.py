@@ -24,6 +24,8 @@ from typing import Any, Final
 
 from escape_loot import SECRET, capability, holds_secret
 
+from rlm_sandbox.language import modules
+from rlm_sandbox.language.shims_libraries import harden_libraries
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.policy import FilePolicy, LanguagePolicy, Policy, load_policy
 
@@ -41,6 +43,8 @@ _CHANGED_IN_PLACE: Final = (
 _ORIGINALS: Final = [(owner, name, vars(owner).get(name)) for owner, name in _CHANGED_IN_PLACE]
 """What the language wall changes in the standard library; a control runs without it."""
 
+# Libraries are changed in place where a case meets the language wall, not before: a control runs without it.
+modules.__dict__["harden_libraries"] = lambda: None
 for _policy in ("default", "data"):
     LanguageWall.preload(load_policy(_policy))
 
@@ -75,6 +79,7 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     blocked = () if policy == "evaluating" else rules.language.blocked_names
     language = LanguagePolicy(imports=rules.language.imports, blocked_names=blocked)
     wall = LanguageWall(Policy(language=language, files=files))
+    harden_libraries()
     namespace: dict[str, Any] = {}
     output = io.StringIO()
     held_by = ""

@@ -6,10 +6,11 @@ from typing import Final, NamedTuple
 
 
 class Refusal(NamedTuple):
-    """A reason and the way out; ``instead`` is empty when there is none."""
+    """A reason and the way out; ``instead`` is empty when there is none. ``rule``: see ``CellError``."""
 
     reason: str
     instead: str = ""
+    rule: str = ""
 
 
 _BLOCKED_BUILTINS: Final = {
@@ -44,13 +45,16 @@ def blocked_builtin(name: str) -> Refusal:
     return Refusal(
         f"'{name}' is not available in this session (its policy blocks it)",
         _BLOCKED_BUILTINS.get(name, "Define a function of your own under another name"),
+        "builtin",
     )
 
 
 def denied_name(name: str) -> Refusal:
     """For a variable that is plumbing of the interpreter."""
     way = "Write `class Name: ...`" if name == "__build_class__" else "Call builtins by name and import with `import`"
-    return Refusal(f"the name '{name}' belongs to the interpreter and is not available in this session", way)
+    return Refusal(
+        f"the name '{name}' belongs to the interpreter and is not available in this session", way, "interpreter"
+    )
 
 
 def denied_attribute(name: str) -> Refusal:
@@ -58,6 +62,7 @@ def denied_attribute(name: str) -> Refusal:
     return Refusal(
         f"attribute '{name}' leads to the interpreter's insides and is not available in this session",
         _ATTRIBUTES.get(name, "Use the object's public attributes"),
+        "interpreter",
     )
 
 
@@ -66,6 +71,7 @@ def denied_store(name: str) -> Refusal:
     return Refusal(
         f"attribute '{name}' may not be assigned or deleted in this session",
         _ATTRIBUTES.get(name, "Use an ordinary name for your own attribute"),
+        "interpreter",
     )
 
 
@@ -74,6 +80,7 @@ def denied_class_member(name: str) -> Refusal:
     return Refusal(
         f"a class may not define '{name}' in this session",
         _ATTRIBUTES.get(name, "Use an ordinary name for the member"),
+        "interpreter",
     )
 
 
@@ -87,7 +94,7 @@ def class_pattern(name: str) -> Refusal:
 
 def private_import(name: str) -> Refusal:
     """For ``from module import _name``."""
-    return Refusal(f"'{name}' is private to its module and may not be imported", "Import a public name")
+    return Refusal(f"'{name}' is private to its module and may not be imported", "Import a public name", "private")
 
 
 def relative_import() -> Refusal:

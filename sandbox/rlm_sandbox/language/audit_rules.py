@@ -26,6 +26,8 @@ _PATHS: Final = (pathlib.PosixPath, pathlib.PurePosixPath)
 class AuditRefused(CellError, PermissionError):
     """A library tried, on behalf of user code, what the policy does not allow."""
 
+    rule = "system"
+
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
@@ -221,6 +223,17 @@ def _called_from(prefix: str) -> bool:
     return _caller_file().startswith(prefix)
 
 
+# What a library would find among the real builtins, and a session does not get or gets changed.
+_RAW_NAMES: Final = frozenset(
+    _words(
+        """
+        eval exec compile open input breakpoint getattr setattr delattr hasattr vars globals locals type help
+        memoryview super __import__ __build_class__ __loader__ __spec__ __builtins__
+        """
+    )
+)
+
+
 def _is_neutral(source: str) -> bool:
     from rlm_sandbox.language.transformer import GuardTransformer
 
@@ -228,6 +241,8 @@ def _is_neutral(source: str) -> bool:
         tree = ast.parse(source)
     except SyntaxError:
         return True  # it does not compile
+    if any(isinstance(node, ast.Name) and node.id in _RAW_NAMES for node in ast.walk(tree)):
+        return False
     before = ast.dump(tree)
     transformer = GuardTransformer()
     return ast.dump(transformer.transform(tree)) == before and not transformer.refusals

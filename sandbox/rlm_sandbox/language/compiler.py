@@ -138,4 +138,5 @@ def _violation(refusals: list[tuple[ast.AST, advice.Refusal]], filename: str, te
         lineno=line,
         offset=None if column is None else column + 1,
         text=lines[line - 1] if line and line <= len(lines) else None,
+        rule=refusal.rule,
     )

@@ -15,6 +15,8 @@ _WRITING: Final = frozenset("wax+")
 class PathRefused(CellError, PermissionError):
     """A path outside the folders that the policy gives."""
 
+    rule = "files"
+
 
 class FileAccess:
     """The folders of a policy, symbolic links followed."""

@@ -31,9 +31,14 @@ class AttributeRefused(CellError, AttributeError):
     """An attribute that this session does not give: ``hasattr`` is False, ``getattr`` has its default."""
 
 
-def refuse(name: str, why: str = "is not available in this session") -> NoReturn:
+_RULES: Final = {Access.PRIVATE: "private", Access.DENIED: "interpreter"}
+
+
+def refuse(name: str, why: str = "is not available in this session", rule: str = "") -> NoReturn:
     """Raise the refusal of an attribute."""
-    raise AttributeRefused(f"attribute '{name}' {why}", name=name)
+    error = AttributeRefused(f"attribute '{name}' {why}", name=name)
+    error.rule = rule or _RULES.get(access(name), "")
+    raise error
 
 
 def wash(value: Any) -> Any:

@@ -9,10 +9,12 @@ import ast
 import collections
 import re
 import string
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
 from rlm_sandbox.language.classes import SafeType, type_of
 from rlm_sandbox.language.formatting import SafeFormatter, is_plain_format
 from rlm_sandbox.language.guards import check_store, is_proxy, must_guard, refuse, super_target, wash
@@ -270,6 +272,49 @@ def _resize(obj: Any, name: str) -> Any:
     return resize
 
 
+def _into(obj: Any, name: str) -> Any:
+    """``readinto`` and ``pack_into`` write bytes: not over the references that an array holds."""
+    real = _plain(obj, name)
+    if _own(obj) or not callable(real):
+        return real
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        refuse_objects(*args, *kwargs.values())
+        return real(*args, **kwargs)
+
+    return checked
+
+
+def _cast(obj: Any, name: str) -> Any:
+    """``memoryview.cast``: not of an array of objects."""
+    if obj is memoryview:
+        return _into(obj, name)
+    if type(obj) is memoryview:
+        refuse_objects(obj)
+    return _plain(obj, name)
+
+
+def _to_file(obj: Any, name: str) -> Any:
+    """``ndarray.tofile`` writes to the descriptor that a file says it has."""
+    real = _plain(obj, name)
+    if _own(obj) or not callable(real):
+        return real
+
+    def tofile(*args: Any, **kwargs: Any) -> Any:
+        refuse_descriptors(*args, *kwargs.values())
+        return real(*args, **kwargs)
+
+    return tofile
+
+
+def _template(obj: Any, name: str) -> Any:
+    """What leads to templates: those of Jinja read any attribute, and pandas' Styler publishes its own."""
+    value = _plain(obj, name)
+    if type(value).__module__.startswith("jinja2") or getattr(value, "__module__", "") == "pandas.io.formats.style":
+        refuse(name, "would run templates, which read any attribute: format the cells with a function of your own")
+    return value
+
+
 def _evaluating_method(obj: Any, name: str) -> Any:
     """``DataFrame.query`` and ``eval`` (also ``pandas.eval``) evaluate text with access to attributes.
 
@@ -281,13 +326,30 @@ def _evaluating_method(obj: Any, name: str) -> Any:
         return real
 
     def evaluate(*args: Any, **kwargs: Any) -> Any:
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, str):
-                check_expression(value)
-        kwargs["level"] = kwargs.get("level", 0) + 1  # this frame stands between pandas and its caller's variables
-        return real(*args, **kwargs)
+        return evaluate_pandas(real, args, kwargs, sys._getframe(1))
 
     return evaluate
+
+
+def evaluate_pandas(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType
+) -> Any:
+    """Let pandas evaluate text with the variables of the session's code that asked for it, and no other frame's."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, str):
+            check_expression(value)
+    if kwargs.pop("level", 0) != 0 or len(args) > _BEFORE_LEVEL:
+        raise TypeError("level is not available in this session: pass the variables as local_dict")
+    own = REGISTRY.is_user_frame(caller)
+    if kwargs.get("local_dict") is None:
+        kwargs["local_dict"] = dict(caller.f_locals) if own else {}
+    if kwargs.get("global_dict") is None:
+        kwargs["global_dict"] = dict(caller.f_globals) if own else {}
+    return function(*args, **kwargs)
+
+
+_BEFORE_LEVEL: Final = 3
+"""So many arguments are passed by position at most: the expression, and parser and engine or what stands there."""
 
 
 def check_expression(expression: Any) -> None:
@@ -396,11 +458,16 @@ def _table() -> dict[str, Reader]:
         ("__signature__", _signature),
         ("func_globals func_code func_defaults func_closure func_dict", _func_part),
         ("get_loop get_stack print_stack get_coro get_context", _own_only),
-        ("ctypes from_address from_buffer from_buffer_copy in_dll as_strided cell_contents", _own_only),
+        ("ctypes from_address from_buffer from_buffer_copy in_dll capsule cffi cell_contents", _own_only),
         ("load_module exec_module get_code find_spec find_module loader", _own_only),
         ("obj", _error_object),
         ("resize", _resize),
         ("query eval", _evaluating_method),
+        ("readinto readinto1 pack_into", _into),
+        ("cast", _cast),
+        ("tofile", _to_file),
+        ("env environment template_html template_html_table template_html_style template_latex", _template),
+        ("template_typst template_string from_custom_template", _template),
         ("format format_map", _format),
     ]
     return {name: reader for names, reader in families for name in names.split()}

@@ -15,6 +15,8 @@ from rlm_sandbox.language.modules import ModuleSet
 class ImportRefused(CellError, ModuleNotFoundError):
     """A module that the policy does not admit."""
 
+    rule = "import"
+
 
 class _Names:
     """What a ``from`` import reads its names from.
@@ -78,8 +80,9 @@ class GuardedImport:
                     return module.__dict__[key]
         try:
             return getattr(module, key)  # the streams of sys
-        except AttributeError:
-            raise ImportError(f"cannot import name '{key}' from '{name}' in this session", name=name) from None
+        except AttributeError as error:
+            why = f": {error}" if isinstance(error, CellError) else ""
+            raise ImportError(f"cannot import name '{key}' from '{name}' in this session{why}", name=name) from None
 
 
 def _public(module: Any) -> dict[str, Any]:

@@ -11,24 +11,28 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from rlm_sandbox.language.classes import SafeType
+from rlm_sandbox.language.guards import refuse
+from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.modules_data import (
     ADMITTED_INSIDE_DENIED,
     DENIED_SUBMODULES,
     DROP,
     FOREIGN_ORIGINS,
+    INSTEAD,
     KEEP,
     MAY_HOLD_FOREIGN,
     NEVER_GIVEN,
     NOT_IN_STAR,
+    PUBLIC_DUNDERS,
     STDLIB_SUBMODULES,
 )
 from rlm_sandbox.language.registry import REGISTRY
 from rlm_sandbox.language.shims import standard_shims
-from rlm_sandbox.language.shims_libraries import library_shims
+from rlm_sandbox.language.shims_libraries import harden_libraries, library_shims
 from rlm_sandbox.language.shims_system import SystemModule, harden_argparse, private_logging, system_shims
 
 _MISSING: Final = object()
@@ -101,6 +105,7 @@ class ModuleSet:
         real = importlib.import_module(name)
         if name == "argparse":
             harden_argparse()
+        harden_libraries()
         return real
 
     def _sanitise(self, name: str, real: types.ModuleType) -> types.ModuleType:
@@ -115,13 +120,16 @@ class ModuleSet:
         self._add_submodules(name, real, values)
         public = getattr(real, "__all__", None)
         values["__all__"] = [key for key in (public or values) if key in values and not key.startswith("_")]
+        if (name in DROP or name in KEEP) and name.split(".", maxsplit=1)[0] not in sys.stdlib_module_names:
+            # Not on the standard library's, whose names CPython reads faster from modules that have no such function.
+            values["__getattr__"] = _explain_missing(name, real)
         return copy
 
     def _fill(self, name: str, real: types.ModuleType, values: dict[str, Any]) -> None:
         keep, drop = KEEP.get(name), DROP.get(name, frozenset())
         self._never_given = _never_given()
         for key in dir(real) if keep is None else keep:
-            if key.startswith("_") or key in drop:
+            if (key.startswith("_") and key not in PUBLIC_DUNDERS) or key in drop:
                 continue
             try:
                 value = getattr(real, key)
@@ -178,6 +186,23 @@ class ModuleSet:
                 continue
             if isinstance(sys.modules[full], types.ModuleType) and getattr(real, leaf, None) is sys.modules[full]:
                 values[leaf] = self.copy_of(full)
+
+
+def _explain_missing(module: str, real: types.ModuleType) -> Callable[[str], Any]:
+    """``__getattr__`` of a copy: says of a name that the library has, but the copy has not, that it is left out."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        try:
+            with HOST.trusted():
+                getattr(real, name)
+        except Exception as error:
+            missing = str(error)
+        else:
+            way = INSTEAD.get(f"{module}.{name}", "")
+            refuse(name, f"of module '{module}' is left out in this session{way and ': '}{way}", "module part")
+        raise AttributeError(missing, name=name)
+
+    return __getattr__
 
 
 _NEVER: dict[str, Any] = {}

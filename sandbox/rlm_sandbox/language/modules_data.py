@@ -73,8 +73,17 @@ KEEP: Final = _table(
     numpy.testing: assert_equal assert_almost_equal assert_approx_equal assert_array_equal assert_array_less
         assert_string_equal assert_array_almost_equal assert_allclose assert_raises assert_warns
         assert_array_compare assert_
-    numpy.lib:
-    numpy.lib.stride_tricks: sliding_window_view
+    numpy.lib: Arrayterator NumpyVersion
+    numpy.lib.stride_tricks: as_strided sliding_window_view
+    numpy.lib.array_utils: byte_bounds normalize_axis_index normalize_axis_tuple
+    numpy.lib.introspect: opt_func_info
+    numpy.lib.mixins: NDArrayOperatorsMixin
+    numpy.lib.recfunctions: append_fields apply_along_fields assign_fields_by_name drop_fields find_duplicates
+        flatten_descr get_fieldstructure get_names get_names_flat join_by merge_arrays rec_append_fields
+        rec_drop_fields rec_join recursive_fill_fields rename_fields repack_fields require_fields stack_arrays
+        structured_to_unstructured unstructured_to_structured
+    numpy.matlib: empty eye identity matrix ones rand randn repmat zeros
+    pandas.util: hash_array hash_pandas_object
     pandas.testing: assert_frame_equal assert_series_equal assert_index_equal assert_extension_array_equal
     doctest: testmod run_docstring_examples testfile
     linecache:
@@ -93,10 +102,10 @@ DROP: Final = _table(
     string: Formatter
     argparse: FileType
     concurrent.futures: ProcessPoolExecutor
-    numpy: fromfile memmap DataSource lookfor source test show_config show_runtime get_include ctypeslib
-        f2py core deprecate load
-    pandas: read_pickle to_pickle read_clipboard HDFStore read_hdf read_gbq test show_versions io core util
-        compat
+    numpy: memmap DataSource lookfor source test show_runtime ctypeslib f2py core deprecate
+    numpy.ma: frombuffer
+    pandas: read_pickle to_pickle read_clipboard HDFStore read_hdf read_gbq test show_versions io core compat
+    pandas.api.interchange: from_dataframe
     yaml: load load_all unsafe_load unsafe_load_all full_load full_load_all Loader UnsafeLoader FullLoader
         CLoader CUnsafeLoader CFullLoader YAMLObject add_constructor add_multi_constructor constructor cyaml
     matplotlib.ticker: StrMethodFormatter
@@ -135,7 +144,32 @@ DENIED_SUBMODULES: Final = frozenset(
 )
 
 # What is harmless inside a denied package; the package itself gives what its KEEP row says.
-ADMITTED_INSIDE_DENIED: Final = frozenset("numpy.lib numpy.lib.scimath numpy.lib.stride_tricks".split())
+ADMITTED_INSIDE_DENIED: Final = frozenset(
+    """
+    numpy.lib numpy.lib.array_utils numpy.lib.introspect numpy.lib.mixins numpy.lib.recfunctions numpy.lib.scimath
+    numpy.lib.stride_tricks numpy.matlib pandas.util
+    """.split()
+)
+
+# Names with underscores that a module gives all the same.
+PUBLIC_DUNDERS: Final = frozenset({"__array_namespace_info__"})
+
+INSTEAD: Final = {
+    "numpy.memmap": "read the file with numpy.load or numpy.fromfile",
+    "numpy.DataSource": "open the file with open()",
+    "numpy.ctypeslib": "foreign functions are not available",
+    "numpy.f2py": "it starts compilers",
+    "pandas.read_pickle": "pickles run code; save with to_parquet, to_json or to_csv",
+    "pandas.to_pickle": "pickles run code; save with to_parquet, to_json or to_csv",
+    "pandas.HDFStore": "it reads pickles; save with to_parquet, to_json or to_csv",
+    "pandas.read_hdf": "it reads pickles; save with to_parquet, to_json or to_csv",
+    "pandas.read_clipboard": "it starts programs; assign the text in the cell",
+    "pandas.io": "use the public names of pandas",
+    "pandas.core": "use the public names of pandas",
+    "networkx.nx_agraph": "it starts programs",
+    "networkx.nx_pydot": "it starts programs",
+}
+"""What to do without a part that is left out, or why it is."""
 
 # `*` stands for every module but those whose only purpose is what the wall prevents (which may be named).
 NOT_IN_STAR: Final = frozenset(
@@ -169,7 +203,7 @@ NEVER_GIVEN: Final = tuple(
     inspect.currentframe inspect.stack sys._getframe gc.get_objects code.InteractiveInterpreter
     runpy.run_path abc.ABCMeta enum.EnumMeta copyreg.pickle timeit.Timer timeit.timeit
     contextvars.copy_context contextvars.Context collections.namedtuple dataclasses.dataclass
-    dataclasses.make_dataclass enum.global_enum
+    dataclasses.make_dataclass enum.global_enum numpy.frombuffer numpy.fromfile struct.pack_into
     """.split()
 )
 """Objects that are given under no name; where a session needs one, ``shims`` has a safe one in its place."""

@@ -44,7 +44,7 @@ NATIVE_DUNDERS: Final = frozenset(
     __deepcopy__ __class_getitem__ __set_name__ __init_subclass__ __instancecheck__ __subclasscheck__
     __subclasshook__ __del__ __type_params__ __total__ __required_keys__ __optional_keys__ __fspath__
     __getnewargs__ __static_attributes__ __firstlineno__ __isabstractmethod__ __array__ __array_priority__
-    __array_ufunc__ __array_function__ __array_wrap__ __array_finalize__
+    __array_ufunc__ __array_function__ __array_wrap__ __array_finalize__ __array_namespace_info__
     """.split()
 )
 
@@ -72,7 +72,9 @@ FORMAT_METHODS: Final = frozenset({"format", "format_map"})
 # Frames, tracebacks, generators and code lead to the globals of every function on the stack
 # (INSPECT_ATTRIBUTES); Cython functions publish func_globals without an underscore; str.format walks
 # attributes that no compiler sees; pandas evaluates the text given to query/eval; pathlib's `parser` is a
-# module, pandas' `type` a metaclass; event loops, exceptions and metaclasses publish the rest.
+# module, pandas' `type` a metaclass; event loops, exceptions and metaclasses publish the rest. Then names
+# that write bytes over the references of an array of objects, or to any descriptor, or show addresses of C code; and
+# those that lead to Jinja's templates, whose language reads any attribute.
 GUARDED_PUBLIC: Final = (
     INSPECT_ATTRIBUTES
     | FORMAT_METHODS
@@ -81,8 +83,11 @@ GUARDED_PUBLIC: Final = (
         mro ctypes from_address from_buffer from_buffer_copy in_dll f_lasti f_lineno f_trace_lines
         f_trace_opcodes co_consts co_names co_filename co_positions co_lines query eval obj resize
         func_globals func_code func_defaults func_closure func_dict get_loop get_stack print_stack get_coro
-        get_context as_strided cell_contents load_module exec_module get_code find_spec find_module loader
+        get_context cell_contents load_module exec_module get_code find_spec find_module loader
         parser type
+        readinto readinto1 pack_into cast tofile capsule cffi
+        env environment template_html template_html_table template_html_style template_latex template_typst
+        template_string from_custom_template
         """.split()
     )
 )
@@ -102,7 +107,7 @@ DENIED_STORES: Final = frozenset(
     __class__ __dict__ __globals__ __builtins__ __code__ __closure__ __defaults__ __kwdefaults__ __bases__
     __mro__ __base__ __wrapped__ __array_interface__ __array_struct__ __cuda_array_interface__ __reduce__
     __reduce_ex__ __loader__ __spec__ __import__ __build_class__ __subclasses__ __weakref__ __prepare__
-    __self__ __func__ __objclass__ __dataclass_fields__
+    __self__ __func__ __objclass__ __dataclass_fields__ __buffer__ __release_buffer__
     """.split()
 )
 

@@ -136,6 +136,11 @@ class Registry:
         namespace = _builtins_of(function)
         return any(namespace is known for known in self._namespaces)
 
+    def is_user_frame(self, frame: types.FrameType) -> bool:
+        """Whether code of the session runs in the frame."""
+        builtins = frame.f_builtins
+        return any(builtins is known for known in self._namespaces)
+
     def add_module(self, module: types.ModuleType) -> None:
         """Take a sanitised copy of a module."""
         self._modules.add(module)

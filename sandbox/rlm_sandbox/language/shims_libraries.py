@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import operator
+import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from rlm_sandbox.language.guards_read import check_expression
+from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
+from rlm_sandbox.language.guards_read import check_expression, evaluate_pandas
+from rlm_sandbox.language.registry import REGISTRY
 
 
 def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -17,40 +21,40 @@ def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
     return _call("numpy", "load", file, *args, **kwargs)
 
 
-def _sliding_window_view(
-    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
-) -> Any:
-    """``numpy.lib.stride_tricks.sliding_window_view`` that measures the array itself.
-
-    The original believes what a subclass of ndarray says its shape and strides are, and what a subclass of int
-    says when it is compared, and would then show raw memory: here the array is a plain one, the numbers plain.
-    """
-    if subok:
-        raise TypeError("subok is not available in this session: the windows are a plain array")
-    plain = _call("numpy", "array", x, copy=None, subok=False)
-    axes = None if axis is None else _plain_numbers(axis)
-    return _call(
-        "numpy.lib.stride_tricks",
-        "sliding_window_view",
-        plain,
-        _plain_numbers(window_shape),
-        axes,
-        writeable=bool(writeable),
-    )
+def _from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> Any:
+    """``numpy.frombuffer`` of bytes; not of the references that an array holds."""
+    refuse_objects(buffer)
+    return _call("numpy", "frombuffer", buffer, *args, **kwargs)
 
 
-def _plain_numbers(numbers: Any) -> tuple[int, ...]:
-    try:
-        return (int(operator.index(numbers)),)
-    except TypeError:
-        return tuple(int(operator.index(number)) for number in numbers)
+def _from_file(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """``numpy.fromfile`` of a path or of a file that ``open`` has made."""
+    refuse_descriptors(file)
+    return _call("numpy", "fromfile", file, *args, **kwargs)
+
+
+def _records_from_file(fd: Any, dtype: Any = None, shape: Any = None, offset: Any = 0, *args: Any, **names: Any) -> Any:
+    """``numpy.rec.fromfile`` of numbers and text: it reads the file into the memory of the array."""
+    if dtype is None:
+        made = _call("numpy.rec", "format_parser", *args, **names).dtype
+    else:
+        made = _call("numpy", "dtype", dtype)
+    if made.hasobject:
+        raise TypeError("an array of objects cannot be read from a file in this session: use numbers and text")
+    return _call("numpy.rec", "fromfile", fd, made, shape, offset)
+
+
+def _pack_into(*args: Any) -> None:
+    """``struct.pack_into``; not over the references that an array holds."""
+    refuse_objects(*args)
+    struct.pack_into(*args)
 
 
 def _evaluate(expression: Any, *args: Any, **kwargs: Any) -> Any:
     """``pandas.eval`` of an expression that reads harmless names only."""
     check_expression(expression)
-    kwargs["level"] = kwargs.get("level", 0) + 2  # this function and _call stand before the caller's variables
-    return _call("pandas", "eval", expression, *args, **kwargs)
+    pandas = importlib.import_module("pandas")
+    return evaluate_pandas(pandas.eval, (expression, *args), kwargs, sys._getframe(1))
 
 
 def _load_yaml(stream: Any, Loader: Any = None) -> Any:  # noqa: N803 - the name in yaml
@@ -76,13 +80,43 @@ def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
     return getattr(importlib.import_module(module), name)(*args, **kwargs)
 
 
+def harden_libraries() -> None:
+    """Change in place what no copy of a module can hold back, in the libraries that have been imported."""
+    if "numpy" in sys.modules:
+        from rlm_sandbox.language.numpy_memory import harden_numpy
+
+        harden_numpy()
+    if "patsy.eval" in sys.modules:
+        sys.modules["patsy.eval"].__dict__["EvalEnvironment"].capture = classmethod(_capture)
+
+
+def _capture(cls: Any, eval_env: Any = 0, reference: int = 0) -> Any:
+    """``patsy.EvalEnvironment.capture``: the variables of the session's own code, of no other frame."""
+    if isinstance(eval_env, cls):
+        return eval_env
+    frame = sys._getframe(1)
+    for _ in range(operator.index(eval_env) + reference):
+        frame = frame.f_back or frame
+    while frame.f_back is not None and not REGISTRY.is_user_frame(frame):
+        frame = frame.f_back
+    own = REGISTRY.is_user_frame(frame)
+    return cls([dict(frame.f_locals), dict(frame.f_globals)] if own else [{}])
+
+
 def library_shims() -> dict[str, Callable[..., Any]]:
     """The replacements, by the full name of what they replace."""
-    return {
+    table: dict[str, Callable[..., Any]] = {
         "numpy.load": _load_array,
-        "numpy.lib.stride_tricks.sliding_window_view": _sliding_window_view,
+        "numpy.frombuffer": _from_buffer,
+        "numpy.fromfile": _from_file,
+        "numpy.rec.fromfile": _records_from_file,
+        "struct.pack_into": _pack_into,
         "pandas.eval": _evaluate,
         "yaml.load": _load_yaml,
         "sympy.sympify": _sympify,
         "sympy.lambdify": _lambdify,
     }
+    for full, replacement in table.items():
+        module, _, name = full.rpartition(".")
+        replacement.__name__, replacement.__qualname__, replacement.__module__ = name, name, module
+    return table

@@ -1,0 +1,36 @@
+"""Memory that C code reads and writes as it is: buffers that hold references to objects, descriptors of files."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any, Final
+
+from rlm_sandbox.language.registry import dict_of
+
+_FILES: Final = frozenset({io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom})
+
+
+def holds_objects(buffer: Any) -> bool:
+    """Whether the memory of a buffer is one of references to objects."""
+    try:
+        with memoryview(buffer) as view:
+            owner, layout = view.obj, view.format
+    except (TypeError, ValueError, BufferError):
+        return False  # it is none; what asks for one says so
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(owner, numpy.ndarray):
+        return bool(dict_of(numpy.ndarray)["dtype"].__get__(owner).hasobject)
+    return "O" in layout
+
+
+def refuse_objects(*values: Any) -> None:
+    """Raise TypeError when one of the values is a buffer of references to objects."""
+    if any(not isinstance(value, str | int | float) and holds_objects(value) for value in values):
+        raise TypeError("the objects of an array cannot be read or written as bytes in this session: use astype")
+
+
+def refuse_descriptors(*values: Any) -> None:
+    """Raise TypeError when one of the values is a file that ``open`` has not made: its descriptor could be any."""
+    if any(hasattr(value, "fileno") and type(value) not in _FILES for value in values):
+        raise TypeError("this function takes a path, or a binary file that open() has made, in this session")
