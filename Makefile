@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
+.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-guided fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -94,6 +94,18 @@ PAIRS ?= 30000
 fuzz: $(STAMP)  ## Feed random input to the compiler, the policy parser and the wire formats (FUZZ_MINUTES=10)
 	@end=$$(( $$(date +%s) + 60 * $(or $(FUZZ_MINUTES),10) )); while [ $$(date +%s) -lt $$end ]; do \
 		FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),2000) $(PYTEST) -q -n $(JOBS) -o timeout=0 tests/fuzz $(ARGS) || exit 1; done
+
+fuzz-guided: $(VENV)/.guided  ## Let coverage guide the fuzzing of policies, streams, lines and cells (FUZZ_MINUTES=10 ARGS="policy")
+	@$(BIN)/python tests/fuzz/guided.py $(or $(FUZZ_MINUTES),10) $(ARGS)
+
+# Binaries only: building atheris takes a compiler of its own.
+$(VENV)/.guided: $(STAMP) tests/fuzz/requirements.txt
+ifneq ($(UV),)
+	@"$(UV)" pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt
+else
+	@$(BIN)/pip install -qq --disable-pip-version-check --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt
+endif
+	@touch $@
 
 fuzz-scan: $(STAMP)  ## Compare scan with Python's re on many random patterns and texts (PAIRS=30000 for each test)
 	@FUZZ_EXAMPLES=$(PAIRS) $(PYTEST) -q -n $(JOBS) -o timeout=0 tests/contexts/test_scan.py \
