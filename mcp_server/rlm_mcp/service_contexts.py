@@ -21,6 +21,7 @@ from rlm_memory import contexts, handles
 from rlm_memory.contexts import ContextRow, Origin, StoredContent
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.store import Store
+from rlm_sandbox.policy_urls import is_url
 
 __all__ = ["TABLE_OF", "Contexts", "Source"]
 
@@ -233,9 +234,13 @@ def _size_of(path: Path) -> int:
 def _noted_paths(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """The files that a context came from; what is noted there may also come from a client."""
     paths = metadata.get("paths", [metadata.get("path")])
-    if not isinstance(paths, list) or not all(isinstance(path, str) and Path(path).is_absolute() for path in paths):
+    if not isinstance(paths, list) or not all(isinstance(path, str) and _is_place(path) for path in paths):
         return ()
     return tuple(paths)
+
+
+def _is_place(path: str) -> bool:
+    return is_url(path) or Path(path).is_absolute()
 
 
 def _expiry(seconds: float) -> str:

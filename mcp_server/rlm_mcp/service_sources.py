@@ -14,12 +14,13 @@ from typing import Any
 from rlm_kernel import rendezvous
 from rlm_kernel.contexts.errors import SourceError
 from rlm_kernel.contexts.model import StoredText
-from rlm_kernel.contexts.sources import Loaded, put_file, put_files
+from rlm_kernel.contexts.sources import Loaded, put_file, put_files, put_url
 from rlm_kernel.contexts.store import ContextStore
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.service_texts import SYSTEM_FOLDERS, readable_path
+from rlm_sandbox.policy_urls import is_url, permits
 
 __all__ = ["FileSource", "Taken", "resolved", "take"]
 
@@ -35,11 +36,13 @@ class FileSource:
         given: what was asked for, made absolute, to be asked for again.
         paths: what it stands for, resolved and permitted.
         refused: how many files a pattern matched that may not be read.
+        urls: the prefixes that the policy permits, if ``given`` is a URL.
     """
 
     given: list[str]
     paths: list[Path]
     refused: int = 0
+    urls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ def resolved(given: Sequence[str], session: Session, hello: ClientHello) -> File
     Raises:
         ToolFault: one of the paths may not be read, or a pattern matches nothing.
     """
+    if any(map(is_url, given)):
+        return _permitted(given, session)
     asked: list[str] = []
     paths: list[Path] = []
     refused = 0
@@ -76,6 +81,19 @@ def resolved(given: Sequence[str], session: Session, hello: ClientHello) -> File
         if not matches:
             raise ToolFault("cannot_read", f"no file matches {one[:200]!r}", "give a path or a pattern of files")
     return FileSource(asked, list(dict.fromkeys(paths)), refused)
+
+
+def _permitted(given: Sequence[str], session: Session) -> FileSource:
+    """A URL, if the policy permits it."""
+    if len(given) != 1:
+        raise ToolFault("cannot_read", "a URL stands alone, it cannot be one of several paths", "load each by itself")
+    [url] = given
+    prefixes = session.policy.urls
+    if not permits(prefixes, url):
+        said = f"policy {session.row.policy!r} does not permit to load {url[:200]!r}"
+        hint = f"load what lies under one of: {', '.join(prefixes) or '(none)'}; its field `urls` says what it permits"
+        raise ToolFault("cannot_read", said, hint)
+    return FileSource([url], [], urls=prefixes)
 
 
 def _before_pattern(given: str) -> str | None:
@@ -109,6 +127,9 @@ async def take(files: ContextStore, source: FileSource, limit: int) -> Taken:
 
 
 def _take(files: ContextStore, source: FileSource, limit: int) -> Taken:
+    if source.urls:
+        loaded = put_url(files, source.given[0], source.urls, limit)
+        return Taken(loaded.text, {"path": source.given[0], **_told(loaded)}, loaded.table)
     single = len(source.given) == len(source.paths) == 1 and source.given[0] == str(source.paths[0])
     notes: dict[str, Any] = {"path": source.given[0]} if len(source.given) == 1 else {"paths": source.given}
     if single and not source.paths[0].is_dir():

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from rlm_sandbox.policy_model import Limits, Policy
+from rlm_sandbox.policy_urls import permits
 
 NOT_COMPARED = ("name", "description", "extends", "llm", "checkpoint", "reopen", "tools")
 """Fields that confine nothing."""
@@ -23,7 +24,7 @@ def is_stricter_or_equal(inner: Policy, outer: Policy) -> bool:
 def loosened(inner: Policy, outer: Policy) -> dict[str, str]:
     """The fields in which ``inner`` allows more than ``outer``, each with what it allows, in words.
 
-    Compared: language, files, network, limits and required walls; the other fields confine nothing. Paths are
+    Compared: language, files, network, urls, limits and required walls; the other fields confine nothing. Paths are
     compared as written, so resolve both policies first when one uses variables and the other does not.
     """
     return dict((*_language(inner, outer), *_files(inner, outer), *_limits(inner, outer), *_rest(inner, outer)))
@@ -65,6 +66,9 @@ def _limits(inner: Policy, outer: Policy) -> Iterator[tuple[str, str]]:
 def _rest(inner: Policy, outer: Policy) -> Iterator[tuple[str, str]]:
     if inner.network and not outer.network:
         yield "network", "true, where the other has false"
+    urls = [url for url in inner.urls if not permits(outer.urls, url)]
+    if urls:
+        yield "urls", f"loads {_some(urls)}"
     missing = [wall for wall in outer.walls.require if wall not in inner.walls.require]
     if missing:
         yield "walls.require", f"does not require {_some(missing)}"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from rlm_sandbox.policy_urls import wrong_prefix
 from rlm_sandbox.wall_names import WALL_NAMES, WallName
 
 KIB = 1024
@@ -192,6 +193,11 @@ class Policy(_Section):
     language: LanguagePolicy = Field(LanguagePolicy(), description="What Python the cells may use.")
     files: FilePolicy = Field(FilePolicy(), description="Which files a session may open.")
     network: bool = Field(False, description="Whether cells may open network connections (IPv4 and IPv6).")
+    urls: tuple[str, ...] = Field(
+        (),
+        description="URLs that load_context may load, whether or not cells have the network: a prefix that ends with / "
+        "stands for everything below it. Redirects to other places are refused.",
+    )
     limits: Limits = Field(Limits(), description="How much a session may use.")
     walls: WallPolicy = Field(WallPolicy(), description="Which walls must stand.")
     llm: LlmPolicy = Field(LlmPolicy(), description="How `llm_query` is answered.")
@@ -210,6 +216,14 @@ class Policy(_Section):
     tools: Literal["core", "all", "compat"] = Field(
         "core", description="Tools shown to an agent: core (about ten), all, or compat (the original names)."
     )
+
+    @field_validator("urls")
+    @classmethod
+    def _prefixes(cls, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+        for prefix in prefixes:
+            if wrong := wrong_prefix(prefix):
+                raise ValueError(f"{prefix!r} {wrong}")
+        return prefixes
 
 
 def resolve(policy: Policy, workspace: str | Path | None, scratch: str | Path) -> Policy:

@@ -2,11 +2,12 @@
 
 import bz2
 import gzip
-import importlib.util
+import importlib
 import json
 import lzma
 import os
 import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +26,12 @@ from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text
 
 TEXT = "line \xe9\n" * 300_000
-PACKERS: list[Callable[[bytes], bytes]] = [gzip.compress, bz2.compress, lzma.compress]
+try:
+    zstd = importlib.import_module("compression.zstd")
+except ModuleNotFoundError:
+    zstd = importlib.import_module("backports.zstd")
+PACKERS: list[Callable[[bytes], bytes]] = [gzip.compress, bz2.compress, lzma.compress, zstd.compress]
+KINDS = ["gzip", "bzip2", "xz", "zstd"]
 
 
 def content(store: ContextStore, loaded: Loaded) -> str:
@@ -40,7 +46,7 @@ def nothing_private(_: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("pack", PACKERS, ids=["gzip", "bzip2", "xz"])
+@pytest.mark.parametrize("pack", PACKERS, ids=KINDS)
 def test_a_compressed_file_is_unpacked_also_when_it_has_several_parts(
     store: ContextStore, tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
@@ -49,10 +55,10 @@ def test_a_compressed_file_is_unpacked_also_when_it_has_several_parts(
     path.write_bytes(pack(TEXT.encode()) + pack(b"more\n"))
     loaded = put_file(store, path)
     assert content(store, loaded) == TEXT + "more\n"
-    assert loaded.compression in {"gzip", "bzip2", "xz"}
+    assert loaded.compression in KINDS
 
 
-@pytest.mark.parametrize("pack", PACKERS, ids=["gzip", "bzip2", "xz"])
+@pytest.mark.parametrize("pack", PACKERS, ids=KINDS)
 def test_a_damaged_or_endless_compressed_file_is_refused(
     store: ContextStore, tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
@@ -67,15 +73,15 @@ def test_a_damaged_or_endless_compressed_file_is_refused(
     assert list((store.root / "drafts").iterdir()) == []
 
 
-def test_zstd_is_read_where_there_is_a_library(store: ContextStore, tmp_path: Path) -> None:
-    """Without one the error says which."""
+def test_without_a_library_for_zstd_the_error_names_the_extra(
+    store: ContextStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-10: Python has it from 3.14 on."""
     path = tmp_path / "log.zst"
-    # A frame of one raw block, by hand: magic, header (single segment, 6 bytes), last block of 6 bytes.
-    path.write_bytes(b"\x28\xb5\x2f\xfd\x20\x06" + (1 | 6 << 3).to_bytes(3, "little") + b"hello\n")
-    if any(importlib.util.find_spec(name) for name in ("compression", "backports")):
-        assert content(store, put_file(store, path)) == "hello\n"
-        return
-    with pytest.raises(errors.SourceError, match=r"backports\.zstd"):
+    path.write_bytes(zstd.compress(b"hello\n"))
+    for module in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(errors.MissingExtra, match=r"rlm-kernel\[zstd\]"):
         put_file(store, path)
 
 

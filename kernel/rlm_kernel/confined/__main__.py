@@ -12,22 +12,22 @@ from typing import Any
 from rlm_kernel.process import die_with_parent
 from rlm_sandbox.errors import SandboxError
 from rlm_sandbox.oswall.confine import confine
-from rlm_sandbox.policy_model import MIB, LanguagePolicy, Limits, Policy, WallPolicy
+from rlm_sandbox.policy_model import LanguagePolicy, Limits, Policy, WallPolicy
 
-JOBS = ("sql", "preview", "documents")
+JOBS = ("sql", "preview", "documents", "fetch")
 """The modules of this package that are jobs: each has ``prepare(request)``, to import, and ``run(request, say)``."""
 _ABOUT_LIMITS = ("/proc/self/cgroup", "/sys/fs/cgroup")
 """Where DuckDB learns how many processors it may use; it does not start without."""
 _THREADS = 32
-_FILE_BYTES = 64 * MIB
 
 
-def walls(memory: int) -> Policy:
+def walls(memory: int, file_bytes: int, *, network: bool) -> Policy:
     """What a job may do: read the files that it was given, compute, and answer."""
     return Policy(
         name="confined-job",
         language=LanguagePolicy(wall="off"),
-        limits=Limits(memory_bytes=memory, file_bytes=_FILE_BYTES, threads=_THREADS),
+        limits=Limits(memory_bytes=memory, file_bytes=file_bytes, threads=_THREADS),
+        network=network,
         walls=WallPolicy(require=("no_new_privs", "rlimits", "landlock", "seccomp", "process_creation", "descriptors")),
     )
 
@@ -48,8 +48,9 @@ def main() -> None:
         _confine(request)
         job.run(request, say)
         say({"done": True})
-    except ModuleNotFoundError as missing:
-        say({"fault": "missing", "message": f"{missing.name} is not installed"})
+    except ImportError as missing:
+        what = f"{missing.name} is not installed" if missing.name else str(missing)
+        say({"fault": "missing", "message": what})
     except SandboxError as refused:
         say({"fault": "died", "message": f"could not be confined ({refused})"})
     except MemoryError:
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def _confine(request: dict[str, Any]) -> None:
-    policy = walls(int(request["memory"]))
+    policy = walls(int(request["memory"]), int(request["file_bytes"]), network=bool(request["network"]))
     keep = [request["fd"]] if "fd" in request else []
     read = [Path(path) for path in (*request["files"], *_ABOUT_LIMITS) if os.path.exists(path)]
     confinement = confine(policy, scratch=Path(request["scratch"]), read=read, keep_fds=keep, fork_gate=False)

@@ -61,12 +61,16 @@ class Job:
         request: what it is given, as JSON values.
         files: what it may read, by path.
         fd: an open file that it inherits; its number is in the request as ``fd``.
+        network: whether it may use the network.
+        file_bytes: how large a file it may write.
     """
 
     module: str
     request: dict[str, Any]
     files: Sequence[Path] = ()
     fd: int | None = None
+    network: bool = False
+    file_bytes: int = 64 << 20
 
 
 def messages(job: Job, limits: Limits, stop: Event | None = None) -> Iterator[dict[str, Any]]:
@@ -97,6 +101,8 @@ def _started(job: Job, limits: Limits, scratch: str) -> Iterator[subprocess.Pope
         "scratch": scratch,
         "files": [str(path) for path in job.files],
         "memory": limits.memory,
+        "network": job.network,
+        "file_bytes": job.file_bytes,
         **({} if job.fd is None else {"fd": job.fd}),
     }
     process = subprocess.Popen(

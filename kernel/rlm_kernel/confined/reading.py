@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rlm_kernel.confined.process import Job, Limits, messages
-from rlm_kernel.contexts.errors import HelperDied, MissingExtra
+from rlm_kernel.contexts.errors import HelperDied, MissingExtra, TextTooLarge
 
-__all__ = ["Part", "Preview", "parts", "preview"]
+__all__ = ["Part", "Preview", "fetch", "parts", "preview"]
 
 _MEMORY = 512 << 20
 _PREVIEW = Limits(seconds=40.0, memory=_MEMORY, answer=16 << 20)
 _DOCUMENT_SECONDS = 120.0
+_FETCH_SECONDS = 600.0
 _ESCAPED = 6
 """Bytes that a byte of text may take in a message."""
 _COLUMNS, _LONGEST = 100, 200
@@ -69,3 +71,22 @@ def parts(fd: int, kind: str, most: int) -> Generator[Part, None, None]:
             yield Part(name, text)
     except MissingExtra as missing:
         raise MissingExtra(f"{missing}; {kind} files need it: pip install 'rlm-kernel[documents]'") from missing
+
+
+def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
+    """Copy what is at a URL into an open file.
+
+    Args: permitted, the policy's prefixes; most, the bytes to accept.
+    Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, MissingExtra, HelperTimeout,
+        HelperDied.
+    """
+    request = {"url": url, "permitted": list(permitted), "most": most}
+    job = Job("fetch", request, fd=fd, network=True, file_bytes=most + 1)
+    try:
+        said = next(messages(job, Limits(_FETCH_SECONDS, _MEMORY, 1 << 20)), {})
+    except MissingExtra as missing:
+        raise MissingExtra(f"{missing}; URLs need it: pip install 'rlm-kernel[urls]'") from missing
+    if not isinstance(said.get("size"), int):
+        raise HelperDied(_NONSENSE)
+    if os.fstat(fd).st_size > most:
+        raise TextTooLarge(most)

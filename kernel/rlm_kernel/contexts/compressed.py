@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from .errors import SourceError
+from .errors import MissingExtra, SourceError
 
 PIECE = 1 << 20
 """Most bytes of a piece."""
@@ -87,7 +87,7 @@ def _zstd() -> Any:
             return importlib.import_module(module).ZstdDecompressor()
         except ModuleNotFoundError:
             continue
-    raise SourceError("zstd files need Python 3.14 or the package backports.zstd; unpack the file first")
+    raise MissingExtra("zstd files need Python 3.14 or backports.zstd: pip install 'rlm-kernel[zstd]'")
 
 
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlm_kernel.confined.reading import Part, Preview, parts, preview
+from rlm_kernel.confined.reading import Part, Preview, fetch, parts, preview
 
 from .bundle import Bundle, Entry, holds, zip_entries
 from .compressed import PIECE, compression_of, unpacked
 from .errors import SourceError
+from .files import draft
 from .folder import files_below, is_below
 from .model import StoredText
 from .store import ContextStore, opened
@@ -65,6 +66,17 @@ def put_file(store: ContextStore, path: Path, limit: int | None = None) -> Loade
                     return _put_bundle(store, zip_entries(file), Counter(), limit)
                 return Loaded(store.put_chunks(unpacked(file, kind), limit=limit), compression=kind)
     return Loaded(store.put_path(path, limit=limit))
+
+
+def put_url(store: ContextStore, url: str, permitted: Sequence[str], limit: int) -> Loaded:
+    """Store what is at a URL, as `put_file` does a file.
+
+    Args: permitted, prefixes of URLs that may be read; limit, the most bytes to accept, before and after unpacking.
+    Raises: as `put_file`.
+    """
+    with draft(store.root) as (fd, name):
+        fetch(url, permitted, fd, limit)
+        return put_file(store, Path(name), limit)
 
 
 def _put_parquet(store: ContextStore, path: Path, limit: int | None) -> Loaded:

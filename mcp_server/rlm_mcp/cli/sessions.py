@@ -15,6 +15,7 @@ import typer
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
 from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, fail, failing, show, table
+from rlm_sandbox.policy_urls import is_url
 
 __all__ = ["fork", "journal", "load", "query", "refresh", "run", "sessions"]
 
@@ -89,7 +90,7 @@ def fork(
 def load(
     name: Annotated[str, typer.Argument(help="Name of the variable to make.")],
     paths: Annotated[
-        list[str] | None, typer.Argument(help="Files, directories or patterns; `-` reads standard input.")
+        list[str] | None, typer.Argument(help="Files, directories, patterns or a URL; `-` reads standard input.")
     ] = None,
     command: Annotated[str | None, typer.Option(help="Run this in the shell and load what it prints.")] = None,
     kind: Annotated[str, typer.Option("--type", help="file, log, json or custom.")] = "file",
@@ -100,10 +101,11 @@ def load(
     if bool(paths) == bool(command):
         fail("give files, `-` for standard input, or --command", USAGE, as_json=as_json)
     if paths and "-" not in paths:
-        missing = [path for path in paths if not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))]
+        named = [path for path in paths if not is_url(path)]
+        missing = [path for path in named if not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))]
         if missing:
             fail(f"no such file or directory: {', '.join(missing)}", USAGE, as_json=as_json)
-        absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
+        absolute = [path if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in paths]
         source = absolute[0] if len(absolute) == 1 else absolute
         show(call_tool("load_context", {"name": name, "path": source, "content_type": kind}, session=session), as_json)
         return

@@ -7,11 +7,13 @@ Under the tight one the field's refusal appears, under the loose one the thing i
 
 import asyncio
 import json
+import socket
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -98,6 +100,23 @@ async def connect_to_a_server(agent: Any, own: Any, clock: Any) -> str:
         )
 
 
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    SERVER = f"http://127.0.0.1:{free.getsockname()[1]}/"
+
+
+async def load_a_page(agent: Any, own: Any, clock: Any) -> str:
+    """Load what a web server on this machine has."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", urlsplit(SERVER).port):
+        return json.dumps(await agent("load_context", name="page", path=SERVER + "page"))
+
+
 @dataclass(frozen=True)
 class Case:
     """One field, two values of it, and what shows the difference."""
@@ -176,6 +195,7 @@ CASES = [
     Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640"),
     Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640", OFF),
     Case("network", False, True, connect_to_a_server, "PermissionError", "b'hello'", OFF),
+    Case("urls", [], [SERVER], load_a_page, "does not permit", '"size": 5'),
     Case("limits.cell_seconds", 0.4, 30, cell("import time\ntime.sleep(1)\n'awake'"), "CellTimeout", "'awake'"),
     Case("limits.interrupt_grace_seconds", 0.1, 20, cell(OUTLIVE, "cleaned"), "NameError", "'cleaned up'", SOON),
     Case("limits.output_bytes", 100, 10_000, cell("print('x' * 400 + 'y')"), "limit of 100 bytes", "xxxy"),

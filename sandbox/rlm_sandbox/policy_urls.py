@@ -1,0 +1,63 @@
+"""Which URLs a policy permits: prefixes, compared part by part and not as texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import SplitResult, unquote, urlsplit
+
+__all__ = ["is_url", "permits", "wrong_prefix"]
+
+LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory"})
+"""Schemes that read this machine; `files.read` is about its files."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PORTS = {"http": 80, "https": 443, "ftp": 21}
+_ODD = re.compile(r"[\s\\\x00-\x1f\x7f]|::")
+"""Not in a URL that we read: what parsers take differently, and fsspec's chains (`simplecache::https://...`)."""
+
+
+def is_url(text: str) -> bool:
+    """Whether a text names a place by its scheme."""
+    return _URL.match(text) is not None
+
+
+def wrong_prefix(prefix: str) -> str:
+    """What is wrong with a prefix of a policy, in words; nothing if it is one."""
+    parts = _parsed(prefix)
+    if parts is None:
+        return "is no URL such as https://example.org/data/"
+    if parts.scheme in LOCAL_SCHEMES:
+        return f"has the scheme {parts.scheme!r}, which reads this machine; use files.read for folders"
+    if parts.query or parts.fragment:
+        return "holds a query or fragment; end it with the path"
+    if not parts.path:
+        return "has no path; end it with / for all of the host"
+    return ""
+
+
+def permits(prefixes: Sequence[str], url: str) -> bool:
+    """Whether a URL is one of ``prefixes``, or lies below one that ends with a slash."""
+    asked = _parsed(url)
+    return asked is not None and any(_covers(_parsed(prefix), asked) for prefix in prefixes)
+
+
+def _covers(prefix: SplitResult | None, asked: SplitResult) -> bool:
+    if prefix is None or _place(prefix) != _place(asked):
+        return False
+    return asked.path == prefix.path or (prefix.path.endswith("/") and asked.path.startswith(prefix.path))
+
+
+def _place(parts: SplitResult) -> tuple[str, str, int | None]:
+    return parts.scheme, (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)
+
+
+def _parsed(url: str) -> SplitResult | None:
+    """The parts of a URL that every parser takes alike; None for any other."""
+    try:
+        parts = urlsplit(url)
+        port_is_one = parts.port is None or parts.port > 0
+    except ValueError:
+        return None
+    odd = _ODD.search(url) or "@" in parts.netloc or not parts.hostname or not port_is_one
+    climbs = ".." in unquote(unquote(parts.path)).replace("\\", "/").split("/")
+    return None if odd or climbs or not is_url(url) else parts

@@ -1,0 +1,143 @@
+"""URLs as sources: a real web server on this machine, which also means harm."""
+
+import gzip
+import http.server
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+CSV = "shop,amount\na,1\nb,2\n"
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A few pages, and places that lead elsewhere."""
+
+    asked: list[str]
+    elsewhere: str
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        pages = {
+            "/open/log": b"one\nERROR two\n",
+            "/open/sales.csv": CSV.encode(),
+            "/open/log.gz": gzip.compress(b"unpacked\n"),
+            "/closed/secret": b"secret\n",
+        }
+        leads = {"/open/within": "/open/log", "/open/out": "/closed/secret", "/open/away": self.elsewhere}
+        if self.path in leads:
+            self._say(302, b"", Location=leads[self.path])
+        elif self.path == "/open/endless":
+            self.send_response(200)
+            self.end_headers()
+            for _ in itertools.count():
+                self.wfile.write(b"x" * (1 << 16))
+        elif self.path in pages:
+            self._say(200, pages[self.path])
+        else:
+            self._say(404, b"no such page")
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _say(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except ConnectionError:
+            self.close_connection = True
+
+
+def served() -> http.server.ThreadingHTTPServer:
+    handler = type("OwnSite", (Site,), {"asked": [], "elsewhere": ""})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+    return server
+
+
+@pytest.fixture
+def sites() -> Iterator[tuple[http.server.ThreadingHTTPServer, http.server.ThreadingHTTPServer]]:
+    """Two servers; the first leads to the second."""
+    one, other = served(), served()
+    one.RequestHandlerClass.elsewhere = f"http://127.0.0.1:{other.server_port}/open/log"  # type: ignore[attr-defined]
+    yield one, other
+    for server in (one, other):
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def site(sites) -> str:
+    return f"http://127.0.0.1:{sites[0].server_port}"
+
+
+@pytest.fixture
+def policy(tmp_path: Path, site: str) -> str:
+    """A policy that permits a part of the first server."""
+    path = tmp_path / "web.yaml"
+    path.write_text(f"description: A part of a server.\nextends: default\nurls: ['{site}/open/']\n")
+    return str(path)
+
+
+async def test_a_url_that_the_policy_permits_is_loaded_like_a_file(connect, site: str, policy: str) -> None:
+    """K-1, ours: unpacked, recognised, refreshed; a redirect within what is permitted is followed."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        assert (await agent("load_context", name="log", path=f"{site}/open/log"))["line_count"] == 2
+        assert (await agent("load_context", name="same", path=f"{site}/open/within"))["size"] == 14
+        await agent("load_context", name="packed", path=f"{site}/open/log.gz")
+        assert (await agent("peek", name="packed"))["content"] == "unpacked"
+        await agent("load_context", name="sales", path=f"{site}/open/sales.csv")
+        info = await agent("var_info", name="sales")
+        assert info["shape"] == {"format": "csv", "rows": 2, "columns": ["shop", "amount"]}
+        assert info["metadata"] == {"path": f"{site}/open/sales.csv"}
+        assert (await agent("refresh", name="sales"))["changed"] is False
+
+
+@pytest.mark.parametrize("page", ["/closed/secret", "/open/../closed/secret", "/open/%2e%2e/closed/secret", "/", ""])
+async def test_what_is_not_permitted_is_not_even_asked_for(connect, sites, site: str, policy: str, page: str) -> None:
+    """Deny by default; the answer says what is permitted."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        answer = await agent("load_context", name="log", path=site + page)
+        assert (answer["error"], f"{site}/open/" in answer["hint"]) == ("cannot_read", True)
+    async with connect("default") as agent:
+        answer = await agent("load_context", name="log", path=f"{site}/open/log")
+        assert answer["error"] == "cannot_read"
+        assert "does not permit" in answer["message"]
+    assert sites[0].RequestHandlerClass.asked == []
+
+
+@pytest.mark.parametrize("page", ["/open/out", "/open/away"])
+async def test_a_redirect_to_what_is_not_permitted_is_refused(
+    connect, sites, site: str, policy: str, page: str
+) -> None:
+    """Before the other place is asked."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        answer = await agent("load_context", name="log", path=site + page)
+        assert answer["error"] == "cannot_read"
+        assert "leads to" in answer["message"]
+    assert set(sites[0].RequestHandlerClass.asked) == {page}
+    assert sites[1].RequestHandlerClass.asked == []
+
+
+async def test_a_url_that_cannot_be_read_or_never_ends_costs_its_own_load_only(connect, site: str, policy: str) -> None:
+    """K-13: the quota holds for what comes, whatever the server says."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        assert (await agent("load_context", name="log", path=f"{site}/open/none"))["error"] == "cannot_read"
+        assert (await agent("load_context", name="log", path=f"{site}/open/endless"))["error"] == "quota_exceeded"
+        two = await agent("load_context", name="log", path=[f"{site}/open/log", "/etc/hostname"])
+        assert two["error"] == "cannot_read"
+        assert (await agent("list_vars"))["variables"] == []

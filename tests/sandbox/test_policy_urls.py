@@ -1,0 +1,84 @@
+"""Which URLs a policy permits: what parsers take differently is refused."""
+
+import pytest
+from pydantic import ValidationError
+
+from rlm_sandbox.policy import Policy, loosened
+from rlm_sandbox.policy_urls import permits
+
+PREFIXES = ("https://example.org/data/", "http://127.0.0.1:8080/", "https://one.example/file.csv", "s3://bucket/logs/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/data/",
+        "https://example.org/data/a/b.csv?x=1",
+        "HTTPS://Example.ORG:443/data/x",
+        "https://example.org./data/x",
+        "http://127.0.0.1:8080/any",
+        "https://one.example/file.csv?download=1",
+        "s3://bucket/logs/2026/a.gz",
+    ],
+)
+def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
+    """Host and scheme are compared as such, not as letters."""
+    assert permits(PREFIXES, url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/data",
+        "https://example.org/database/x",
+        "https://example.org/data/../secret",
+        "https://example.org/data/%2e%2e/secret",
+        "https://example.org/data/%252e%252e/secret",
+        "https://example.org/data/..\\secret",
+        "http://example.org/data/x",
+        "https://example.org:444/data/x",
+        "https://example.org.evil.example/data/x",
+        "https://example.org@evil.example/data/x",
+        "https://evil.example/https://example.org/data/x",
+        "https://user:pw@example.org/data/x",
+        "simplecache::https://example.org/data/x",
+        "https://example.org/data/x::https://evil.example/",
+        "https://one.example/file.csv2",
+        "https://one.example/file.csv/x",
+        "http://127.0.0.1:8080",
+        "http://127.0.0.1:99999999/",
+        "http://2130706433:8080/",
+        "file:///etc/passwd",
+        "https://example.org/data/\nx",
+        "https:///data/x",
+        "//example.org/data/x",
+        "",
+    ],
+)
+def test_what_does_not_is_not(url: str) -> None:
+    """Deny by default, whatever another parser would make of it."""
+    assert not permits(PREFIXES, url)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "why"),
+    [
+        ("example.org/", "no URL"),
+        ("https://example.org", "no path"),
+        ("file:///srv/", "no URL"),
+        ("file://localhost/srv/", "files.read"),
+        ("https://example.org/?q=", "query"),
+        ("https://u@example.org/", "no URL"),
+    ],
+)
+def test_a_prefix_that_could_not_be_meant_is_refused_with_what_to_write(prefix: str, why: str) -> None:
+    """A policy says what it permits, not what it may have meant."""
+    with pytest.raises(ValidationError, match=why):
+        Policy(urls=(prefix,))
+
+
+def test_a_policy_that_permits_more_urls_is_looser() -> None:
+    """For a forked session."""
+    outer = Policy(urls=PREFIXES)
+    assert not loosened(Policy(urls=("https://example.org/data/part/",)), outer)
+    assert "urls" in loosened(Policy(urls=("https://example.org/",)), outer)
