@@ -19,6 +19,7 @@ from mcp_types import (
     CallToolResult,
     GetPromptRequestParams,
     GetPromptResult,
+    ImageContent,
     ListPromptsResult,
     ListToolsResult,
     PaginatedRequestParams,
@@ -29,6 +30,7 @@ from rlm_kernel.version import VERSION
 from rlm_mcp import prompts
 from rlm_mcp.hello import ClientHello, current_hello
 from rlm_mcp.service import Caller, Service
+from rlm_mcp.service_pictures import PNG
 from rlm_mcp.service_sessions import DEFAULT_POLICY
 from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
@@ -52,7 +54,8 @@ def build_server(service: Service) -> Server[Any]:
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
         caller = _caller(context)
         outcome = await TOOLS.call(service, params.name, params.arguments, caller)
-        return CallToolResult(content=[TextContent(text=outcome.text)], is_error=outcome.is_error)
+        images = [ImageContent(data=image, mime_type=PNG) for image in outcome.images]
+        return CallToolResult(content=[TextContent(text=outcome.text), *images], is_error=outcome.is_error)
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncIterator[Service]:

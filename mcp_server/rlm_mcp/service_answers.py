@@ -39,6 +39,8 @@ class Answer:
     spool: Path | None = None
     limit: int | None = None
     """Characters that this answer may have; None: the policy's answer_chars."""
+    images: Sequence[str] = ()
+    """PNG pictures as base64, which go beside the text."""
     text: str | None = field(default=None)
     """What it was rendered to: the same run may be asked for twice."""
 

@@ -18,6 +18,7 @@ from rlm_kernel.hostclient import CellResult, Execution
 from rlm_mcp.service_answers import Answer, clean_text
 from rlm_mcp.service_errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service_journal import Journal
+from rlm_mcp.service_pictures import Pictures, pictures_in
 from rlm_mcp.service_sessions import Session
 from rlm_memory import contexts, queries
 from rlm_memory.store import Store
@@ -100,6 +101,7 @@ class Runs:
         self._clock = clock
         self._waiting = waiting
         self._runs: dict[str, dict[str, Run]] = {}
+        self.pictures = Pictures()
         self._numbers = iter(range(0))
         self._stopping: set[asyncio.Task[object]] = set()
 
@@ -194,6 +196,7 @@ class Runs:
 
     def drop(self, session: str) -> None:
         """Forget the session's runs; those that wait never start."""
+        self.pictures.drop(session)
         for run in self._runs.pop(session, {}).values():
             if run.execution is not None and not run.task.done():
                 # Its kernel is ended with the session: somebody has to hear of it.
@@ -239,6 +242,9 @@ class Runs:
         for query in result.queries:
             self.note_query(session, query)
         fields = _fields(result, notice, self._unanswered(session, result))
+        if shown := pictures_in(result.data, session.policy.limits.image_bytes):
+            self.pictures.keep(session.id, run.id, shown)
+            fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
         return Answer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
 
     def _unanswered(self, session: Session, result: CellResult) -> list[dict[str, Any]]:

@@ -132,6 +132,9 @@ class Limits(_Section):
     )
     queries: int = Field(1000, ge=0, description="LLM queries a session may ask in its life.")
     idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
+    image_bytes: Bytes = Field(
+        MIB, description="Bytes of pictures (PNG) of one cell that `view_images` can show; larger ones are left out."
+    )
     answer_chars: int = Field(
         8000, ge=256, description="Characters one tool result may have; beyond, it is a preview and a name."
     )

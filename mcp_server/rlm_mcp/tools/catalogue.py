@@ -154,6 +154,12 @@ async def rollback(service: Service, session: Session, given: take.Rollback, cal
     return await service.control.rollback(session, given.cells)
 
 
+@TOOLS.add("Look at the pictures that code has shown: plots, PNG.", take.Wait, tier="all", read_only=True)
+async def view_images(service: Service, session: Session, given: take.Wait, caller: Caller) -> Answer:
+    """Return pictures as images."""
+    return await service.runs.pictures.view(session.id, given.run)
+
+
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
 async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
     """Stop what runs."""

@@ -7,7 +7,7 @@ Whatever goes wrong becomes one JSON object that says what to do next; nothing a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -75,10 +75,11 @@ class Tool:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The text of a call, and whether it is an error."""
+    """The text of a call, whether it is an error, and pictures (PNG as base64) beside it."""
 
     text: str
     is_error: bool = False
+    images: Sequence[str] = ()
 
 
 class Registry:
@@ -112,7 +113,7 @@ class Registry:
             caller = replace(caller, session=arguments.session or caller.session)
             async with service.session(caller) as session:
                 answer = await tool.function(service, session, arguments, caller)
-                return Outcome(await service.render(session, answer))
+                return Outcome(await service.render(session, answer), images=answer.images)
         except Exception as error:
             return Outcome(encode(_capped(fault_from(error).answer())), is_error=True)
 

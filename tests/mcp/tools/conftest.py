@@ -35,12 +35,13 @@ class Agent:
         self.client = client
         self.hello = hello
         self.text = ""
+        self.images: list[Any] = []
         self.is_error = False
 
     async def __call__(self, tool: str, /, *, meta: dict[str, Any] | None = None, **arguments: Any) -> Any:
         current_hello.set(self.hello)  # in process, a handler runs in the context of the call
         result = await self.client.call_tool(tool, arguments, meta=meta)  # type: ignore[arg-type]
-        (block,) = result.content
+        block, *self.images = result.content
         self.text, self.is_error = block.text, result.is_error  # type: ignore[union-attr]
         return json.loads(self.text)
 

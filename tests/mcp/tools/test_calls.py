@@ -18,6 +18,7 @@ ALL = [
     *CORE,
     "fork_session",
     "rollback",
+    "view_images",
     "interrupt",
     "restart_session",
     "end_session",

@@ -86,6 +86,14 @@ async def list_tools(agent: Any, own: Any, clock: Any) -> str:
     return " ".join(tool.name for tool in (await agent.client.list_tools()).tools) + "."
 
 
+async def show_a_picture(agent: Any, own: Any, clock: Any) -> str:
+    """Show a grey square of eight by eight pixels, and look at it."""
+    square = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADklEQVR4nGNogAIGyhgAgIQgAQ2AJGEAAAAASUVORK5CYII="
+    code = f"import base64\nclass Square:\n    def _repr_png_(self): return base64.b64decode({square!r})\nSquare()"
+    await agent.run(code)
+    return json.dumps(await agent("view_images"))
+
+
 async def connect_to_a_server(agent: Any, own: Any, clock: Any) -> str:
     """Read what a server on this machine says to whoever connects."""
 
@@ -212,6 +220,7 @@ CASES = [
     Case("limits.rollback_cells", 0, 1, undo_a_cell, "cannot_undo", '"undone"', {"checkpoint": "strict"}),
     Case("limits.queries", 1, 10, cell("len([llm_query('one?'), llm_query('two?')])"), "QueryLimit", '"result": "2"'),
     Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
+    Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),
     Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
     Case("walls.require", ["process_creation"], [], cell("6 * 7"), "process_creation", '"result": "42"',
          {"limits.processes": 1}, "trusted"),
