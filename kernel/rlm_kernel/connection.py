@@ -67,10 +67,19 @@ def connect(*, start: bool) -> socket.socket:
 
 
 class Control:
-    """A connection in one of the daemon's roles; a context manager. ``reply`` is its answer to the hello line."""
+    """A connection in one of the daemon's roles; a context manager. ``reply`` is its answer to the hello line.
+
+    What has no room in that line, which is short, goes into the ``body`` behind it, as JSON.
+    """
 
     def __init__(
-        self, role: str, *, start: bool = False, seconds: float | None = REPLY_SECONDS, **more: object
+        self,
+        role: str,
+        *,
+        start: bool = False,
+        seconds: float | None = REPLY_SECONDS,
+        body: object = None,
+        **more: object,
     ) -> None:
         self._socket = connect(start=start)
         self._socket.settimeout(seconds)
@@ -78,7 +87,8 @@ class Control:
         self._lines: deque[bytes | Oversized] = deque()
         self._requests = 0
         try:
-            self._socket.sendall(hello_line(role, **more))
+            behind = b"" if body is None else json.dumps(body).encode()
+            self._socket.sendall(hello_line(role, **more, **({"bytes": len(behind)} if behind else {})) + behind)
             self.reply = _reply(self._line())
         except ConnectionError as error:  # it was killed: its socket takes connections for a moment yet
             self.close()

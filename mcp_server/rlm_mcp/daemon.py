@@ -6,8 +6,8 @@ end it in order.
 
 A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line), ``http`` and ``web``
 (MCP over HTTP or the web page is served for as long as the connection stays open), or one that is answered once:
-``status``, ``sessions``, ``overview``, ``journal``, ``record``, ``queries``, ``save``, ``restore``, ``door``, ``doors``
-and ``stop``.
+``status``, ``sessions``, ``overview``, ``journal``, ``record``, ``queries``, ``turn``, ``save``, ``restore``, ``door``,
+``doors`` and ``stop``.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ DEFAULT_SERVER = "rlm_mcp.server:create"
 which yields the SDK's low-level ``Server``."""
 HELLO_SECONDS = 10.0
 """How long a new connection may take to say hello."""
+LONGEST_BODY = 16 * 1024 * 1024
+"""Bytes that may follow a hello line."""
 CLOSE_SECONDS = 10.0
 """How long connections may take to end when the daemon stops."""
 TICK_SECONDS = 2.0
@@ -75,6 +77,7 @@ class Daemon:
             "journal": self._serve_journal,
             "record": self._serve_record,
             "queries": self._serve_queries,
+            "turn": self._serve_turn,
             "save": self._serve_save,
             "restore": self._serve_restore,
             "door": self._serve_door,
@@ -207,6 +210,9 @@ class Daemon:
         rows = self._state.list_queries(str(caller.message.get("session")))
         caller.reply(ok=True, **self._identity(), queries=rows)
 
+    async def _serve_turn(self, caller: _Caller) -> None:
+        await self._serve_work(caller, self._state.note_turn(await caller.body()))
+
     async def _serve_save(self, caller: _Caller) -> None:
         message = caller.message
         path = Path(message["file"]) if message.get("file") else None
@@ -292,6 +298,17 @@ class _Caller:
         except (TimeoutError, ValueError):
             line = b""
         self.hello, self.message = parse_hello(line)
+
+    async def body(self) -> object:
+        """Read the JSON behind the hello line, of which the line tells the length; None if there is none."""
+        size = self.message.get("bytes")
+        if not isinstance(size, int) or not 0 < size <= LONGEST_BODY:
+            return None
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                return json.loads(await self.reader.readexactly(size))
+        except (TimeoutError, ValueError, RecursionError, asyncio.IncompleteReadError):
+            return None
 
     def reply(self, *, ok: bool, **more: object) -> None:
         """Answer the hello."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = [
     "Notebook",
     "Query",
     "Record",
+    "Turn",
     "as_markdown",
     "as_notebook",
     "code_cell",
@@ -83,6 +85,24 @@ class Cell(_Part):
     queries: list[Query]
 
 
+class Message(_Part):
+    """What a model was told."""
+
+    role: str
+    content: str
+
+
+class Turn(_Part):
+    """A turn of a model that works in the session by itself; ``said`` are the messages since its turn before."""
+
+    model: str
+    said: list[Message]
+    reply: str
+    final: str | None
+    started_at: float
+    ended_at: float
+
+
 class Record(_Part):
     """What the daemon knows of a session."""
 
@@ -91,6 +111,7 @@ class Record(_Part):
     state: str
     contexts: list[Context]
     cells: list[Cell]
+    turns: list[Turn] = Field(default_factory=list)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -98,7 +119,12 @@ class Record(_Part):
 
 def as_notebook(record: Record, now: float) -> dict[str, Any]:
     """Return the notebook: one code cell for each cell of the journal, below one cell that says what it is."""
-    cells = [code_cell(cell, count) for count, cell in enumerate(record.cells, 1)]
+    cells = [(cell.started_at, code_cell(cell, count)) for count, cell in enumerate(record.cells, 1)]
+    for number, turn in enumerate(record.turns, 1):
+        cells.append((turn.started_at, _spoken(f"turn-{number}", f"Turn {number} · {turn.model}", turn.reply)))
+        if turn.final is not None:
+            cells.append((turn.ended_at, _spoken(f"answer-{number}", "Answer", turn.final)))
+    in_order = [cell for _, cell in sorted(cells, key=lambda timed: timed[0])]
     return {
         "nbformat": 4,
         "nbformat_minor": 5,
@@ -107,8 +133,14 @@ def as_notebook(record: Record, now: float) -> dict[str, Any]:
             "language_info": {"name": "python"},
             "rlm": _about(record, now),
         },
-        "cells": [{"cell_type": "markdown", "id": "about", "metadata": {}, "source": _heading(record)}, *cells],
+        "cells": [{"cell_type": "markdown", "id": "about", "metadata": {}, "source": _heading(record)}, *in_order],
     }
+
+
+def _spoken(name: str, title: str, text: str) -> dict[str, Any]:
+    """A Markdown cell with what a model said, as text: nothing in it is markup."""
+    source = f"### {' '.join(title.split())}\n\n{_fenced(text, 'text')}"
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
 
 
 def code_cell(cell: Cell, count: int) -> dict[str, Any]:
@@ -129,14 +161,24 @@ def as_markdown(record: Record, now: float) -> str:
     """Return the session as Markdown for people, below front matter in YAML for programs."""
     front = yaml.safe_dump({**_about(record, now), "cells": len(record.cells)}, sort_keys=False, allow_unicode=True)
     parts = [f"---\n{front}---", _heading(record)]
+    turns = deque(enumerate(record.turns, 1))
     for count, cell in enumerate(record.cells, 1):
+        while turns and turns[0][1].started_at <= cell.started_at:
+            parts += _said(*turns.popleft())
         seconds = cell.ended_at - cell.started_at
         parts.append(f"## {count} · {cell.author} · {cell.status} · {seconds:.3f} s")
         parts.append(_fenced(cell.code, "python"))
         if cell.output:
             parts.append(_fenced(cell.output, "text"))
         parts += [_fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
+    for number, turn in turns:
+        parts += _said(number, turn)
+    parts += [f"## Answer\n\n{_fenced(turn.final, 'text')}" for turn in record.turns if turn.final is not None]
     return "\n\n".join(parts) + "\n"
+
+
+def _said(number: int, turn: Turn) -> list[str]:
+    return [f"## Turn {number} · {' '.join(turn.model.split())}", _fenced(turn.reply, "text")]
 
 
 def _about(record: Record, now: float) -> dict[str, Any]:

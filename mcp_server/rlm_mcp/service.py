@@ -36,7 +36,7 @@ from rlm_mcp.service_journal import Journal, entry_row
 from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
 from rlm_mcp.service_queries import GivenAnswer, Queries
 from rlm_mcp.service_reading import Reading
-from rlm_mcp.service_record import record_of
+from rlm_mcp.service_record import note_turn, record_of
 from rlm_mcp.service_runs import CUTTABLE, Progress, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_mcp.service_snapshots import Request, Snapshots
@@ -171,6 +171,10 @@ class Service:
     def list_queries(self, session: str) -> list[dict[str, Any]]:
         """The pending queries of a session with their whole prompts, for the program that answers them."""
         return self.queries.list_pending(session)
+
+    async def note_turn(self, told: object) -> dict[str, Any]:
+        """Keep a turn of a model that works in a session; raises ToolFault when it is none, or of no session."""
+        return note_turn(self._store, told)
 
     async def record(self, session: str, last: int | None = None) -> dict[str, Any]:
         """What ran in a session with its policy, contexts and answers; raises ToolFault if there never was one."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_journal import Journal
-from rlm_memory import contexts, queries, sessions
+from rlm_memory import contexts, queries, sessions, turns
 from rlm_memory.contexts import ContextRow
 from rlm_memory.journal import JournalEntry
 from rlm_memory.queries import QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["record_of"]
+__all__ = ["note_turn", "record_of"]
 
 
 def record_of(store: Store, journal: Journal, session: str, last: int | None) -> dict[str, Any]:
@@ -33,7 +36,44 @@ def record_of(store: Store, journal: Journal, session: str, last: int | None) ->
         "state": row.state.value,
         "contexts": [_context(context) for context in contexts.of_session(store, session)],
         "cells": [_cell(entry, asked) for entry in journal.of_session(session, last)],
+        "turns": [asdict(turn) for turn in turns.of_session(store, session)],
     }
+
+
+class _Message(BaseModel):
+    role: str
+    content: str
+
+
+class _Turn(BaseModel):
+    """A turn as the program tells it that drives the model."""
+
+    session: str
+    model: str
+    said: list[_Message]
+    reply: str
+    final: str | None
+    input_tokens: int
+    output_tokens: int
+    started_at: float
+    ended_at: float
+
+
+def note_turn(store: Store, told: object) -> dict[str, Any]:
+    """Keep a turn of a model that works in a session.
+
+    Raises:
+        ToolFault: it is none, or of a session that never was.
+    """
+    try:
+        turn = _Turn.model_validate(told)
+    except ValidationError as error:
+        raise ToolFault("invalid_turn", f"this is no turn: {error.errors()[0]['msg']}", "use one version") from error
+    if sessions.find(store, turn.session) is None:
+        raise ToolFault("session_not_found", f"no session {turn.session[:80]} is known", "open it first")
+    values = turn.model_dump()
+    turns.append(store, turns.TurnRow(**{**values, "said": tuple(values["said"])}))
+    return {"kept": turn.session}
 
 
 def _cell(entry: JournalEntry, asked: dict[str, dict[str, Any]]) -> dict[str, Any]:

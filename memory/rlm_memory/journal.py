@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from sqlalchemy import Select, delete, func, or_, select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_memory import bounds
 from rlm_memory.schema import journal as table
 from rlm_memory.store import Store
 
@@ -41,7 +42,6 @@ MOST_BYTES = 4 << 20
 """Bytes of code and output kept of one session."""
 MOST_BYTES_IN_ALL = 64 << 20
 """Bytes of code and output kept of all sessions together."""
-_CUT = "\n… cut"
 
 
 class Author(StrEnum):
@@ -99,47 +99,21 @@ def last_serial(store: Store, kernel: str) -> int:
 
 def trim(store: Store, session: str, *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> None:
     """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
-    newer = func.row_number().over(order_by=table.c.number.desc())
-    _delete_beyond(store, _running(newer.label("position")).where(table.c.session == session), rows, size)
+    bounds.trim(store, table, size=size, rows=rows, session=session)
 
 
 def trim_all(store: Store, *, size: int = MOST_BYTES_IN_ALL) -> None:
     """Delete the oldest rows of all sessions until at most ``size`` bytes are left."""
-    with store.transaction() as connection:
-        held: int = connection.execute(select(func.coalesce(func.sum(table.c.size), 0))).scalar_one()
-        if held > size:
-            newer = func.row_number().over(order_by=table.c.number.desc())
-            _delete_beyond(store, _running(newer.label("position")), None, size)
-
-
-def _running(position: object) -> Select[tuple[int, int, int]]:
-    """Each row with its position from the newest, and the bytes up to it."""
-    total = func.sum(table.c.size).over(order_by=table.c.number.desc())
-    return select(table.c.number, position, total.label("total"))  # type: ignore[call-overload,no-any-return]
-
-
-def _delete_beyond(store: Store, running: Select[tuple[int, int, int]], rows: int | None, size: int) -> None:
-    found = running.subquery()
-    too_much = found.c.total > size
-    if rows is not None:
-        too_much = or_(too_much, found.c.position > rows)
-    with store.transaction() as connection:
-        connection.execute(delete(table).where(table.c.number.in_(select(found.c.number).where(too_much))))
+    bounds.trim_all(store, table, size=size)
 
 
 def _values(entry: JournalEntry) -> dict[str, object]:
     values = asdict(entry)
     del values["number"]
-    code, output = _storable(entry.code, LONGEST_CODE), _storable(entry.output, LONGEST_OUTPUT)
+    code = bounds.storable(entry.code, LONGEST_CODE)
+    output = bounds.storable(entry.output, LONGEST_OUTPUT)
     size = len(code.encode()) + len(output.encode())
     return {**values, "author": entry.author.value, "code": code, "output": output, "size": size}
-
-
-def _storable(text: str, longest: int) -> str:
-    """The text as SQLite can hold it (no lone surrogates), cut with a mark."""
-    if len(text) > longest:
-        text = text[: longest - len(_CUT)] + _CUT
-    return text.encode("utf-8", "replace").decode()
 
 
 def _entry(row: dict[str, object]) -> JournalEntry:

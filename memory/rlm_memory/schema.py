@@ -174,6 +174,26 @@ door_events = Table(
     Index("door_events_by_session", "session", "number"),
 )
 
+turns = Table(
+    "turns",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    _session_key(),
+    Column("model", Text, nullable=False),
+    # What the model was told since its turn before: a list of messages. A run begins with the system's.
+    Column("said", JSON, nullable=False),
+    Column("reply", Text, nullable=False),
+    Column("final", Text),
+    Column("input_tokens", Integer, nullable=False),
+    Column("output_tokens", Integer, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float, nullable=False),
+    # What the row counts against the bounds: bytes of what was said on both sides.
+    Column("size", Integer, nullable=False),
+    Index("turns_by_session", "session", "number", "size"),
+    sqlite_autoincrement=True,
+)
+
 counters = Table(
     "counters",
     metadata,
@@ -195,4 +215,5 @@ __all__ = [
     "metadata",
     "queries",
     "sessions",
+    "turns",
 ]

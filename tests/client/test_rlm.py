@@ -10,12 +10,14 @@ from model_endpoint import Asked, ModelEndpoint, Reply
 
 from rlm_kernel import RLM, Client, Limits
 from rlm_kernel.connection import Control
-from rlm_kernel.errors import CallerError
+from rlm_kernel.errors import CallerError, DaemonRefused
 from rlm_kernel.models.errors import ModelMisconfigured
 from rlm_kernel.models.interface import Completion, Message, Usage
 from rlm_kernel.recursion.budget import BudgetExceeded
 from rlm_kernel.recursion.loop import Event
 from rlm_kernel.recursion.trajectory import as_json_lines
+from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
+from rlm_mcp.trajectory_file import as_json_lines as record_lines
 
 pytestmark = pytest.mark.usefixtures("daemon")
 SUBMIT = "answer['content'] = {}\nanswer['ready'] = True"
@@ -253,3 +255,49 @@ def test_a_run_is_json_lines_that_the_reference_visualiser_reads(model: ModelEnd
     assert (asked["prompt"], asked["response"], asked["prompt_tokens"]) == ("why", "because", 1)
     assert [message["role"] for message in turns[1]["prompt"]] == ["system", "user", "assistant", "user"]
     assert all(isinstance(turn["iteration_time"], float) and turn["timestamp"] for turn in turns)
+
+
+def _record(session: str) -> Record:
+    with Control("record", session=session) as control:
+        return Record.model_validate(control.reply["answer"])
+
+
+def test_a_run_can_be_exported_after_its_session_has_ended(model: ModelEndpoint) -> None:
+    """The journal has every turn, cell, query and answer: as JSON lines, in the notebook, and as Markdown."""
+    model.script(
+        code("print(llm_query('why'))"), Reply("because"), code("1 / 0"), code(SUBMIT.format("'so <b>it</b> is'"))
+    )
+    session = RLM().completion("Why so?", "text").session
+    record = _record(session)
+    first, *turns = [json.loads(line) for line in record_lines(record).splitlines()]
+    assert first["environment_kwargs"] == {"session": session}
+    assert [turn["iteration"] for turn in turns] == [1, 2, 3]
+    assert [turn["final_answer"] for turn in turns] == [None, None, "so <b>it</b> is"]
+    [asked] = turns[0]["code_blocks"][0]["result"]["rlm_calls"]
+    assert (asked["prompt"], asked["response"]) == ("why", "because")
+    assert "ZeroDivisionError" in turns[1]["code_blocks"][0]["result"]["stderr"]
+    assert [message["role"] for message in turns[2]["prompt"]] == ["system", *["user", "assistant"] * 2, "user"]
+    cells = as_notebook(record, 0.0)["cells"]
+    kinds = [cell["id"].partition("-")[0] for cell in cells]
+    assert kinds == ["about", "cell", "turn", "cell", "turn", "cell", "turn", "cell", "answer"]
+    assert "```text\nso <b>it</b> is\n```" in cells[-1]["source"]
+    assert "## Turn 3 · scripted" in as_markdown(record, 0.0)
+
+
+def test_cells_of_agents_are_json_lines_too() -> None:
+    """A session without a run of its own: each cell is an iteration."""
+    with Client("lines") as client:
+        client.eval_code("print('seen')")
+        client.end_session()
+    _, line = [json.loads(line) for line in record_lines(_record("lines")).splitlines()]
+    assert line["code_blocks"][0]["result"]["stdout"] == "seen"
+    assert line["prompt"][0]["role"] == "user"
+
+
+@pytest.mark.parametrize("told", [{"session": "never"}, {"session": "never", "said": 1}, {}])
+def test_a_turn_that_is_none_is_refused(told: dict[str, Any]) -> None:
+    """Also one of a session that never was."""
+    whole = {"model": "m", "said": [], "reply": "", "final": None, "input_tokens": 0, "output_tokens": 0}
+    times = {"started_at": 0.0, "ended_at": 1.0}
+    with pytest.raises(DaemonRefused, match=r"no turn|no session"), Control("turn", body={**whole, **times, **told}):
+        pass

@@ -161,7 +161,7 @@ def test_what_is_no_notebook_is_refused(command: Command, tmp_path: Path, conten
 def test_what_cannot_be_exported_is_refused(command: Command, tmp_path: Path) -> None:
     """A session that never was, a format that we do not write, a folder that is not there."""
     assert "no session nobody is known" in command("export", "nobody", code=1).stderr
-    assert ".ipynb or .md" in command("export", "first", "x.txt", code=2).stderr
+    assert ".ipynb, .md or .jsonl" in command("export", "first", "x.txt", code=2).stderr
     assert "cannot be written" in command("export", "first", "missing/x.md", code=1).stderr
     assert list(tmp_path.iterdir()) == []
 

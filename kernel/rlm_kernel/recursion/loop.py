@@ -14,27 +14,14 @@ from rlm_kernel.models.interface import Completion, Message, Model
 from rlm_kernel.recursion import prompts
 from rlm_kernel.recursion.budget import Budget, BudgetExceeded
 from rlm_kernel.recursion.replies import final_of, has_open_block, repl_blocks, submitted
-from rlm_kernel.recursion.workspace import Answer, Asked, Outcome, Workspace
+from rlm_kernel.recursion.workspace import Answer, Asked, Turn, Workspace
 
-__all__ = ["Event", "Loop", "Solution", "Turn", "Watch"]
+__all__ = ["Event", "Loop", "Solution", "Watch"]
 
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
 COPIES = "copies of all variables of the session that asks"
 SUB_PROMPT_CHARS = 200_000
 """Characters that a prompt of ``llm_query`` may have, as the model is told."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One turn: what was ``said`` to the model since its last reply, its reply, and what came of the code in it."""
-
-    number: int
-    said: list[Message]
-    reply: Completion
-    outcomes: list[Outcome]
-    final: str | None
-    began: float
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -122,7 +109,7 @@ class Loop:
         ]
         for self._turn in range(1, turns + 1):
             turn = await self._one_turn(history, said)
-            self.turns.append(turn)
+            await self._keep(turn)
             if turn.final is not None:
                 return self._solution(question, turn.final, "answered")
             history += [*said, {"role": "assistant", "content": turn.reply.text}]
@@ -154,7 +141,7 @@ class Loop:
         reply = await self._complete([*history, *asked])
         final = final_of(reply.text)
         text = (final and final.text) or reply.text.strip()
-        self.turns.append(Turn(self._turn, asked, reply, [], text, began, time.monotonic() - clock))
+        await self._keep(Turn(self._turn, asked, reply, [], text, began, time.monotonic() - clock))
         return self._solution(question, text, "out_of_turns")
 
     async def _complete(
@@ -166,6 +153,10 @@ class Loop:
         reply = await self._model.complete(messages, model=name, on_text=on_text)
         self._budget.charge(reply.usage)
         return reply
+
+    async def _keep(self, turn: Turn) -> None:
+        self.turns.append(turn)
+        await self._workspace.note(turn)
 
     async def _submitted(self) -> str | None:
         """Return what the code has submitted, if it has."""

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlm_kernel.models.interface import Message
-from rlm_kernel.recursion.loop import Solution, Turn
-from rlm_kernel.recursion.workspace import Answer, Outcome
+from rlm_kernel.recursion.loop import Solution
+from rlm_kernel.recursion.workspace import Answer, Outcome, Turn
 
 __all__ = ["as_json_lines", "call", "code_block", "iteration", "metadata", "written"]
 
@@ -37,7 +37,9 @@ def as_json_lines(solution: Solution) -> str:
     return written(lines)
 
 
-def metadata(*, began: float, model: str | None, turns: int | None, depth: int | None, session: str) -> dict[str, Any]:
+def metadata(
+    session: str, began: float, model: str | None, *, turns: int | None = None, depth: int | None = None
+) -> dict[str, Any]:
     """Return the line about the run as a whole."""
     return {
         "type": "metadata",

@@ -7,13 +7,15 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rlm_kernel.client import Client
 from rlm_kernel.client_results import Cell
+from rlm_kernel.connection import Control
 from rlm_kernel.errors import KernelError, ToolFailed
+from rlm_kernel.models.interface import Completion, Message
 
-__all__ = ["Answer", "Answering", "Asked", "ClientWorkspace", "Outcome", "Workspace"]
+__all__ = ["Answer", "Answering", "Asked", "ClientWorkspace", "Outcome", "Turn", "Workspace"]
 
 Result = TypeVar("Result")
 _PAGE_LINES, _PAGE_CHARS = 20_000, 500_000
@@ -43,6 +45,32 @@ class Answer:
 
 Answering = Callable[[Sequence[Asked]], Awaitable[list[Answer]]]
 """Answers queries, all at once."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn: what was ``said`` to the model since its last reply, its reply, and what came of the code in it."""
+
+    number: int
+    said: list[Message]
+    reply: Completion
+    outcomes: list[Outcome]
+    final: str | None
+    began: float
+    seconds: float
+
+    def row(self) -> dict[str, Any]:
+        """Return it as it is written down; what its code printed is in the journal."""
+        return {
+            "model": self.reply.model,
+            "said": self.said,
+            "reply": self.reply.text,
+            "final": self.final,
+            "input_tokens": self.reply.usage.input_tokens,
+            "output_tokens": self.reply.usage.output_tokens,
+            "started_at": self.began,
+            "ended_at": self.began + self.seconds,
+        }
 
 
 @dataclass
@@ -77,6 +105,10 @@ class Workspace(Protocol):
 
     async def fork(self, task: str) -> Workspace:
         """Make a workspace with every variable of this one, and ``task`` as the text ``task``."""
+        ...
+
+    async def note(self, turn: Turn) -> None:
+        """Write a turn down, beside the journal of the session."""
         ...
 
     async def end(self) -> None:
@@ -123,6 +155,15 @@ class ClientWorkspace:
         child = ClientWorkspace(client, name)
         await child._calling(lambda: client.load_context("task", content=task))
         return child
+
+    async def note(self, turn: Turn) -> None:
+        """Have the daemon write a turn down."""
+
+        def tell() -> None:
+            with Control("turn", start=True, body={"session": self._session, **turn.row()}):
+                pass
+
+        await self._calling(tell)
 
     async def end(self) -> None:
         """End the session; one that is gone already is no error."""

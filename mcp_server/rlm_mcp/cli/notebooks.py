@@ -29,29 +29,45 @@ __all__ = ["export", "replay"]
 def export(
     session: Annotated[str, typer.Argument(help="Session to export, also after its end.")],
     file: Annotated[
-        Path | None, typer.Argument(dir_okay=False, help="FILE.ipynb or FILE.md; default: SESSION.ipynb.")
+        Path | None, typer.Argument(dir_okay=False, help="FILE.ipynb, FILE.md or FILE.jsonl; default: SESSION.ipynb.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write what ran in a session as an executed notebook, or as Markdown with YAML front matter."""
-    import json
-
-    from rlm_mcp.notebook_file import as_markdown, as_notebook
-
+    """Write what ran in a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers."""
     path = file or Path(f"{session.replace(os.sep, '_')}.ipynb")
-    if path.suffix not in {".ipynb", ".md"}:
-        raise WrongUsage(f"{path} says no format: name a file that ends in .ipynb or .md")
-    record, now = _record(session), time.time()
-    if path.suffix == ".md":
-        text = as_markdown(record, now)
-    else:
-        text = json.dumps(as_notebook(record, now), indent=1, ensure_ascii=False) + "\n"
+    if path.suffix not in _WRITERS:
+        raise WrongUsage(f"{path} says no format: name a file that ends in .ipynb, .md or .jsonl")
+    record = _record(session)
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(_WRITERS[path.suffix](record), encoding="utf-8")
     except OSError as error:
         raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
     data = {"exported": session, "file": str(path), "policy": record.policy, "cells": len(record.cells)}
     show(data, as_json, lambda: console.print(f"wrote {len(record.cells)} cells to {path}", markup=False))
+
+
+def _notebook(record: Record) -> str:
+    import json
+
+    from rlm_mcp.notebook_file import as_notebook
+
+    return json.dumps(as_notebook(record, time.time()), indent=1, ensure_ascii=False) + "\n"
+
+
+def _markdown(record: Record) -> str:
+    from rlm_mcp.notebook_file import as_markdown
+
+    return as_markdown(record, time.time())
+
+
+def _json_lines(record: Record) -> str:
+    from rlm_mcp.trajectory_file import as_json_lines
+
+    return as_json_lines(record)
+
+
+_WRITERS = {".ipynb": _notebook, ".md": _markdown, ".jsonl": _json_lines}
+"""How a session is written, by the end of the file's name."""
 
 
 def _record(session: str, last: int | None = None) -> Record:
