@@ -34,6 +34,7 @@ from rlm_mcp.service_forks import Forks
 from rlm_mcp.service_handles import Handles
 from rlm_mcp.service_journal import Journal, entry_row
 from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
+from rlm_mcp.service_providers import Providers
 from rlm_mcp.service_queries import GivenAnswer, Queries
 from rlm_mcp.service_reading import Reading
 from rlm_mcp.service_record import note_turn, record_of
@@ -44,6 +45,7 @@ from rlm_mcp.service_tables import Tables
 from rlm_mcp.service_texts import Texts
 from rlm_mcp.service_variables import KernelVariables
 from rlm_mcp.service_watch import Watch
+from rlm_memory import queries
 from rlm_memory.errors import StoreFault
 from rlm_memory.store import Store
 
@@ -90,6 +92,7 @@ class Service:
         self.tables = Tables(self._texts, self.contexts)
         self.handles = Handles(store, self.contexts, clock)
         self.queries = Queries(store, clock)
+        self.providers = Providers(store, self.queries, clock)
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
         snapshots = files.root.parent / "snapshots"
@@ -223,6 +226,7 @@ class Service:
         gone = await self.sessions.sweep()
         for session in gone:
             self.runs.drop(session)
+            self.providers.drop(session)
         if gone:
             await self._texts.collect()
         return gone
@@ -260,6 +264,7 @@ class Service:
                 await self._adopt(session, live.pop(session.id))
             else:
                 self._tell_loss(session)
+                self.providers.give_up(session)
         await self.control.end_orphans(list(live.values()))
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
         if warm:
@@ -268,12 +273,19 @@ class Service:
     def _listen(self, session: Session) -> None:
         """Have what the session's kernel tells written down: queries, and cells that no call of ours waits for."""
         kernel = session.kernel
-        kernel.on_query = lambda query: self.runs.note_query(session, query)
+        kernel.on_query = lambda query: self._asked(session, query)
+        kernel.on_rest = lambda ids: self.providers.withdraw(session, ids)
+        kernel.spent = lambda: self.providers.spent(session)
         kernel.on_cell = lambda note: self.journal.told(session.id, kernel.kernel_id or "", note)
         kernel.on_door = lambda event: self.doors.noted(session.id, event)
         self.doors.publish(session)
         if session.policy.reopen:
             kernel.on_fresh = lambda client, kernel_id: self.snapshots.revive(session, client, kernel_id)
+
+    def _asked(self, session: Session, query: dict[str, Any]) -> None:
+        row = self.runs.note_query(session, query)
+        if row is not None:
+            self.providers.asked(session, row)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""
@@ -282,6 +294,8 @@ class Service:
             client = await self.gateway.client(start=False)
             for query in await client.pending_queries(info.kernel_id):
                 self.runs.note_query(session, query)
+            for row in queries.pending(self._store, session.id):
+                self.providers.asked(session, row)
             for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):
                 self.journal.told(session.id, info.kernel_id, note)
 
@@ -296,6 +310,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.runs.aclose()
+        await self.providers.aclose()
         self.journal.close()
         self.sessions.close()
         self.gateway.close()

@@ -91,7 +91,8 @@ class Forks:
                     attached[text.name] = shared.revision
             queries.continue_from(self._store, child_id, parent.id)
             for query in forked.queries:
-                queries.record(self._store, child_id, query["id"], query["prompt"], query["model"], now)
+                how = {"mode": query["mode"], "form": query["schema"]}
+                queries.record(self._store, child_id, query["id"], query["prompt"], query["model"], now, **how)
         return self._live.admit_fork(row, parent, forked.kernel, attached)
 
     def _share(self, text: ContextRow, child_id: str, now: float) -> ContextRow:

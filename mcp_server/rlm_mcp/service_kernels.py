@@ -125,6 +125,12 @@ class SessionKernel:
         self.on_door: Callable[[dict[str, Any]], None] = _ignore
         self.waiting: frozenset[str] = frozenset()
         """The queries that the running cell waits for."""
+        self.provided: set[str] = set()
+        """Queries that a provider is to answer."""
+        self.on_rest: Callable[[frozenset[str]], None] = _ignore
+        """Is told of queries that a cell waited for and waits for no more."""
+        self.spent: Callable[[], dict[str, float]] = dict
+        """Tells what queries of the session have used of providers."""
         self._suspension: asyncio.Future[None] | None = None
         self._store = store
         self._gateway = gateway
@@ -134,7 +140,7 @@ class SessionKernel:
         self._attached: dict[str, int] = {}
         self._stale = True
         self._fresh = False
-        self._outcomes: dict[str, dict[str, str]] = {}
+        self._outcomes: dict[str, dict[str, Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
     @property
@@ -152,6 +158,11 @@ class SessionKernel:
         if self._suspension is None:
             self._suspension = asyncio.get_running_loop().create_future()
         return self._suspension
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """The queries that the running cell waits for and an agent is to answer."""
+        return self.waiting - self.provided
 
     @property
     def busy(self) -> bool:
@@ -259,7 +270,7 @@ class SessionKernel:
         except (KernelError, OSError):
             return 0.0
 
-    async def hand_over(self, outcomes: dict[str, dict[str, str]]) -> None:
+    async def hand_over(self, outcomes: dict[str, dict[str, Any]]) -> None:
         """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended."""
         if self.waiting:
             await asyncio.wait({self._later(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
@@ -268,7 +279,7 @@ class SessionKernel:
         if self.alive and not self.busy:
             await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
 
-    async def _answer_cell(self, outcomes: dict[str, dict[str, str]]) -> None:
+    async def _answer_cell(self, outcomes: dict[str, dict[str, Any]]) -> None:
         """Hand answers to a cell that waits, past everything that is queued behind it."""
         try:
             await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes))
@@ -339,7 +350,7 @@ class SessionKernel:
         if self.info is not None:
             self._gateway.unlisten(self.info.kernel_id)
         self.info = None
-        self.waiting = frozenset()
+        self._waits_for(frozenset())
         self.doors.clear()
         self.names.clear()
         self._attached.clear()
@@ -380,10 +391,13 @@ class SessionKernel:
         self.doors = list(info.doors)
         self._gateway.listen(info.kernel_id, self._on_event)
 
-    def _settled(self) -> dict[str, dict[str, str]]:
+    def _settled(self) -> dict[str, dict[str, Any]]:
         """The answers that a fresh kernel's predecessor had, so that its ``llm_answers`` holds them too."""
         settled = queries.of_session(self._store, self.session.id, QueryState.ANSWERED, QueryState.FAILED)
-        return {row.id: _outcome(row) for row in settled}
+        outcomes: dict[str, dict[str, Any]] = {row.id: _outcome(row) for row in settled}
+        for outcome in list(outcomes.values())[-1:]:
+            outcome["spent"] = self.spent()
+        return outcomes
 
     async def ready(self, fill: Fresh) -> None:
         """Start a kernel that is filled by ``fill``; raises the KernelError that kept it from that."""
@@ -484,7 +498,7 @@ class SessionKernel:
 
     def _suspended(self, ids: frozenset[str]) -> None:
         """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""
-        self.waiting = ids
+        self._waits_for(ids)
         if not ids:
             return
         suspension, self._suspension = self._suspension, None
@@ -493,6 +507,11 @@ class SessionKernel:
         known = {name: self._outcomes.pop(name) for name in ids if name in self._outcomes}
         if known:
             self._later(self._answer_cell(known))
+
+    def _waits_for(self, ids: frozenset[str]) -> None:
+        before, self.waiting = self.waiting, ids
+        if before - ids:
+            self.on_rest(before - ids)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from rlm_kernel.errors import KernelError
+from rlm_kernel.models.errors import ModelError
+from rlm_kernel.models.forms import AnswerUnfit, fitted
 from rlm_mcp.service_answers import Answer, clean_text
 from rlm_mcp.service_errors import ToolFault, fault_from
 from rlm_mcp.service_sessions import Clock, Session
-from rlm_memory import queries
+from rlm_memory import known_answers, queries
 from rlm_memory.errors import CallerError
 from rlm_memory.queries import QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["GivenAnswer", "Queries"]
+__all__ = ["GivenAnswer", "Outcome", "Queries", "asked_row"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,18 @@ class GivenAnswer:
     error: str | None = None
     problem: str | None = None
     """What is wrong with the item itself; it settles nothing."""
+    is_json: bool = False
+    """Whether ``answer`` was given as a value and not as a text: only a query with a schema takes that."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a query that no agent had to answer; ``over`` says that its budget was used up."""
+
+    row: QueryRow
+    answer: str | None = None
+    error: str | None = None
+    over: bool = False
 
 
 class Queries:
@@ -53,7 +68,7 @@ class Queries:
     def list_pending(self, session: str) -> list[dict[str, Any]]:
         """Return the session's pending queries, whole."""
         rows = queries.pending(self._store, session)
-        return [{"id": row.id, "prompt": row.prompt, "model": row.model} for row in rows]
+        return [asked_row(row.id, row.prompt, row.model, row.form) for row in rows]
 
     async def answer(self, session: Session, given: list[GivenAnswer]) -> Answer:
         """Take answers, each on its own: a bad one is reported and does not stop the others.
@@ -62,33 +77,59 @@ class Queries:
         """
         answered: list[str] = []
         failed: list[dict[str, Any]] = []
-        outcomes: dict[str, dict[str, str]] = {}
+        outcomes: dict[str, dict[str, Any]] = {}
         for item in given:
             try:
-                row = self._settle(session, item)
-            except (CallerError, ToolFault) as error:
+                row = await self._settle(session, item)
+            except (CallerError, ToolFault, ModelError) as error:
                 failed.append({"id": item.id[:80], **fault_from(error).answer()})
                 continue
             answered.append(row.id)
-            outcomes[row.id] = {"error": row.error} if row.error is not None else {"answer": row.answer or ""}
+            outcomes[row.id] = _told(row)
+            if session.policy.llm.cache and row.answer is not None:
+                known_answers.keep(self._store, row, row.answer, self._clock())
         fields: dict[str, Any] = {"answered": answered, "failed": failed}
         fields |= await self._inject(session, outcomes)
         fields["still_pending"] = [row.id for row in queries.pending(self._store, session.id)]
         return Answer(fields, ("failed", "answered", "still_pending"))
 
-    def _settle(self, session: Session, item: GivenAnswer) -> QueryRow:
-        if item.problem is not None:
-            raise ToolFault("invalid_answer", item.problem)
-        return queries.settle(
-            self._store,
-            session.id,
-            item.id,
-            answer=None if item.error is not None else clean_text(item.answer or ""),
-            error=None if item.error is None else clean_text(item.error),
-            now=self._clock(),
-        )
+    async def take(self, session: Session, outcomes: list[Outcome], spent: dict[str, float]) -> None:
+        """Take what came of queries without an agent; ``spent`` is what their session has used until now.
 
-    async def _inject(self, session: Session, outcomes: dict[str, dict[str, str]]) -> dict[str, str]:
+        One that was cancelled meanwhile is passed over.
+        """
+        told: dict[str, dict[str, Any]] = {}
+        with self._store.transaction():
+            for outcome in outcomes:
+                name, now = outcome.row.id, self._clock()
+                try:
+                    row = queries.settle(
+                        self._store, session.id, name, answer=outcome.answer, error=outcome.error, now=now
+                    )
+                except CallerError:
+                    continue
+                told[name] = {**_told(row), "spent": spent, **({"over": True} if outcome.over else {})}
+        await self._inject(session, told)
+
+    async def _settle(self, session: Session, item: GivenAnswer) -> QueryRow:
+        answer = None if item.error is not None else clean_text(item.answer or "")
+        form = queries.get(self._store, session.id, item.id).form if item.problem is None else None
+        if item.problem is not None or (item.is_json and form is None):
+            raise ToolFault("invalid_answer", item.problem or 'give either the answer as a text, or {"error": text}')
+        if form is not None and answer is not None:
+            answer = await self._fitted(form, answer)
+        error = None if item.error is None else clean_text(item.error)
+        return queries.settle(self._store, session.id, item.id, answer=answer, error=error, now=self._clock())
+
+    @staticmethod
+    async def _fitted(form: dict[str, Any], answer: str) -> str:
+        try:
+            return await asyncio.to_thread(fitted, form, answer)
+        except AnswerUnfit as error:
+            hint = "the query is still pending: answer it again with JSON that fits `schema`"
+            raise ToolFault("answer_does_not_fit", str(error), hint, schema=form) from None
+
+    async def _inject(self, session: Session, outcomes: dict[str, dict[str, Any]]) -> dict[str, str]:
         """Hand the answers to the kernel. One that is not there gets them when it starts, from the rows."""
         if not outcomes or not session.kernel.alive:
             return {}
@@ -97,3 +138,14 @@ class Queries:
         except KernelError as error:
             return {"notice": f"the answers are kept; the kernel takes them when it is back: {error}"}
         return {}
+
+
+def _told(row: QueryRow) -> dict[str, Any]:
+    """What the kernel is told of a settled query."""
+    return {"error": row.error} if row.error is not None else {"answer": row.answer or ""}
+
+
+def asked_row(query: Any, prompt: Any, model: Any, form: Any) -> dict[str, Any]:
+    """A query as an agent sees it; ``schema`` is there when its answer must fit one."""
+    row = {"id": query, "prompt": prompt, "model": model}
+    return row if form is None else {**row, "schema": form}

@@ -15,12 +15,14 @@ from typing import Any
 
 from rlm_kernel.errors import HostGone, KernelDied, KernelError
 from rlm_kernel.hostclient import CellResult, Execution
-from rlm_mcp.service_answers import Answer, clean_text
+from rlm_mcp.service_answers import Answer, clean, clean_text
 from rlm_mcp.service_errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_pictures import Pictures, pictures_in
+from rlm_mcp.service_queries import asked_row
 from rlm_mcp.service_sessions import Session
 from rlm_memory import contexts, queries
+from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
 
 __all__ = ["Progress", "Run", "Runs", "Waiting"]
@@ -72,8 +74,8 @@ class Run:
 
     @property
     def suspended(self) -> bool:
-        """Whether its cell, or a notebook's cell before it, waits for answers of queries."""
-        return self.state == "running" and bool(self.session.kernel.waiting)
+        """Whether its cell, or a notebook's cell before it, waits for answers of an agent."""
+        return self.state == "running" and bool(self.session.kernel.asks)
 
     async def stdout_so_far(self) -> str:
         """Return what the cell has printed until now."""
@@ -171,13 +173,13 @@ class Runs:
         return next((run for run in self.active(session) if run.suspended), None)
 
     async def _suspended(self, run: Run) -> Answer:
-        waiting = run.session.kernel.waiting
+        waiting = run.session.kernel.asks
         asked = [row for row in queries.pending(self._store, run.session.id) if row.id in waiting]
         fields = {
             "status": "waiting",
             "run": run.id,
             "stdout": _tail(await run.stdout_so_far()),
-            "pending_llm_queries": [{"id": row.id, "prompt": row.prompt, "model": row.model} for row in asked],
+            "pending_llm_queries": [asked_row(row.id, row.prompt, row.model, row.form) for row in asked],
             "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
         }
         return Answer(fields, CUTTABLE)
@@ -229,7 +231,9 @@ class Runs:
             if isinstance(error, KernelDied | HostGone):
                 kernel.notice = ""  # the error tells it
             self._journal.died(run.session.id, run.code, began, str(error), run.asked)
-            cancelled = queries.cancel_pending(self._store, run.session.id, self._clock(), among=run.asked)
+            queries.cancel_pending(self._store, run.session.id, self._clock(), among=run.asked)
+            gone = queries.of_session(self._store, run.session.id, QueryState.CANCELLED)
+            cancelled = [row.id for row in gone if row.id in run.asked]
             fault = fault_from(error)
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
             raise fault from error
@@ -240,7 +244,8 @@ class Runs:
         gone = session.kernel.finished(list(result.dropped), list(result.defined))
         contexts.drop(self._store, session.id, gone)
         for query in result.queries:
-            self.note_query(session, query)
+            if query.get("id") not in run.asked:
+                self.note_query(session, query)
         fields = _fields(result, notice, self._unanswered(session, result))
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.id, run.id, shown)
@@ -254,21 +259,26 @@ class Runs:
         pending = {row.id for row in queries.pending(self._store, session.id)}
         return [query for query in result.queries if query.get("id") in pending]
 
-    def note_query(self, session: Session, query: dict[str, Any]) -> None:
-        """Write down a query of code; it may be reported twice, when it is asked and at the cell's end."""
+    def note_query(self, session: Session, query: dict[str, Any]) -> QueryRow | None:
+        """Write down a query of code; None when it is known: it is reported when it is asked and at the cell's end."""
         identity = clean_text(str(query.get("id", "")))
-        model = query.get("model")
-        queries.record(
+        model, mode = query.get("model"), str(query.get("mode") or "deferred")
+        if mode == "provider":
+            session.kernel.provided.add(identity)
+        row = queries.record(
             self._store,
             session.id,
             identity,
             clean_text(str(query.get("prompt", ""))),
             clean_text(str(model)) if model is not None else None,
             self._clock(),
+            mode=mode,
+            form=clean(query.get("schema")),
         )
         for run in self.active(session):
             if run.state == "running":
                 run.asked.add(identity)
+        return row
 
     def _next_number(self) -> int:
         number = next(self._numbers, None)
@@ -316,8 +326,8 @@ async def _running(run: Run) -> Answer:
     }
     if run.state == "queued":
         fields["hint"] += "; it waits until other code of this session has finished"
-        if run.session.kernel.waiting:
-            fields["hint"] += f", which waits for answer_queries: {', '.join(sorted(run.session.kernel.waiting))}"
+        if run.session.kernel.asks:
+            fields["hint"] += f", which waits for answer_queries: {', '.join(sorted(run.session.kernel.asks))}"
     return Answer(fields)
 
 
@@ -336,7 +346,7 @@ def _fields(result: CellResult, notice: str, asked: list[dict[str, Any]]) -> dic
         "error": _error_text(result),
         "execution_time_seconds": round(result.seconds, 3),
         "pending_llm_queries": [
-            {"id": query.get("id"), "prompt": query.get("prompt"), "model": query.get("model")} for query in asked
+            asked_row(query.get("id"), query.get("prompt"), query.get("model"), query.get("schema")) for query in asked
         ],
         "defined_variables": list(result.defined),
     }

@@ -110,6 +110,9 @@ class Query(_Part):
     error: str | None
     created_at: float
     settled_at: float | None
+    mode: Literal["deferred", "blocking", "provider"] = "deferred"
+    form: dict[str, Any] | None = None
+    answered_by: str | None = None
 
 
 class Cell(_Part):

@@ -14,20 +14,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import and_, delete, insert, select, update
+from sqlalchemy import and_, delete, func, insert, select, update
 
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.schema import queries as table
+from rlm_memory.schema import query_details as details
 from rlm_memory.store import Store
 
 __all__ = [
     "TRANSITIONS",
     "QueryRow",
     "QueryState",
+    "Spent",
     "ask",
     "cancel_pending",
     "continue_from",
+    "count_since",
     "get",
     "next_in_code",
     "of_session",
@@ -35,6 +39,8 @@ __all__ = [
     "record",
     "restore",
     "settle",
+    "spend",
+    "spent",
 ]
 
 
@@ -60,7 +66,11 @@ TRANSITIONS: dict[QueryState, frozenset[QueryState]] = {
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """One query. ``answer`` is set when answered, ``error`` when failed; times in epoch seconds."""
+    """One query. ``answer`` is set when answered, ``error`` when failed; times in epoch seconds.
+
+    ``mode`` says who is to answer it, ``form`` is the JSON schema of its answer, ``answered_by`` the provider's model
+    that did.
+    """
 
     session: str
     id: str
@@ -72,6 +82,23 @@ class QueryRow:
     error: str | None
     created_at: float
     settled_at: float | None
+    mode: str = "deferred"
+    form: dict[str, Any] | None = None
+    answered_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What queries have used of providers: tokens in and out, and US dollars."""
+
+    tokens: int
+    cost: float
+
+
+_IN_DETAILS = ("mode", "form", "answered_by")
+_WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
+    details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
+)
 
 
 def next_in_code(store: Store, session: str) -> int:
@@ -93,7 +120,17 @@ def ask(store: Store, session: str, prompts: Iterable[str], model: str | None, n
         ]
 
 
-def record(store: Store, session: str, query: str, prompt: str, model: str | None, now: float) -> QueryRow | None:
+def record(
+    store: Store,
+    session: str,
+    query: str,
+    prompt: str,
+    model: str | None,
+    now: float,
+    *,
+    mode: str = "deferred",
+    form: dict[str, Any] | None = None,
+) -> QueryRow | None:
     """Note a query that the kernel has numbered itself.
 
     Returns None when it is known already: a kernel reports a query when it is asked and again when the cell
@@ -107,7 +144,45 @@ def record(store: Store, session: str, query: str, prompt: str, model: str | Non
         digits = query.removeprefix("q_")
         if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
             store.raise_count(f"query {session}", int(digits) + 1)
+        connection.execute(delete(details).where(details.c.session == session, details.c.query == query))
+        connection.execute(insert(details).values(session=session, query=query, mode=mode, form=form))
         return _insert(store, session, query, prompt, model, now)
+
+
+def spend(
+    store: Store, session: str, query: str, *, model: str, input_tokens: int, output_tokens: int, cost: float
+) -> None:
+    """Add what a provider's answer to the query has used; it may be asked more than once."""
+    statement = (
+        update(details)
+        .where(details.c.session == session, details.c.query == query)
+        .values(
+            answered_by=model,
+            input_tokens=details.c.input_tokens + input_tokens,
+            output_tokens=details.c.output_tokens + output_tokens,
+            cost=details.c.cost + cost,
+        )
+    )
+    with store.transaction() as connection:
+        connection.execute(statement)
+
+
+def spent(store: Store, session: str, since: float) -> Spent:
+    """Sum up what the session's queries have used that were asked at ``since`` or later."""
+    tokens = func.coalesce(func.sum(details.c.input_tokens + details.c.output_tokens), 0)
+    mine = and_(table.c.session == details.c.session, table.c.id == details.c.query)
+    statement = select(tokens, func.coalesce(func.sum(details.c.cost), 0.0)).join(table, mine)
+    statement = statement.where(details.c.session == session, table.c.created_at >= since)
+    with store.transaction() as connection:
+        used, cost = connection.execute(statement).one()
+    return Spent(int(used), float(cost))
+
+
+def count_since(store: Store, session: str, since: float) -> int:
+    """Count the session's queries that were asked at ``since`` or later."""
+    statement = select(func.count()).select_from(table).where(table.c.session == session, table.c.created_at >= since)
+    with store.transaction() as connection:
+        return int(connection.execute(statement).scalar_one())
 
 
 def restore(store: Store, rows: Iterable[QueryRow]) -> None:
@@ -123,7 +198,9 @@ def restore(store: Store, rows: Iterable[QueryRow]) -> None:
                     store.raise_count(f"{scope} {row.session}", int(digits) + 1)
                     break
             values = {**asdict(row), "state": row.state.value, "ordinal": store.count("query order")}
+            more = {name: values.pop(name) for name in _IN_DETAILS}
             connection.execute(insert(table).values(**values))
+            connection.execute(insert(details).values(session=row.session, query=row.id, **more))
 
 
 def get(store: Store, session: str, query: str) -> QueryRow:
@@ -132,7 +209,7 @@ def get(store: Store, session: str, query: str) -> QueryRow:
     Raises:
         UnknownQuery: the session never asked it.
     """
-    statement = select(table).where(table.c.session == session, table.c.id == query)
+    statement = _WHOLE.where(table.c.session == session, table.c.id == query)
     with store.transaction() as connection:
         row = connection.execute(statement).mappings().one_or_none()
     if row is None:
@@ -142,7 +219,7 @@ def get(store: Store, session: str, query: str) -> QueryRow:
 
 def of_session(store: Store, session: str, *states: QueryState) -> list[QueryRow]:
     """List the session's queries in ``states`` (default: in any state), in the order they were asked."""
-    statement = select(table).where(table.c.session == session).order_by(table.c.ordinal, table.c.id)
+    statement = _WHOLE.where(table.c.session == session).order_by(table.c.ordinal, table.c.id)
     if states:
         statement = statement.where(table.c.state.in_([state.value for state in states]))
     with store.transaction() as connection:
@@ -201,4 +278,5 @@ def _insert(store: Store, session: str, query: str, prompt: str, model: str | No
 
 def _row(values: dict[str, object]) -> QueryRow:
     values["state"] = QueryState(str(values["state"]))
+    values["mode"] = values["mode"] or "deferred"
     return QueryRow(**values)  # type: ignore[arg-type]  # the columns are the fields

@@ -124,6 +124,30 @@ queries = Table(
     Index("queries_by_state", "session", "state"),
 )
 
+query_details = Table(
+    "query_details",
+    metadata,
+    # What a query has beside its row: who is to answer it in what form, who did, and what that has used.
+    _session_key(primary=True),
+    Column("query", Text, primary_key=True),
+    Column("mode", Text, nullable=False),
+    Column("form", JSON),
+    Column("answered_by", Text),
+    Column("input_tokens", Integer, nullable=False, default=0),
+    Column("output_tokens", Integer, nullable=False, default=0),
+    Column("cost", Float, nullable=False, default=0.0),
+)
+
+known_answers = Table(
+    "known_answers",
+    metadata,
+    # By the hash of who was asked what: answers that any session whose policy says so may have again.
+    Column("key", Text, primary_key=True),
+    Column("answer", Text, nullable=False),
+    Column("used_at", Float, nullable=False),
+    Index("known_answers_by_use", "used_at"),
+)
+
 journal = Table(
     "journal",
     metadata,
@@ -212,8 +236,10 @@ __all__ = [
     "grants",
     "handles",
     "journal",
+    "known_answers",
     "metadata",
     "queries",
+    "query_details",
     "sessions",
     "turns",
 ]

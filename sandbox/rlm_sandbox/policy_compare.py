@@ -24,8 +24,9 @@ def is_stricter_or_equal(inner: Policy, outer: Policy) -> bool:
 def loosened(inner: Policy, outer: Policy) -> dict[str, str]:
     """The fields in which ``inner`` allows more than ``outer``, each with what it allows, in words.
 
-    Compared: language, files, network, urls, limits and required walls; the other fields confine nothing. Paths are
-    compared as written, so resolve both policies first when one uses variables and the other does not.
+    Compared: language, files, network, urls, limits, required walls, and whether a provider may be asked, which carries
+    prompts out of the machine; the other fields confine nothing. Paths are compared as written, so resolve both
+    policies first when one uses variables and the other does not.
     """
     return dict((*_language(inner, outer), *_files(inner, outer), *_limits(inner, outer), *_rest(inner, outer)))
 
@@ -69,6 +70,8 @@ def _rest(inner: Policy, outer: Policy) -> Iterator[tuple[str, str]]:
     urls = [url for url in inner.urls if not permits(outer.urls, url)]
     if urls:
         yield "urls", f"loads {_some(urls)}"
+    if inner.llm.permits("provider") and not outer.llm.permits("provider"):
+        yield "llm.modes", "provider, where the other does not have it"
     missing = [wall for wall in outer.walls.require if wall not in inner.walls.require]
     if missing:
         yield "walls.require", f"does not require {_some(missing)}"

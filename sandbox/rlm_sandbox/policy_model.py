@@ -131,6 +131,13 @@ class Limits(_Section):
         "memory of the session: copies that take it over memory_bytes are given up, the oldest first.",
     )
     queries: int = Field(1000, ge=0, description="LLM queries a session may ask in its life.")
+    query_tokens: int = Field(
+        1_000_000, ge=0, description="Tokens, in and out, that a provider may use for a session's queries."
+    )
+    query_cost: float = Field(
+        5.0, ge=0, allow_inf_nan=False, description="US dollars that they may cost, by the prices of models.yaml."
+    )
+    query_seconds: Seconds = Field(3600.0, description="Wall-clock seconds in which a provider may work on them.")
     idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
     image_bytes: Bytes = Field(
         MIB, description="Bytes of pictures (PNG) of one cell that `view_images` can show; larger ones are left out."
@@ -153,17 +160,35 @@ class WallPolicy(_Section):
         return tuple(name for name in WALL_NAMES if name in names)
 
 
+LlmMode = Literal["deferred", "blocking", "provider"]
+
+
 class LlmPolicy(_Section):
     """How `llm_query` is answered."""
 
-    mode: Literal["deferred", "blocking"] = Field(
+    mode: LlmMode = Field(
         "deferred",
         description="deferred: a query is queued, and the next cell finds the answer that answer_queries gave; "
-        "blocking: the cell waits for it. A call can choose for itself: `llm_query(prompt, mode=...)`.",
+        "blocking: the cell waits for that answer; provider: the cell waits for that of a configured model.",
+    )
+    modes: tuple[LlmMode, ...] = Field(
+        ("deferred", "blocking"),
+        description="Modes that a call may choose besides `mode`: `llm_query(prompt, mode='blocking')`.",
+    )
+    schema_attempts: int = Field(
+        3, ge=1, le=10, description="Times a model is asked for an answer that fits its `schema`."
+    )
+    cache: bool = Field(
+        False,
+        description="Whether a query that was asked before, by any session whose policy says so, is answered alike.",
     )
     wait_seconds: Seconds = Field(
         600.0, description="Seconds a cell waits for the answers of one round of queries; its own clock stands still."
     )
+
+    def permits(self, mode: object) -> bool:
+        """Whether a call may choose the mode."""
+        return mode == self.mode or mode in self.modes
 
 
 class DoorPolicy(_Section):

@@ -86,14 +86,18 @@ class Reply:
 
 
 class ModelEndpoint:
-    """The endpoint; `served` starts one in a thread of its own. ``requests`` are all that have come, in their order."""
+    """The endpoint; `served` starts one in a thread of its own.
+
+    ``requests`` are all that have come, in their order; ``at_once`` of them are being answered, at most
+    ``most_at_once`` were.
+    """
 
     def __init__(self, reply: Callable[[Asked], Reply] | None = None) -> None:
         self.reply: Callable[[Asked], Reply] = reply or (lambda asked: Reply(f"echo: {asked.prompt}"))
         self.requests: list[Asked] = []
         self.most_at_once = 0
         self.url = ""
-        self._at_once = 0
+        self.at_once = 0
         self._scripted: deque[Reply] = deque()
 
     def script(self, *replies: Reply) -> None:
@@ -120,20 +124,20 @@ class ModelEndpoint:
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while (asked := await _read(reader)) is not None:
                 self.requests.append(asked)
-                self._at_once += 1
-                self.most_at_once = max(self.most_at_once, self._at_once)
+                self.at_once += 1
+                self.most_at_once = max(self.most_at_once, self.at_once)
                 try:
-                    whole = await self._answer(asked, writer)
+                    whole = await self._answer(asked, reader, writer)
                 finally:
-                    self._at_once -= 1
+                    self.at_once -= 1
                 if not whole:
                     break
         writer.close()
 
-    async def _answer(self, asked: Asked, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Write one answer; False when the connection is to be broken off."""
         reply = self._scripted.popleft() if self._scripted else self.reply(asked)
-        await asyncio.sleep(reply.delay)
+        await _delay(reply.delay, reader)
         if reply.status >= 400:
             body = json.dumps({"type": "error", "error": {"type": "scripted", "message": reply.text}})
             writer.write(_head(reply, "application/json", len(body)) + body.encode())
@@ -160,6 +164,15 @@ class ModelEndpoint:
             writer.write(_chunk(event))
         writer.write(b"0\r\n\r\n")
         return True
+
+
+async def _delay(seconds: float, reader: asyncio.StreamReader) -> None:
+    """Let time pass, unless the client hangs up."""
+    while seconds > 0:
+        await asyncio.sleep(min(seconds, 0.1))
+        seconds -= 0.1
+        if reader.at_eof():
+            raise ConnectionResetError
 
 
 def _chunk(data: bytes) -> bytes:

@@ -62,7 +62,9 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     images.cells, images.serial = cells + len(repeat), parent.images.serial
     images.contexts = {name: attachment.shared() for name, attachment in parent.images.contexts.items()}
     images.spec["query_base"] = child.queries.next_number = parent.queries.next_number
-    child.queries.pending = {query_id: dict(row) for query_id, row in parent.queries.pending.items()}
+    waited = parent.round.open if parent.round is not None else set()  # by a cell that the copy has not begun
+    pending = {query_id: dict(row) for query_id, row in parent.queries.pending.items() if query_id not in waited}
+    child.queries.pending = pending
     child.queries.answers.update(parent.queries.answers)
     origin.queries = list(child.queries.pending.values())
     try:

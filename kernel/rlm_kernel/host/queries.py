@@ -7,30 +7,35 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rlm_kernel.host.limits import CellLimits
+from rlm_kernel.image.forms import fault_of
 
 
 class QueryBook:
     """Queries by id. ``next_number`` is the first id that no kernel of the session has used."""
 
-    def __init__(self, next_number: int, limit: int) -> None:
+    def __init__(self, next_number: int, limit: int, modes: Iterable[str]) -> None:
         self.next_number = next_number
-        self.limit = limit
+        self._limit = limit
+        self._modes = frozenset(modes)
         self.pending: dict[str, dict[str, Any]] = {}
         self.answers: dict[str, Any] = {}
         self._awaited: set[str] = set()
 
     def ask(self, query: dict[str, Any]) -> dict[str, Any] | None:
-        """Enter what a kernel announced; None if it is malformed, known, or one too many."""
+        """Enter what a kernel announced; None if it is malformed, known, one too many, or in a mode not permitted."""
         query_id, prompt, model = query.get("id"), query.get("prompt"), query.get("model")
+        mode, schema = query.get("mode"), query.get("schema")
         if not (isinstance(query_id, str) and isinstance(prompt, str) and isinstance(model, str | None)):
             return None
-        if query_id in self.answers or query_id in self.pending or len(self.pending) >= self.limit:
+        if not (isinstance(mode, str) and mode in self._modes) or (schema is not None and fault_of(schema)):
+            return None
+        if query_id in self.answers or query_id in self.pending or len(self.pending) >= self._limit:
             return None
         number = query_id.removeprefix("q_")
         if not (number.isdecimal() and len(number) < 10):
             return None
         self.next_number = max(self.next_number, int(number) + 1)
-        row = {"id": query_id, "prompt": prompt, "model": model}
+        row = {"id": query_id, "prompt": prompt, "model": model, "mode": mode, "schema": schema}
         self.pending[query_id] = row
         return row
 

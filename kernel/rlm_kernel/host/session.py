@@ -70,7 +70,8 @@ class KernelSession:
         self.images = Images(image, image_spec, tuple(self.policy.walls.require), self._died, self._from_kernel)
         self.images.undoable = self.limits.rollback_cells
         self.history = History(self.limits.rollback_cells)
-        self.queries = QueryBook(spec["query_base"], self.limits.queries)
+        llm = self.policy.llm
+        self.queries = QueryBook(spec["query_base"], self.limits.queries, (llm.mode, *llm.modes))
         self.images.answers = self.queries.answers
         self.round: Round | None = None
         self.closed = False

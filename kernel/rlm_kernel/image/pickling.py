@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from rlm_kernel.image.queries import DeferredAnswer
+from rlm_kernel.image.deferred import DeferredAnswer
 from rlm_kernel.image.sources import is_of_cells
 
 PROTOCOL = 5

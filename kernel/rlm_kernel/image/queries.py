@@ -2,26 +2,30 @@
 
 Recursive Language Models (arXiv:2512.24601) let code ask a model in the middle of its work. In deferred mode the call
 returns at once; whoever reads ``pending_llm_queries`` answers, and the same object then *is* the answer. In blocking
-mode the cell waits in the same frame and the call returns the answer, a plain ``str``.
+and in provider mode the cell waits in the same frame and the call returns the answer, a plain ``str``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, SupportsIndex
+from dataclasses import dataclass
+from typing import Any, Protocol, get_args
 
-from rlm_sandbox.policy_model import LlmPolicy
+from rlm_kernel.image.deferred import DeferredAnswer
+from rlm_kernel.image.forms import Form
+from rlm_sandbox.policy_model import Limits, LlmMode, LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
 MAX_PROMPT_CHARS = 4_000_000
-MODES = ("deferred", "blocking")
-
-Suspend = Callable[[Sequence[str], Callable[[Mapping[str, Any]], bool]], None]
-"""Waits for queries: tells the host their ids, and hands its news over until that is enough (True)."""
+_SPENDING = ("tokens", "cost", "seconds")
 
 
 class QueryLimit(RuntimeError):
     """The session has asked as many queries as its policy permits."""
+
+
+class BudgetExceeded(QueryLimit):
+    """A provider has worked on the session's queries for as much as its policy permits."""
 
 
 class QueryFailed(RuntimeError):
@@ -29,200 +33,151 @@ class QueryFailed(RuntimeError):
 
 
 class QueryTimeout(TimeoutError):
-    """No answer came while the cell waited; the query is still pending."""
+    """No answer came while the cell waited."""
 
 
-class DeferredAnswer(str):
-    """A query's placeholder: a string that reads ``[DEFERRED:q_000] LLM query queued`` until it is answered.
+class Suspend(Protocol):
+    """How a cell waits; see `suspend.Suspension`."""
 
-    From then on every string operation on it works on the answer. ``status`` is ``pending``, ``answered`` or
-    ``failed``; a failed query reads as its error. C code that looks at the buffer itself (``"".join([d])``) still
-    sees the placeholder: ``str(d)`` is always right.
-    """
+    def check(self) -> None:
+        """Raise CannotWait where nobody can."""
 
-    __slots__ = ("_text", "query_id", "status")
-    _text: str
-    query_id: str
-    status: str
-
-    def __new__(cls, query_id: str) -> Self:
-        """The placeholder of the query ``query_id``."""
-        text = f"[DEFERRED:{query_id}] LLM query queued"
-        made = super().__new__(cls, text)
-        made._text = text
-        made.query_id = query_id
-        made.status = "pending"
-        return made
-
-    def settle(self, text: str, failed: bool = False) -> None:
-        """Become the answer, or the reason why there is none."""
-        self._text = text
-        self.status = "failed" if failed else "answered"
-
-    def __str__(self) -> str:
-        """The answer, or the placeholder."""
-        return self._text
-
-    def __repr__(self) -> str:
-        """As that of the text."""
-        return repr(self._text)
-
-    def __format__(self, spec: str) -> str:
-        """Format the text."""
-        return format(self._text, spec)
-
-    def __len__(self) -> int:
-        """Characters of the text."""
-        return len(self._text)
-
-    def __iter__(self) -> Any:
-        """Characters of the text."""
-        return iter(self._text)
-
-    def __getitem__(self, index: SupportsIndex | slice) -> str:
-        """A character or slice of the text."""
-        return self._text[index]
-
-    def __contains__(self, part: object) -> bool:
-        """True if ``part`` stands in the text."""
-        return isinstance(part, str) and str(part) in self._text
-
-    def __add__(self, other: str) -> str:
-        """The text and ``other``."""
-        return self._text + str(other) if isinstance(other, str) else NotImplemented
-
-    def __radd__(self, other: str) -> str:
-        """``other`` and the text."""
-        return str(other) + self._text if isinstance(other, str) else NotImplemented
-
-    def __mod__(self, values: Any) -> str:
-        """The text as a %-format."""
-        return str.__mod__(self._text, values)
-
-    def __mul__(self, times: SupportsIndex) -> str:
-        """The text, repeated."""
-        return self._text * times
-
-    __rmul__ = __mul__
-
-    def __eq__(self, other: object) -> bool:
-        """Compare as the text."""
-        return isinstance(other, str) and self._text == str(other)
-
-    def __ne__(self, other: object) -> bool:
-        """Compare as the text."""
-        return not self == other
-
-    def __lt__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text < str(other)
-
-    def __le__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text <= str(other)
-
-    def __gt__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text > str(other)
-
-    def __ge__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text >= str(other)
-
-    def __hash__(self) -> int:
-        """As the text, so that equal answers count as one; a key made before the answer came is not found by it."""
-        return hash(self._text)
-
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """Pickle and copy as the text."""
-        return str, (self._text,)
+    def wait(self, ids: Sequence[str], take: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Tell the host the ids, and hand its news over until that is enough (True)."""
 
 
-def _delegate(name: str) -> Callable[..., Any]:
-    method = getattr(str, name)
+@dataclass(frozen=True)
+class _Asking:
+    """How queries are asked: by which model, in which mode, in what form."""
 
-    def on_text(self: DeferredAnswer, *args: Any, **options: Any) -> Any:
-        return method(self._text, *args, **options)
+    model: str | None
+    mode: str
+    form: Form | None
 
-    on_text.__name__, on_text.__doc__ = name, method.__doc__
-    return on_text
-
-
-for _name in dir(str):
-    if not _name.startswith("_") and _name != "maketrans":
-        setattr(DeferredAnswer, _name, _delegate(_name))
+    @property
+    def waits(self) -> bool:
+        return self.mode != "deferred"
 
 
 class Queries:
     """The queries of one kernel.
 
-    ``announce`` hands a new query to the host, ``suspend`` waits for answers in blocking mode. ``next_number`` is the
-    first id that this session has never used: ids are not reused, also not by a kernel that replaces a crashed one.
+    ``announce`` hands a new query to the host, ``suspend`` waits for answers. ``next_number`` is the first id that this
+    session has never used: ids are not reused, also not by a kernel that replaces a crashed one.
     """
 
     def __init__(
         self,
         announce: Callable[[dict[str, Any]], None],
         next_number: int,
-        limit: int,
+        limits: Limits,
         llm: LlmPolicy,
         suspend: Suspend,
     ) -> None:
         self.announce = announce
         self.next_number = next_number
-        self.limit = limit
+        self.limits = limits
+        self.limit = limits.queries
         self.llm = llm
         self._suspend = suspend
         self.answers: dict[str, str] = {}
         self._placeholders: dict[str, DeferredAnswer] = {}
+        self._earlier = 0
+        self._spent = dict.fromkeys(_SPENDING, 0.0)
+        self._over_budget: set[str] = set()
 
     def helpers(self) -> dict[str, Callable[..., Any]]:
         """The functions that code in the session may call."""
 
-        def llm_query(prompt: str, model: str | None = None, mode: str | None = None) -> str:
+        def llm_query(prompt: str, model: str | None = None, mode: str | None = None, schema: Any = None) -> Any:
             """Ask a language model.
 
-            mode="deferred" returns at once a string that becomes the answer, mode="blocking" waits and returns it;
-            without one the session's policy decides.
+            mode="deferred" returns at once a string that becomes the answer; mode="blocking" waits for an agent's
+            answer, mode="provider" for that of a configured model; without one the session's policy decides. With a
+            schema (JSON schema or pydantic model) the answer fits it and is returned as what it says.
             """
-            if self._waits(mode):
-                return self._only(self._round([prompt], model))
-            return self.ask(prompt, model)
+            how = self._asking(model, mode, schema)
+            if how.waits:
+                return self._only(how, self._round([prompt], how))
+            return self.ask(prompt, how)
 
         def llm_query_batched(
-            prompts: Iterable[str], model: str | None = None, mode: str | None = None
-        ) -> Sequence[str]:
-            """Ask several questions at once; returns one string for each, in their order.
+            prompts: Iterable[str], model: str | None = None, mode: str | None = None, schema: Any = None
+        ) -> Sequence[Any]:
+            """Ask several questions at once; returns an answer for each, in their order.
 
             When it waits, an item without an answer reads [FAILED:id] and why; it does not fail the others.
             """
             if isinstance(prompts, str):
                 raise TypeError("llm_query_batched takes a list of prompts; for one prompt call llm_query")
-            if self._waits(mode):
-                return [self._text(asked) for asked in self._round(list(prompts), model)]
-            return [self.ask(prompt, model) for prompt in list(prompts)]
+            how = self._asking(model, mode, schema)
+            if how.waits:
+                return [self._value(how, asked) for asked in self._round(list(prompts), how)]
+            return [self.ask(prompt, how) for prompt in list(prompts)]
 
-        return {"llm_query": llm_query, "llm_query_batched": llm_query_batched}
+        def budget() -> dict[str, dict[str, float]]:
+            """What the session's queries have used and may use: queries, and of a provider tokens, cost, seconds."""
+            return self.budget()
+
+        return {"llm_query": llm_query, "llm_query_batched": llm_query_batched, "budget": budget}
+
+    def budget(self) -> dict[str, dict[str, float]]:
+        """What has been used, as the daemon has last told it, and what may be."""
+        limits = self.limits
+        return {
+            "calls": {"used": len(self._placeholders) - self._earlier, "limit": limits.queries},
+            **{name: {"used": self._spent[name], "limit": getattr(limits, f"query_{name}")} for name in _SPENDING},
+        }
 
     def skip_to(self, next_number: int) -> None:
         """Never use the ids below ``next_number``: the session has, in a process that this one takes over from."""
         self.next_number = max(self.next_number, next_number)
 
-    def begin_anew(self, limit: int, llm: LlmPolicy) -> None:
-        """Go on as another session with a quota of its own; placeholders that were asked before stay what they are."""
-        self.limit = len(self._placeholders) + limit
-        self.llm = llm
+    def begin_anew(self, limits: Limits, llm: LlmPolicy) -> None:
+        """Go on as another session with a budget of its own; placeholders that were asked before stay what they are."""
+        self._earlier = len(self._placeholders)
+        self.limits, self.llm = limits, llm
+        self.limit = self._earlier + limits.queries
+        self._spent = dict.fromkeys(_SPENDING, 0.0)
 
-    def _waits(self, mode: str | None) -> bool:
-        if mode is not None and mode not in MODES:
-            raise ValueError(f"mode must be 'deferred', 'blocking' or None, not {mode!r}")
-        return (mode or self.llm.mode) == "blocking"
+    def _asking(self, model: str | None, mode: str | None, schema: Any) -> _Asking:
+        if model is not None and not isinstance(model, str):
+            raise TypeError(f"model must be str or None, not {type(model).__name__}")
+        known = get_args(LlmMode)
+        if mode is not None and mode not in known:
+            raise ValueError(f"mode must be {', '.join(map(repr, known))} or None, not {mode!r}")
+        chosen = mode or self.llm.mode
+        if not self.llm.permits(chosen):
+            raise PermissionError(f"the session's policy does not permit mode={chosen!r}; it sets llm.modes")
+        return _Asking(None if model is None else str(model), chosen, None if schema is None else Form(schema))
 
-    def _round(self, prompts: list[str], model: str | None) -> list[DeferredAnswer]:
-        """Ask all and wait for all; those that nobody answered in time are pending still."""
+    def _round(self, prompts: list[str], how: _Asking) -> list[DeferredAnswer]:
+        """Ask all and wait for all. Answers that the form's own validators refuse are asked for again."""
+        asked = self._ask_and_wait(prompts, how)
+        for _ in range(self.llm.schema_attempts - 1 if how.form is not None else 0):
+            wrong = self._complaints(how, asked)
+            if not wrong:
+                break
+            once_more = [
+                f"{prompts[n]}\n\nYour answer was:\n{asked[n]}\n\nIt is refused: {why}" for n, why in wrong.items()
+            ]
+            for number, again in zip(wrong, self._ask_and_wait(once_more, how), strict=True):
+                asked[number] = again
+        return asked
+
+    @staticmethod
+    def _complaints(how: _Asking, asked: list[DeferredAnswer]) -> dict[int, str]:
+        form, answered = how.form, [(n, one) for n, one in enumerate(asked) if one.status == "answered"]
+        return {} if form is None else {n: why for n, one in answered if (why := form.complaint(str(one)))}
+
+    def _ask_and_wait(self, prompts: list[str], how: _Asking) -> list[DeferredAnswer]:
+        """Ask all or none, and wait for all; those that nobody answered in time are pending still."""
+        self._suspend.check()
         for prompt in prompts:
-            self._check(prompt, model, len(prompts))
-        asked = [self.ask(prompt, model) for prompt in prompts]
+            self._check(prompt, len(prompts))
+        if how.mode == "provider":
+            self._check_budget()
+        asked = [self.ask(prompt, how) for prompt in prompts]
         late: set[str] = set()
 
         def take(news: Mapping[str, Any]) -> bool:
@@ -231,44 +186,65 @@ class Queries:
             return all(one.status != "pending" or one.query_id in late for one in asked)
 
         if asked:
-            self._suspend([one.query_id for one in asked], take)
+            self._suspend.wait([one.query_id for one in asked], take)
+        over = [one for one in asked if one.query_id in self._over_budget]
+        if over:
+            raise BudgetExceeded(f"{over[0]}; what was answered before is in {ANSWERS_NAME}")
         return asked
 
-    def _only(self, asked: list[DeferredAnswer]) -> str:
+    def _check_budget(self) -> None:
+        for name, share in self.budget().items():
+            if name in _SPENDING and share["used"] >= share["limit"]:
+                raise BudgetExceeded(
+                    f"queries of this session have used {share['used']:g} {name} of {share['limit']:g}; "
+                    f"its policy sets limits.query_{name}"
+                )
+
+    def _only(self, how: _Asking, asked: list[DeferredAnswer]) -> Any:
         """The answer of a round of one query."""
         (one,) = asked
         if one.status == "pending":
-            raise QueryTimeout(f"{self._lateness(one)}; an answer that comes later is in {ANSWERS_NAME}")
+            raise QueryTimeout(self._lateness(how, one))
         if one.status == "failed":
             raise QueryFailed(str(one))
-        return str(one)
+        why = self._complaints(how, asked).get(0)
+        if why:
+            raise QueryFailed(f"[FAILED:{one.query_id}] the answer does not fit its form: {why}")
+        return self._value(how, one)
 
-    def _text(self, one: DeferredAnswer) -> str:
-        return f"[FAILED:{one.query_id}] {self._lateness(one)}" if one.status == "pending" else str(one)
+    def _value(self, how: _Asking, one: DeferredAnswer) -> Any:
+        if one.status == "pending":
+            return f"[FAILED:{one.query_id}] {self._lateness(how, one)}"
+        if one.status == "failed" or how.form is None:
+            return str(one)
+        try:
+            return how.form.read(str(one))
+        except ValueError as error:
+            return f"[FAILED:{one.query_id}] the answer does not fit its form: {error}"
 
-    def _lateness(self, one: DeferredAnswer) -> str:
-        return f"nobody answered {one.query_id} within {self.llm.wait_seconds:g} s (the policy's llm.wait_seconds)"
+    def _lateness(self, how: _Asking, one: DeferredAnswer) -> str:
+        said = f"nobody answered {one.query_id} within {self.llm.wait_seconds:g} s (the policy's llm.wait_seconds)"
+        return said if how.mode == "provider" else f"{said}; an answer that comes later is in {ANSWERS_NAME}"
 
-    def _check(self, prompt: str, model: str | None, count: int) -> None:
+    def _check(self, prompt: str, count: int) -> None:
         """Refuse what cannot be asked, as one of ``count`` queries."""
         if not isinstance(prompt, str):
             raise TypeError(f"the prompt must be str, not {type(prompt).__name__}")
-        if model is not None and not isinstance(model, str):
-            raise TypeError(f"model must be str or None, not {type(model).__name__}")
         size = len(str(prompt))
         if size > MAX_PROMPT_CHARS:
             raise ValueError(f"the prompt has {size:,} characters; at most {MAX_PROMPT_CHARS:,} are sent")
         if len(self._placeholders) + count > self.limit:
             raise QueryLimit(f"this session may ask {self.limit} queries; its policy sets limits.queries")
 
-    def ask(self, prompt: str, model: str | None) -> DeferredAnswer:
+    def ask(self, prompt: str, how: _Asking) -> DeferredAnswer:
         """Queue one query."""
-        self._check(prompt, model, 1)
+        self._check(prompt, 1)
         text = str(prompt)
         query_id = f"q_{self.next_number:03d}"
         self.next_number += 1
-        placeholder = self._placeholders[query_id] = DeferredAnswer(query_id)
-        self.announce({"id": query_id, "prompt": text, "model": None if model is None else str(model)})
+        placeholder = self._placeholders[query_id] = DeferredAnswer(query_id, how.form)
+        query = {"id": query_id, "prompt": text, "model": how.model, "mode": how.mode}
+        self.announce(query if how.form is None else {**query, "schema": how.form.schema})
         return placeholder
 
     def adopt(self, query_id: object, text: object, status: object) -> str:
@@ -288,12 +264,20 @@ class Queries:
         return placeholder
 
     def settle(self, answers: Mapping[str, Any]) -> list[str]:
-        """Take answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that were known here."""
+        """Take answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that were known here.
+
+        An outcome may also tell what has been ``spent``, and that it failed for the budget (``over``).
+        """
         known = []
         for query_id, outcome in answers.items():
             failed = "error" in outcome
             text = str(outcome["error"] if failed else outcome["answer"])
             self.answers[query_id] = f"[FAILED:{query_id}] {text}" if failed else text
+            self._spent.update(
+                {name: max(self._spent[name], outcome["spent"][name]) for name in outcome.get("spent", ())}
+            )
+            if outcome.get("over"):
+                self._over_budget.add(query_id)
             placeholder = self._placeholders.get(query_id)
             if placeholder is not None:
                 placeholder.settle(self.answers[query_id], failed)

@@ -40,8 +40,7 @@ class SessionState:
         self.scratch = Path(spec["scratch"])
         self.protect = [Path(folder) for folder in spec["protect"]]
         self.workspace = Path(spec["workspace"]) if spec.get("workspace") else None
-        limit = self.policy.limits.queries
-        self.queries = Queries(announce, spec["query_base"], limit, self.policy.llm, suspend)
+        self.queries = Queries(announce, spec["query_base"], self.policy.limits, self.policy.llm, suspend)
         self.contexts: dict[str, Any] = {}
         self.restored: list[str] = []
         """The texts of functions, classes and imports that came out of a snapshot, in their order."""
@@ -73,7 +72,7 @@ class SessionState:
         Returns what `begin` does. Raises WallSetupError when a wall cannot be narrowed; then the process must end.
         """
         outer, self.policy = self.policy, policy
-        self.queries.begin_anew(policy.limits.queries, policy.llm)
+        self.queries.begin_anew(policy.limits, policy.llm)
         if _in_process(policy) != _in_process(outer):
             self._raise_language_wall(shell, streams)
         confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)

@@ -32,16 +32,20 @@ class Suspension:
         self._in_cell = in_cell
         self._waits = False
 
-    def wait(self, ids: Sequence[str], take: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Tell the host which queries are waited for, and give what it says to ``take`` until that returns True.
-
-        Raises `CannotWait` outside a cell and in its threads; an interrupt as the cell would get it elsewhere.
-        """
+    def check(self) -> None:
+        """Raise `CannotWait` where nobody can wait."""
         if self._waits or not self._in_cell() or threading.current_thread() is not threading.main_thread():
             raise CannotWait(
                 "only the code of a running cell can wait for an answer, not its threads or what runs between cells; "
                 "ask with mode='deferred' here"
             )
+
+    def wait(self, ids: Sequence[str], take: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Tell the host which queries are waited for, and give what it says to ``take`` until that returns True.
+
+        Raises `CannotWait` outside a cell and in its threads; an interrupt as the cell would get it elsewhere.
+        """
+        self.check()
         before = signal.getsignal(signal.SIGINT)
         self._waits = True
         try:

@@ -304,7 +304,7 @@ class Worker:
     def _begin(self, spec: dict[str, Any]) -> None:
         """Become a session: take its policy, raise the walls, and say which stand."""
         try:
-            state = session.SessionState(spec, self._announce, self.suspension.wait)
+            state = session.SessionState(spec, self._announce, self.suspension)
             self.session = state
             self.kernel.session.key = spec["key"].encode()
             report, descriptors = state.begin(self.kernel.shell, (self.stdout, self.stderr), self._descriptors())

@@ -48,11 +48,17 @@ class Models:
         max_tokens: int | None = None,
         schema: Mapping[str, Any] | None = None,
         on_text: Callable[[str], None] | None = None,
+        on_turn: Callable[[], None] | None = None,
     ) -> Completion:
-        """Return the answer; see `Model.complete`."""
+        """Return the answer; see `Model.complete`.
+
+        ``on_turn`` is called when the request's turn has come; what it raises ends it before anything is sent.
+        """
         endpoint, name = self.settings.find(model), model or self.settings.default
         provider = await self._provider(name, endpoint)
         async with self._turns[name]:
+            if on_turn is not None:
+                on_turn()
             return await provider.complete(messages, max_tokens or endpoint.max_tokens, schema, on_text)
 
     async def aclose(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from rlm_mcp.service import Caller, Service
@@ -160,6 +161,17 @@ async def view_images(service: Service, session: Session, given: take.Wait, call
     return await service.runs.pictures.view(session.id, given.run)
 
 
+@TOOLS.add(
+    "Show what the session's queries have used and may use: calls; a provider's tokens, cost, seconds.",
+    take.ListVars,
+    tier="all",
+    read_only=True,
+)
+async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+    """Tell the budget."""
+    return Answer({"session": session.id, **service.providers.budget(session)})
+
+
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
 async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
     """Stop what runs."""
@@ -246,4 +258,4 @@ def _given_answer(name: str, outcome: object) -> GivenAnswer:
         return GivenAnswer(name, outcome)
     if isinstance(outcome, dict) and outcome.keys() == {"error"} and isinstance(outcome["error"], str):
         return GivenAnswer(name, error=outcome["error"])
-    return GivenAnswer(name, problem='give either the answer as a text, or {"error": text}')
+    return GivenAnswer(name, json.dumps(outcome, ensure_ascii=False), is_json=True)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from model_endpoint import Reply
 from pydantic import BaseModel
 
 from rlm_sandbox.errors import PolicyFileError
@@ -219,12 +220,23 @@ CASES = [
          "PermissionError", '"result": "0"', extends="trusted"),
     Case("limits.rollback_cells", 0, 1, undo_a_cell, "cannot_undo", '"undone"', {"checkpoint": "strict"}),
     Case("limits.queries", 1, 10, cell("len([llm_query('one?'), llm_query('two?')])"), "QueryLimit", '"result": "2"'),
+    Case("limits.query_tokens", 1, 99, cell("llm_query('p'), llm_query('q')"), "BudgetExceeded", "echo: q",
+         {"llm.mode": "provider"}),
+    Case("limits.query_cost", 0.0001, 1.0, cell("llm_query('p'), llm_query('q')"), "BudgetExceeded", "echo: q",
+         {"llm.mode": "provider"}),
+    Case("limits.query_seconds", 0.1, 60.0, cell("llm_query('slow')"), "BudgetExceeded", "echo: slow",
+         {"llm.mode": "provider"}),
     Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
     Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),
     Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
     Case("walls.require", ["process_creation"], [], cell("6 * 7"), "process_creation", '"result": "42"',
          {"limits.processes": 1}, "trusted"),
     Case("llm.mode", "deferred", "blocking", cell("llm_query('p')"), "[DEFERRED:q_000]", '"status": "waiting"'),
+    Case("llm.modes", [], ["provider"], cell("llm_query('p', mode='provider')"), "PermissionError", "echo: p"),
+    Case("llm.schema_attempts", 2, 3, cell("llm_query('third', schema={'type': 'integer'})"),
+         "2 answers did not fit", '"result": "3"', {"llm.mode": "provider"}),
+    Case("llm.cache", False, True, cell("llm_query('count') == llm_query('count')"), '"result": "False"',
+         '"result": "True"', {"llm.mode": "provider"}),
     Case("llm.wait_seconds", 0.1, 1.5, wait_for_nobody, "within 0.1 s", "within 1.5 s", {"llm.mode": "blocking"}),
     Case("checkpoint", "off", "strict",
          cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
@@ -239,6 +251,20 @@ NO_EFFECT = {
     "description": "is for people",
 }
 """Fields with which nothing can be loosened or tightened."""
+
+
+@pytest.fixture
+def model(endpoint: Any, isolation: Any) -> None:
+    """Configure a model that echoes; it counts to ``third``, never says the same to ``count``, and may be slow."""
+
+    def reply(asked: Any) -> Reply:
+        number = len(endpoint.requests)
+        if "third" in str(asked.body):
+            return Reply("3" if number == 3 else "not yet")
+        return Reply(f"{number}" if asked.prompt == "count" else f"echo: {asked.prompt}", delay=asked.prompt == "slow")
+
+    endpoint.reply = reply
+    endpoint.configure(isolation.config, input_price=1000.0, output_price=1000.0)
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -267,6 +293,7 @@ def test_every_field_of_the_schema_has_a_case() -> None:
     assert {case.field for case in CASES} | NO_EFFECT.keys() == set(fields(Policy))
 
 
+@pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.field}{'-os' * (case.both is OFF)}" for case in CASES])
 async def test_a_field_can_be_loosened_and_tightened(
     case: Case, connect_own: Any, own: Any, clock: Any, isolation: Any, tmp_path: Path

@@ -1,0 +1,252 @@
+"""Answers that need no agent: those of a configured model (``llm.mode: provider``), and those that are known already.
+
+One task asks for each query; how many ask at once is the configuration's to say. What has come in is written down and
+handed to the kernel in one go, so that a batch of a thousand costs a few dozen transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rlm_kernel.models.errors import ModelError
+from rlm_kernel.models.forms import AnswerUnfit, check_schema, fitted
+from rlm_kernel.models.interface import Completion, Message
+from rlm_kernel.models.router import Models, open_models
+from rlm_kernel.models.settings import settings_file
+from rlm_mcp.service_answers import clean_text
+from rlm_mcp.service_queries import Outcome, Queries
+from rlm_mcp.service_sessions import Clock, Session
+from rlm_memory import known_answers, queries
+from rlm_memory.errors import StoreFault
+from rlm_memory.queries import QueryRow
+from rlm_memory.store import Store
+
+__all__ = ["Providers"]
+
+log = logging.getLogger(__name__)
+
+_CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
+
+
+class OverBudget(Exception):
+    """A provider has done as much for the session as its policy permits."""
+
+
+@dataclass
+class _Desk:
+    """What is under way for one session."""
+
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    ready: list[Outcome] = field(default_factory=list)
+    handing: asyncio.Task[None] | None = None
+    at_work: int = 0
+    since: float = 0.0
+
+
+class Providers:
+    """Answers queries of code from a provider, and from the cache."""
+
+    def __init__(self, store: Store, given: Queries, clock: Clock) -> None:
+        self._store = store
+        self._queries = given
+        self._clock = clock
+        self._desks: defaultdict[str, _Desk] = defaultdict(_Desk)
+        self._models: list[Models] = []
+        """The last is used; those before it had another configuration, and their last requests may be under way."""
+        self._configured: object = None
+
+    def asked(self, session: Session, row: QueryRow) -> None:
+        """Look after a query that code has asked: answer it if that is ours to do."""
+        desk = self._desks[session.id]
+        known = known_answers.find(self._store, row, self._clock()) if session.policy.llm.cache else None
+        if known is not None:
+            self._ready(session, Outcome(row, answer=known))
+        elif row.mode == "provider" and row.id not in desk.tasks:
+            task = asyncio.create_task(self._work(session, row), name=f"query {row.id} of {session.id}")
+            desk.tasks[row.id] = task
+            task.add_done_callback(lambda _: desk.tasks.pop(row.id, None))
+
+    def withdraw(self, session: Session, ids: Iterable[str]) -> None:
+        """Stop working on queries that nobody waits for any more, and cancel them."""
+        desk = self._desks[session.id]
+        stopped = {name: task for name in ids if (task := desk.tasks.pop(name, None)) is not None and not task.done()}
+        for task in stopped.values():
+            task.cancel()
+        if stopped:
+            queries.cancel_pending(self._store, session.id, self._clock(), among=stopped)
+
+    def give_up(self, session: Session) -> None:
+        """Cancel what a provider was to answer: the cell that waited for it went with its kernel."""
+        asked = [row.id for row in queries.pending(self._store, session.id) if row.mode == "provider"]
+        queries.cancel_pending(self._store, session.id, self._clock(), among=asked)
+
+    def drop(self, session: str) -> None:
+        """Forget a session that has ended."""
+        desk = self._desks.pop(session, None)
+        for task in [] if desk is None else list(desk.tasks.values()):
+            task.cancel()
+
+    def spent(self, session: Session) -> dict[str, float]:
+        """What the queries of this life of the session have used of providers: tokens, cost and seconds."""
+        used = queries.spent(self._store, session.id, session.row.created_at)
+        desk = self._desks[session.id]
+        running = asyncio.get_running_loop().time() - desk.since if desk.at_work else 0.0
+        seconds = self._store.peek_count(_seconds_scope(session)) / 1000 + running
+        return {"tokens": used.tokens, "cost": round(used.cost, 6), "seconds": round(seconds, 3)}
+
+    def budget(self, session: Session) -> dict[str, dict[str, float]]:
+        """What the session's queries have used, and what they may."""
+        limits, spent = session.policy.limits, self.spent(session)
+        calls = queries.count_since(self._store, session.id, session.row.created_at)
+        return {
+            "calls": {"used": calls, "limit": limits.queries},
+            **{name: {"used": used, "limit": getattr(limits, f"query_{name}")} for name, used in spent.items()},
+        }
+
+    async def aclose(self) -> None:
+        """Stop everything; queries that wait are asked again by the next daemon."""
+        desks = list(self._desks.values())
+        tasks = [task for desk in desks for task in desk.tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *(desk.handing for desk in desks if desk.handing), return_exceptions=True)
+        for models in self._models:
+            await models.aclose()
+
+    # --- one query --------------------------------------------------------------------------------
+
+    async def _work(self, session: Session, row: QueryRow) -> None:
+        try:
+            answer = await self._answer(session, row)
+            if session.policy.llm.cache:
+                known_answers.keep(self._store, row, answer, self._clock())
+            outcome = Outcome(row, answer=answer)
+        except OverBudget as error:
+            outcome = Outcome(row, error=str(error), over=True)
+        except ModelError as error:
+            outcome = Outcome(row, error=str(error))
+        except Exception as error:
+            log.exception("query %s of session %s failed in an unexpected way", row.id, session.id)
+            outcome = Outcome(row, error=f"rlm-kernel failed: {type(error).__name__}; the daemon's log has the details")
+        self._ready(session, outcome)
+
+    async def _answer(self, session: Session, row: QueryRow) -> str:
+        """Ask until the answer fits its form, as often as the policy says."""
+        if row.form is not None:
+            check_schema(row.form)
+        models = self._opened()
+        messages: list[Message] = [{"role": "user", "content": row.prompt}]
+        attempts = session.policy.llm.schema_attempts
+        for attempt in range(1, attempts + 1):
+            came = await self._complete(session, row, models, messages)
+            if row.form is None:
+                return clean_text(came.text) + (_CUT if came.finish == "length" else "")
+            try:
+                return await asyncio.to_thread(fitted, row.form, clean_text(came.text))
+            except AnswerUnfit as error:
+                if attempt == attempts:
+                    raise AnswerUnfit(f"{attempts} answers did not fit the schema; of the last one: {error}") from None
+                messages += [
+                    {"role": "assistant", "content": came.text or "(nothing)"},
+                    {"role": "user", "content": f"This does not fit the schema: {error}\nGive the whole answer again."},
+                ]
+        raise AssertionError("a policy has one attempt at least")
+
+    async def _complete(self, session: Session, row: QueryRow, models: Models, messages: list[Message]) -> Completion:
+        """Ask once, within what is left of the budget, and write down what it has used."""
+        loop, began = asyncio.get_running_loop(), False
+
+        def begin() -> None:
+            nonlocal began
+            limit.reschedule(loop.time() + self._left(session))
+            self._begin(session)
+            began = True
+
+        try:
+            async with asyncio.timeout(None) as limit:
+                came = await models.complete(messages, model=row.model, schema=row.form, on_turn=begin)
+        except TimeoutError:
+            if limit.expired():
+                raise OverBudget(self._over(session, "seconds")) from None
+            raise
+        finally:
+            if began:
+                self._end(session)
+        usage = came.usage
+        queries.spend(
+            self._store, session.id, row.id,
+            model=came.model, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cost=usage.cost,
+        )  # fmt: skip
+        return came
+
+    def _left(self, session: Session) -> float:
+        """Return the seconds that are left; raises `OverBudget` when anything is used up."""
+        spent, limits = self.spent(session), session.policy.limits
+        for name, used in spent.items():
+            if used >= getattr(limits, f"query_{name}"):
+                raise OverBudget(self._over(session, name))
+        return limits.query_seconds - spent["seconds"]
+
+    @staticmethod
+    def _over(session: Session, name: str) -> str:
+        limit = getattr(session.policy.limits, f"query_{name}")
+        return f"the budget is used up: queries of this session may use {limit:g} {name} (limits.query_{name})"
+
+    def _begin(self, session: Session) -> None:
+        desk = self._desks[session.id]
+        if not desk.at_work:
+            desk.since = asyncio.get_running_loop().time()
+        desk.at_work += 1
+
+    def _end(self, session: Session) -> None:
+        """Count the time in which anything was under way, however much."""
+        desk = self._desks[session.id]
+        desk.at_work -= 1
+        if not desk.at_work:
+            self._store.count(_seconds_scope(session), round(1000 * (asyncio.get_running_loop().time() - desk.since)))
+
+    # --- handing in -------------------------------------------------------------------------------
+
+    def _ready(self, session: Session, outcome: Outcome) -> None:
+        """Hand in what came, together with what comes while the hand is still out."""
+        desk = self._desks[session.id]
+        desk.ready.append(outcome)
+        if desk.handing is None or desk.handing.done():
+            desk.handing = asyncio.create_task(self._hand_in(session, desk))
+
+    async def _hand_in(self, session: Session, desk: _Desk) -> None:
+        while desk.ready:
+            outcomes, desk.ready = desk.ready, []
+            try:
+                await self._queries.take(session, outcomes, self.spent(session))
+            except StoreFault:
+                log.exception("answers of session %s cannot be written down", session.id)
+                return
+
+    # --- the models -------------------------------------------------------------------------------
+
+    def _opened(self) -> Models:
+        """Return the models; opened anew when their configuration has changed."""
+        configured = _stamp()
+        if not self._models or configured != self._configured:
+            self._models.append(open_models())
+            self._configured = configured
+        return self._models[-1]
+
+
+def _stamp() -> object:
+    try:
+        found = os.stat(settings_file())
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _seconds_scope(session: Session) -> str:
+    """The counter of one life of a session, in milliseconds."""
+    return f"provider {session.id} {session.row.created_at}"
