@@ -192,8 +192,11 @@ class Client:
         """Run a cell. One that waits for answers comes back at once, with ``status`` ``waiting`` and its queries."""
         return Cell.read(self.call("eval_code", code=code))
 
-    def answer_queries(self, answers: Mapping[str, str | Mapping[str, str]]) -> Answered:
-        """Answer queries by id, with a text or ``{"error": why}``; ``cell`` is what came of code that waited."""
+    def answer_queries(self, answers: Mapping[str, Any]) -> Answered:
+        """Answer queries by id, with a text or ``{"error": why}``; ``cell`` is what came of code that waited.
+
+        The answer of a query that has a ``schema`` may also be the JSON value itself.
+        """
         return Answered.read(self.call("answer_queries", answers=dict(answers)))
 
     def pending_queries(self) -> list[Query]:
@@ -204,6 +207,10 @@ class Client:
     def wait(self, run: str | None = None) -> Cell:
         """Wait for a run, or for the latest."""
         return Cell.read(self.call("wait", run=run))
+
+    def budget(self) -> dict[str, Any]:
+        """Return what the session's queries have used and may: calls, and of a provider tokens, cost and seconds."""
+        return self.call("budget")
 
     def interrupt(self) -> list[str]:
         """Interrupt what runs; returns the ids of the runs."""

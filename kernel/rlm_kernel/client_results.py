@@ -49,11 +49,12 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Query(Result):
-    """A query that waits for its answer."""
+    """A query that waits for its answer; ``schema`` is the JSON schema that it must fit, if there is one."""
 
     id: str
     prompt: str
     model: str | None = None
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

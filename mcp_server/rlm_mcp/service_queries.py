@@ -17,7 +17,10 @@ from rlm_memory.errors import CallerError
 from rlm_memory.queries import QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["GivenAnswer", "Outcome", "Queries", "asked_row"]
+__all__ = ["NOT_AN_ANSWER", "GivenAnswer", "Outcome", "Queries", "asked_row"]
+
+
+NOT_AN_ANSWER = 'give either the answer as a text, or {"error": text}'
 
 
 @dataclass(frozen=True)
@@ -113,9 +116,9 @@ class Queries:
 
     async def _settle(self, session: Session, item: GivenAnswer) -> QueryRow:
         answer = None if item.error is not None else clean_text(item.answer or "")
-        form = queries.get(self._store, session.id, item.id).form if item.problem is None else None
+        form = next((row.form for row in queries.pending(self._store, session.id) if row.id == item.id), None)
         if item.problem is not None or (item.is_json and form is None):
-            raise ToolFault("invalid_answer", item.problem or 'give either the answer as a text, or {"error": text}')
+            raise ToolFault("invalid_answer", item.problem or NOT_AN_ANSWER)
         if form is not None and answer is not None:
             answer = await self._fitted(form, answer)
         error = None if item.error is None else clean_text(item.error)

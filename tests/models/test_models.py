@@ -186,6 +186,30 @@ async def test_a_name_chooses_the_model(endpoint, isolation) -> None:
             await models.complete(ASKED, model="gpt-9")
 
 
+async def test_a_run_is_recorded_and_answered_from_the_file_without_a_network(
+    configured, endpoint, monkeypatch, tmp_path
+) -> None:
+    """K-22: the same requests have the same answers in their order; what was not asked then fails."""
+    file = tmp_path / "run.jsonl"
+    monkeypatch.setenv("RLM_KERNEL_RECORD", str(file))
+    endpoint.script(Reply("one"), Reply("two"), Reply("3"))
+    schema = {"type": "integer"}
+    async with configured() as models:
+        first = [(await models.complete(ASKED)).text for _ in range(2)]
+        structured = await models.complete(ASKED, schema=schema, model="test")
+    assert "secret" not in file.read_text()
+    monkeypatch.delenv("RLM_KERNEL_RECORD")
+    monkeypatch.setenv("RLM_KERNEL_MODEL", f"replay:{file}")
+    pieces = []
+    async with Models(load_settings()) as replayed:
+        assert [(await replayed.complete(ASKED, on_text=pieces.append)).text for _ in range(3)] == [*first, "two"]
+        assert await replayed.complete(ASKED, schema=schema, model="any") == structured
+        with pytest.raises(ModelRefused, match="has no answer to this: else"):
+            await replayed.complete([{"role": "user", "content": "else"}])
+    assert pieces == ["one", "two", "two"]
+    assert len(endpoint.requests) == 3
+
+
 async def test_no_key_reaches_the_processes_that_run_code(host_environment) -> None:
     """K-22: the kernel host, and with it everything below, is started without what looks like a secret."""
     assert "OPENAI_API_KEY" not in host_environment

@@ -1,6 +1,7 @@
 """The configuration of language models: the file, the environment, the keys, and what is said when it is wrong."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,18 +29,18 @@ def test_the_variable_alone_is_enough(monkeypatch) -> None:
     monkeypatch.setenv("RLM_KERNEL_MODEL", "anthropic:claude-x")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-a")
     settings = load_settings()
-    found = settings.find(None)
+    found = settings.find(None)[1]
     assert (found.provider, found.model, found.key(), found.url()) == ("anthropic", "claude-x", "sk-a", None)
 
 
 def test_the_variable_chooses_among_the_models_of_the_file(write, monkeypatch) -> None:
     """By a name of the file, or as a model of its own beside them."""
     write("default: a\nmodels:\n  a: {provider: openai, model: m1}\n  b: {provider: openai, model: m2}\n")
-    assert load_settings().find(None).model == "m1"
+    assert load_settings().find(None)[1].model == "m1"
     monkeypatch.setenv("RLM_KERNEL_MODEL", "b")
-    assert load_settings().find(None).model == "m2"
+    assert load_settings().find(None)[1].model == "m2"
     monkeypatch.setenv("RLM_KERNEL_MODEL", "openai:m3")
-    assert [load_settings().find(name).model for name in (None, "a")] == ["m3", "m1"]
+    assert [load_settings().find(name)[1].model for name in (None, "a")] == ["m3", "m1"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_mistake_is_told_with_its_place_and_without_what_stands_there(write, t
 def test_a_variable_that_names_nothing_is_refused(monkeypatch, write) -> None:
     """It says what it may name."""
     monkeypatch.setenv("RLM_KERNEL_MODEL", "gpt")
-    with pytest.raises(ModelMisconfigured, match="openai:MODEL or anthropic:MODEL"):
+    with pytest.raises(ModelMisconfigured, match="of the form openai:MODEL"):
         load_settings()
     write(json.dumps({"default": "a", "models": {"a": {"provider": "openai", "model": "m"}}}))
     with pytest.raises(ModelMisconfigured, match="not a model of"):
@@ -89,3 +90,15 @@ def test_a_missing_key_is_told_with_its_place(tmp_path) -> None:
         Endpoint(provider="openai", model="m").key()
     with pytest.raises(ModelMisconfigured, match="cannot be read"):
         Endpoint(provider="openai", model="m", api_key_file=str(tmp_path / "none")).key()
+
+
+def test_the_page_shows_a_configuration_that_is_one(write) -> None:
+    """And it names every field with its default and meaning."""
+    page = (Path(__file__).parents[2] / "docs/queries.md").read_text()
+    write(next(block for block in page.split("```text\n")[1:]).split("```")[0])
+    assert load_settings().find("large")[1].timeout_seconds == 300
+    missing = [name for name, field in Endpoint.model_fields.items() if f"| `{name}` |" not in page]
+    assert missing == []
+    assert [
+        field.description for field in Endpoint.model_fields.values() if f"| {field.description} |" not in page
+    ] == []

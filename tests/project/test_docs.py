@@ -109,6 +109,8 @@ def place(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 def _analyst(asked: Asked) -> Reply:
     """Look at the log, then ask about its errors and submit the answer."""
+    if "fits this JSON schema" in asked.prompt:
+        return Reply('{"errors": 2}')
     if asked.messages[0]["role"] != "system":
         return Reply("The database: its connections time out.")
     if "Nothing has been run yet" in asked.prompt:
@@ -173,26 +175,29 @@ def test_json_examples_parse_and_start_our_front(block: Block) -> None:
         assert [server["command"], *server["args"]] == ["rlm-kernel", "mcp"]
 
 
-def test_tool_examples_answer_what_the_page_shows(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """K-24: each call of docs/tools.md is made, in order; the answer has what the page shows of it."""
+@pytest.mark.parametrize("name", ["tools", "queries"])
+def test_tool_examples_answer_what_the_page_shows(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """K-24: each call of the page is made, in order; the answer has what the page shows of it."""
     monkeypatch.chdir(place)
     # What can be undone is certain only where every cell has its copy before its answer.
-    (place / "certain.yaml").write_text("description: every cell can be undone\nextends: default\ncheckpoint: strict\n")
-    monkeypatch.setenv("RLM_KERNEL_POLICY", str(place / "certain.yaml"))
-    page = [json.loads(b.text) for b in BLOCKS if b.page == "docs/tools.md" and b.language == "json"]
+    rules = ["description: every cell can be undone\nextends: default\ncheckpoint: strict\n"]
+    rules += [b.text for b in BLOCKS if b.page == f"docs/{name}.md" and b.language == "yaml"]
+    (place / f"{name}.yaml").write_text(rules[-1])
+    monkeypatch.setenv("RLM_KERNEL_POLICY", str(place / f"{name}.yaml"))
+    page = [json.loads(b.text) for b in BLOCKS if b.page == f"docs/{name}.md" and b.language == "json"]
     made = 0
     for call, shown in itertools.pairwise(page):
         if "tool" not in call:
             continue
-        answer = _call(call["tool"], call["arguments"])
+        answer = _call(call["tool"], call["arguments"], name)
         assert "tool" in shown or _shows(shown, answer), f"{call}\nshown {shown}\nanswered {answer}"
         made += 1
-    assert made > 10
+    assert made > 2
 
 
-def _call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _call(tool: str, arguments: dict[str, Any], session: str) -> dict[str, Any]:
     try:
-        return call_tool(tool, arguments, session="tools")
+        return call_tool(tool, arguments, session=session)
     except ToolFailed as error:
         return error.answer
 

@@ -185,7 +185,7 @@ def _add(
 def _may_be_bound(worker: Worker, name: str) -> bool:
     usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
     taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "cite", "In", "Out"}
-    return usual and name not in taken
+    return usual and (name not in taken or name == "budget")  # a word that code has uses of its own for
 
 
 def _define(worker: Worker, name: str, source: str, made: dict[str, Any]) -> Callable[[], None]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from rlm_kernel.models.errors import ModelMisconfigured
 from rlm_kernel.models.interface import Completion, Message
+from rlm_kernel.models.recording import Replay, record
 from rlm_kernel.models.settings import Endpoint, ModelSettings, load_settings, settings_file
 
 __all__ = ["Models", "open_models"]
+
+RECORD_VARIABLE = "RLM_KERNEL_RECORD"
+"""Names the file to which every answer is appended."""
 
 
 class Provider(Protocol):
@@ -36,6 +42,8 @@ class Models:
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
+        wanted = os.environ.get(RECORD_VARIABLE)
+        self._record = Path(wanted).expanduser() if wanted else None
         self._providers: dict[str, Provider] = {}
         self._opening = asyncio.Lock()
         self._turns = {name: asyncio.Semaphore(found.concurrency) for name, found in settings.models.items()}
@@ -54,12 +62,15 @@ class Models:
 
         ``on_turn`` is called when the request's turn has come; what it raises ends it before anything is sent.
         """
-        endpoint, name = self.settings.find(model), model or self.settings.default
+        name, endpoint = self.settings.find(model)
         provider = await self._provider(name, endpoint)
         async with self._turns[name]:
             if on_turn is not None:
                 on_turn()
-            return await provider.complete(messages, max_tokens or endpoint.max_tokens, schema, on_text)
+            answer = await provider.complete(messages, max_tokens or endpoint.max_tokens, schema, on_text)
+        if self._record is not None:
+            await asyncio.to_thread(record, self._record, messages, schema, answer)
+        return answer
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -97,8 +108,10 @@ def open_models() -> Models:
 
 
 def _open(endpoint: Endpoint) -> Provider:
-    key = endpoint.key()
     try:
+        if endpoint.provider == "replay":
+            return Replay(Path(endpoint.model).expanduser())
+        key = endpoint.key()
         if endpoint.provider == "openai":
             from rlm_kernel.models.openai_chat import OpenAIChat
 

@@ -14,6 +14,7 @@ a file or in an environment variable, never in ``models.yaml``; it is read when 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from pathlib import Path
@@ -29,6 +30,8 @@ from rlm_sandbox.policy_yaml import dotted, read_document
 __all__ = ["Endpoint", "ModelSettings", "load_settings", "settings_file"]
 
 VARIABLE = "RLM_KERNEL_MODEL"
+OWN = "environment"
+"""The name of the model that the variable itself describes."""
 _KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _URL_VARIABLES = {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
@@ -41,10 +44,10 @@ class _Section(BaseModel):
 class Endpoint(_Section):
     """One model at one endpoint."""
 
-    provider: Literal["openai", "anthropic"] = Field(
-        description="The protocol: openai (chat completions, which many servers speak) or anthropic (messages)."
+    provider: Literal["openai", "anthropic", "replay"] = Field(
+        description="openai (chat completions, which many servers speak), anthropic (messages) or replay (a recording)."
     )
-    model: str = Field(min_length=1, description="The model, as the endpoint names it.")
+    model: str = Field(min_length=1, description="The model, as the endpoint names it; of replay the file.")
     base_url: str | None = Field(
         None, description="Where it is; without it OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider itself."
     )
@@ -71,12 +74,20 @@ class Endpoint(_Section):
 
     def url(self) -> str | None:
         """Return the base URL; None is the provider's own."""
-        return self.base_url or os.environ.get(_URL_VARIABLES[self.provider]) or None
+        return self.base_url or os.environ.get(_URL_VARIABLES.get(self.provider, "")) or None
 
     def where(self) -> str:
         """Name the endpoint for messages."""
         host = urlsplit(self.url() or "").hostname
         return f"{self.model} of {host or self.provider}"
+
+    def missing(self) -> str:
+        """Say which package it needs and has not; raises what `key` does."""
+        if self.provider == "replay":
+            return ""
+        self.key()
+        there = importlib.util.find_spec(self.provider) is not None
+        return "" if there else f"the package {self.provider} is not installed"
 
     def key(self) -> str:
         """Return the key; a server of one's own for which none is named gets none.
@@ -116,16 +127,17 @@ class ModelSettings(_Section):
             raise ValueError(f"default: there is no model {self.default!r}; there is {', '.join(self.models)}")
         return self
 
-    def find(self, name: str | None) -> Endpoint:
-        """Return the model of that name, or the default.
+    def find(self, name: str | None) -> tuple[str, Endpoint]:
+        """Return the model of that name, or the default, with its name. A recording as default answers for all.
 
         Raises:
             ModelMisconfigured: there is none of that name.
         """
-        found = self.models.get(name or self.default)
+        name = self.default if name is None or self.models[self.default].provider == "replay" else name
+        found = self.models.get(name)
         if found is None:
-            raise ModelMisconfigured(f"no model {str(name)[:80]!r} is configured; there is {', '.join(self.models)}")
-        return found
+            raise ModelMisconfigured(f"no model {name[:80]!r} is configured; there is {', '.join(self.models)}")
+        return name, found
 
 
 def settings_file() -> Path:
@@ -148,11 +160,11 @@ def load_settings() -> ModelSettings | None:
         return found.model_copy(update={"default": wanted})
     provider, _, model = wanted.partition(":")
     known = dict(found.models) if found is not None else {}
-    values = {"default": wanted, "models": {**known, wanted: {"provider": provider, "model": model}}}
+    values = {"default": OWN, "models": {**known, OWN: {"provider": provider, "model": model}}}
     try:
         return ModelSettings.model_validate(values)
     except ValidationError:
-        names = f"a model of {file}" if known else "of the form openai:MODEL or anthropic:MODEL"
+        names = f"a model of {file}" if known else "of the form openai:MODEL, anthropic:MODEL or replay:FILE"
         raise ModelMisconfigured(f"{VARIABLE} is {wanted[:80]!r}, which is not {names}") from None
 
 

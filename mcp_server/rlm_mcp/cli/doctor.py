@@ -41,7 +41,7 @@ class Check:
 
 def checks() -> Iterator[Check]:
     """Look at everything; a check that fails in an unforeseen way is itself a failed check."""
-    for check in (_python, _packages, _folders, _daemon, _host, _policies, _walls, _kernelspec):
+    for check in (_python, _packages, _folders, _daemon, _host, _policies, _walls, _kernelspec, _models):
         try:
             yield from check()
         except Exception as error:
@@ -172,6 +172,32 @@ def _kernelspec() -> Iterator[Check]:
     else:
         fix = "install rlm-kernel as a package; only `jupyter console --kernel rlm` needs it"
         yield Check("Jupyter kernelspec", None, f"{KERNELSPEC!r} is not installed", fix)
+
+
+def _models() -> Iterator[Check]:
+    from rlm_kernel.models.errors import ModelMisconfigured
+    from rlm_kernel.models.settings import load_settings, settings_file
+
+    try:
+        settings = load_settings()
+    except ModelMisconfigured as error:
+        yield Check("language models", False, str(error), f"correct {settings_file()} or RLM_KERNEL_MODEL")
+        return
+    if settings is None:
+        fix = (
+            f"only `llm.mode: provider` and `rlm-kernel ask` need one: write {settings_file()}, or set RLM_KERNEL_MODEL"
+        )
+        yield Check("language models", None, "none is configured", fix)
+        return
+    for name, endpoint in settings.models.items():
+        default = ", the default" if name == settings.default else ""
+        try:
+            missing = endpoint.missing()
+        except ModelMisconfigured as error:
+            yield Check(f"model {name}", None, str(error), "keys are looked for in this shell; the daemon has its own")
+        else:
+            fix = "pip install 'rlm-kernel[providers]'" if missing else ""
+            yield Check(f"model {name}", None if missing else True, missing or f"{endpoint.where()}{default}", fix)
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 from rlm_mcp.service import Caller, Service
 from rlm_mcp.service_answers import Answer
 from rlm_mcp.service_contexts import Source
-from rlm_mcp.service_queries import GivenAnswer
+from rlm_mcp.service_queries import NOT_AN_ANSWER, GivenAnswer
 from rlm_mcp.service_reading import Search
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.tools import arguments as take
@@ -250,7 +250,9 @@ def _listed_answer(number: int, item: object) -> GivenAnswer:
     if not isinstance(item, dict) or not isinstance(item.get("id"), str):
         return GivenAnswer(f"answers[{number}]", problem='an item is {"id": text, "answer": text}')
     outcome = {key: value for key, value in item.items() if key != "id" and value is not None}
-    return _given_answer(item["id"], outcome.get("answer") if outcome.keys() == {"answer"} else outcome)
+    if outcome.keys() not in ({"answer"}, {"error"}):
+        return GivenAnswer(item["id"], problem=NOT_AN_ANSWER)
+    return _given_answer(item["id"], outcome.get("answer", outcome))
 
 
 def _given_answer(name: str, outcome: object) -> GivenAnswer:

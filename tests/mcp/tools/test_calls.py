@@ -19,6 +19,7 @@ ALL = [
     "fork_session",
     "rollback",
     "view_images",
+    "budget",
     "interrupt",
     "restart_session",
     "end_session",
