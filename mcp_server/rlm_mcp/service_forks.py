@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -46,9 +47,15 @@ class Forks:
         wanted = policy or parent.row.policy
         rules = parent.policy if policy is None else await asyncio.to_thread(load_policy, policy)
         child_id = self._free_name(parent.id, name)
+        # A host that came after a crash does not know the queries from before it.
+        asked = [
+            row
+            for row in queries.pending(self._store, parent.id)
+            if row.mode == "deferred" and not row.id.startswith("q_t")
+        ]
         forked = await parent.kernel.fork(child_id, rules)
         try:
-            child = self._enter(parent, child_id, wanted, rules.limits.idle_seconds, forked)
+            child = self._enter(parent, child_id, wanted, rules.limits.idle_seconds, forked, asked)
         except BaseException:
             with suppress(KernelError, OSError):
                 await parent.kernel.ask(lambda client, _: client.shutdown(forked.kernel.kernel_id))
@@ -71,11 +78,19 @@ class Forks:
         row = sessions.find(self._store, name)
         return row is not None and row.state is not SessionState.ENDED
 
-    def _enter(self, parent: Session, child_id: str, policy: str, idle_seconds: float, forked: ForkInfo) -> Session:
-        """Write the child's rows, and open it on its kernel."""
+    def _enter(
+        self,
+        parent: Session,
+        child_id: str,
+        policy: str,
+        idle_seconds: float,
+        forked: ForkInfo,
+        asked: Iterable[queries.QueryRow],
+    ) -> Session:
+        """Write the child's rows, and open it on its kernel; ``asked`` are the parent's open queries."""
         now = self._clock()
         with self._store.transaction():
-            row = sessions.open_session(
+            opened = sessions.open_session(
                 self._store,
                 child_id,
                 workspace=parent.row.workspace,
@@ -90,10 +105,12 @@ class Forks:
                 if parent.kernel.has(text) and text.name in forked.kernel.contexts:
                     attached[text.name] = shared.revision
             queries.continue_from(self._store, child_id, parent.id)
+            for row in asked:
+                queries.record(self._store, child_id, row.id, row.prompt, row.model, now, form=row.form)
             for query in forked.queries:
                 how = {"mode": query["mode"], "form": query["schema"]}
                 queries.record(self._store, child_id, query["id"], query["prompt"], query["model"], now, **how)
-        return self._live.admit_fork(row, parent, forked.kernel, attached)
+        return self._live.admit_fork(opened, parent, forked.kernel, attached)
 
     def _share(self, text: ContextRow, child_id: str, now: float) -> ContextRow:
         origin = Origin.OUTPUT if text.origin is Origin.OUTPUT else Origin.ATTACHED
@@ -108,7 +125,7 @@ class Forks:
             "kernel_id": forked.kernel.kernel_id,
             "connection_file": forked.kernel.connection_file,
             "contexts": contexts.names(self._store, child.id),
-            "pending_llm_queries": [query["id"] for query in forked.queries],
+            "pending_llm_queries": [row.id for row in queries.pending(self._store, child.id)],
             "shared": "loaded texts and the scratch folder; variables are its own from now on",
             "use": f"pass session={child.id!r} to any tool, or open connection_file; end_session ends it alone",
         }

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -22,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from inventory import Inventory
 
 from rlm_kernel import rendezvous
 from rlm_kernel.client import call_tool
@@ -39,7 +39,8 @@ POLICIES = {
 }
 VICTIMS = ("kernel", "kernel", "kernel", "zygote", "host", "daemon")
 OPERATIONS = """
-    cell cell cell cell cell cell look look look load load share unload ask ask answer answer wait wait open
+    cell cell cell cell cell cell undo undo look look look load load share unload ask ask answer answer wait wait
+    open fork
     kill kill kill_in_a_cell kill_in_a_cell
 """.split()
 
@@ -187,15 +188,48 @@ class Chaos(RuleBasedStateMachine):
                 break
         self.sessions[name] = Model(policy)
 
-    def cell(self, pick: int, variable: str) -> None:
-        """Bind a variable, once every loss has been told."""
+    def fork(self, pick: int) -> None:
+        """A session with everything of another, of which only the variables can be lost."""
+        if len(self.sessions) >= 4:
+            return
+        done["fork"] += 1
+        name, model = self._some(pick)
+        self._look(name, model)
+        child = f"s{done['session']}"
+        done["session"] += 1
+        answer = _again("fork_session", name, name=child)
+        assert answer.get("session") == child, answer
+        self.sessions[child] = Model(
+            model.policy, [model.states[-1]], dict(model.contexts), pending=dict(model.pending), harmed=model.harmed
+        )
+
+    def cell(self, pick: int, variable: str, number: int) -> None:
+        """Bind a variable, once every loss has been told: by a cell that can be repeated, or by one that cannot."""
         done["cell"] += 1
         name, model = self._some(pick)
         self._look(name, model)
+        self._bind(name, model, variable, number)
+
+    def _bind(self, name: str, model: Model, variable: str, number: int) -> None:
         self.count += 1
-        answer = _again("eval_code", name, code=f"{variable} = {self.count}")
+        value = str(self.count) if number % 2 else f"next(iter([{self.count}]))"
+        answer = _again("eval_code", name, code=f"{variable} = {value}")
         assert answer.get("success"), answer
         model.states.append({**model.states[-1], variable: self.count})
+
+    def undo(self, pick: int, variable: str, number: int) -> None:
+        """Undo a cell, where there is a copy from before it: everything is as it was then."""
+        name, model = self._some(pick)
+        self._look(name, model)
+        before = model.states[-1]
+        self._bind(name, model, variable, number)
+        answer = _again("rollback", name)
+        if answer.get("error") == "cannot_undo":
+            return
+        done["undo"] += 1
+        assert "undone" in answer, answer
+        model.states.append(before)
+        self._look(name, model)
 
     def look(self, pick: int) -> None:
         """Compare everything that a session has with its model."""
@@ -368,8 +402,7 @@ class Chaos(RuleBasedStateMachine):
             self._compare(name, model)
         for name in self.sessions:
             _again("end_session", name)
-        runtime = rendezvous.runtime_dir()
-        _until(lambda: not any(_files(runtime / folder) for folder in ("k", "connections", "scratch", "spool")))
+        _refuse_leaks()
 
 
 def _end(process: psutil.Process | None) -> None:
@@ -378,8 +411,22 @@ def _end(process: psutil.Process | None) -> None:
             process.send_signal(signal.SIGKILL)
 
 
-def _files(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.exists() else []
+quiet: list[Inventory] = []
+"""What there was without sessions: after the first example, and after the latest."""
+WARM = 2
+"""Processes that a host without sessions has: a zygote, and the process that it has made ahead."""
+
+
+def _refuse_leaks() -> None:
+    """Wait until what the sessions had is gone: processes, descriptors, memory, leases, files."""
+    if not quiet:
+        _until(lambda: Inventory.take().kernels <= WARM)
+        quiet.append(Inventory.take())
+    until = time.monotonic() + SECONDS
+    while more := (now := Inventory.take()).beyond(quiet[0]):
+        assert time.monotonic() < until, f"left behind: {'; '.join(more)}"
+        time.sleep(0.05)
+    quiet[1:] = [now]
 
 
 @pytest.mark.timeout(0 if OPS > 1000 else 300)
@@ -404,3 +451,5 @@ def test_no_operation_and_no_kill_makes_a_difference_from_the_model(isolation, e
         _min_steps=STEPS,
     )
     print(f"\n{sum(done.values())} operations: {dict(sorted(done.items()))}")
+    for inventory, when in zip(quiet, ("first", "last"), strict=False):
+        print(f"without sessions, {when}: {inventory}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from inventory import MORE_DESCRIPTORS, Inventory
 
 from rlm_kernel import rendezvous
 from rlm_kernel.client import call_tool
@@ -137,3 +138,21 @@ def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
 def _save_and_lose() -> None:
     with contextlib.suppress(DaemonUnavailable, OSError), Control("save", session="s", file=None, embed=True):
         pass
+
+
+def test_an_inventory_sees_what_a_session_holds(until) -> None:
+    """What counting leaks relies on: of each kind there is more with a session, and nothing when it has ended."""
+    assert call("eval_code", code="1")["success"]
+    call("end_session")
+    until(lambda: Inventory.take().kernels <= 2)
+    empty = Inventory.take()
+    call("load_context", name="log", content="alpha")
+    assert call("eval_code", code="len(log['content']), [i for i in range(3)]")["success"]
+    full = Inventory.take()
+    assert full.kernels > empty.kernels
+    assert full.leases > 0
+    assert full.descriptors["host"] > empty.descriptors["host"] + MORE_DESCRIPTORS
+    said = " ".join(full.beyond(empty))
+    assert all(word in said for word in ("leases", "kernel processes", "descriptors of the host", "scratch")), said
+    call("end_session")
+    until(lambda: Inventory.take().beyond(empty) == [])

@@ -80,7 +80,7 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
 async def _copy_of(parent: KernelSession) -> tuple[Peer, int, list[Cell], Origin]:
     """A sleeping process, how many cells it has completed, those that it shall repeat, and where it comes from."""
     if not parent.runs_cell:
-        peer: Peer = await parent.operation(lambda: _copy_of_live(parent.images))
+        peer = await _copy_of_live(parent)
         return peer, parent.images.cells, [], Origin("live", 0, texts(peer.hello.get("threads")), _tasks(peer))
     for _ in range(TRIES):
         copy = parent.images.newest
@@ -96,7 +96,28 @@ async def _copy_of(parent: KernelSession) -> tuple[Peer, int, list[Cell], Origin
     raise KernelBusy("the session runs a cell and has no checkpoint to fork from; wait for the cell, or interrupt it")
 
 
-async def _copy_of_live(images: Images) -> Peer:
+async def _copy_of_live(parent: KernelSession) -> Peer:
+    """A copy made between two requests; none when its caller does not wait for it any more."""
+    wanted = True
+
+    async def work() -> Peer:
+        made = await _fork_live(parent.images)
+        if not wanted:
+            made.drop()
+        return made
+
+    copying = parent.operation(work)
+    try:
+        peer: Peer = await copying
+    except asyncio.CancelledError:
+        wanted = False
+        if not copying.cancelled() and copying.done() and copying.exception() is None:
+            copying.result().drop()
+        raise
+    return peer
+
+
+async def _fork_live(images: Images) -> Peer:
     assert images.live is not None
     try:
         return await images.fork(images.live)

@@ -35,6 +35,7 @@ SLOW_TICKS = 20
 ZYGOTE_SECONDS = 60.0
 FORK_SECONDS = 30.0
 READY_AFTER_SECONDS = 0.1
+REAP_AGAIN_SECONDS = 0.1
 CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
 
 Emit = Callable[[str, dict[str, Any]], None]
@@ -237,6 +238,8 @@ class Host:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in known:
+                    # Its peer is about to; a stray that ended with it is behind it in the system's list.
+                    asyncio.get_running_loop().call_later(REAP_AGAIN_SECONDS, self._reap_strays)
                     return
                 os.waitpid(ended.si_pid, 0)
 

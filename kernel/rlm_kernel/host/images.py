@@ -105,6 +105,7 @@ class Images:
     serial: int = 0
     copies: list[Copy] = field(default_factory=list)
     only_cells: bool = False
+    closed: bool = False
 
     @property
     def newest(self) -> Copy | None:
@@ -131,26 +132,28 @@ class Images:
     async def start(self) -> None:
         """Make a fresh process this session's; raises `WallsMissing` or `KernelDied`."""
         peer = await self.image()
-        begun = peer.expect(tags.BEGUN)
-        peer.send(tags.BEGIN, (wire.json_frame(self.spec),))
         try:
-            answer = await asyncio.wait_for(begun, START_SECONDS)
-        except (PeerDied, TimeoutError) as error:
-            peer.drop()
-            raise KernelDied("a kernel could not start", "it ended before it was ready") from error
-        content = load(answer)
-        if "error" in content or "walls" not in content:
-            peer.drop()
-            raise KernelDied("a kernel could not start", str(content.get("error", "it ended before it was ready")))
-        self.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
-        try:
-            self.demand_walls()
-        except WallsMissing:
+            answer = await self._begun(peer)
+        except BaseException:
             peer.drop()
             raise
         self.use_gate(Gate(answer.descriptors[0]) if answer.descriptors else None)
         self.pristine = True
         self.lead(peer)
+
+    async def _begun(self, peer: Peer) -> wire.Message:
+        begun = peer.expect(tags.BEGUN)
+        peer.send(tags.BEGIN, (wire.json_frame(self.spec),))
+        try:
+            answer: wire.Message = await asyncio.wait_for(begun, START_SECONDS)
+        except (PeerDied, TimeoutError) as error:
+            raise KernelDied("a kernel could not start", "it ended before it was ready") from error
+        content = load(answer)
+        if "error" in content or "walls" not in content:
+            raise KernelDied("a kernel could not start", str(content.get("error", "it ended before it was ready")))
+        self.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
+        self.demand_walls()
+        return answer
 
     def demand_walls(self) -> None:
         """Raise `WallsMissing` unless every wall that the policy requires stands."""
@@ -160,8 +163,15 @@ class Images:
 
     def lead(self, peer: Peer) -> None:
         """Let ``peer`` be the live process."""
+        self._refuse_when_closed(peer)
         self.live = peer
         peer.receiver, peer.on_death = self.receiver, self.on_death
+
+    def _refuse_when_closed(self, peer: Peer) -> None:
+        # The driver is cancelled with the session; a `wait_for` whose answer is there already overhears that.
+        if self.closed:
+            peer.drop()
+            raise asyncio.CancelledError
 
     async def checkpoint(self, *, expectant: bool = True) -> None:
         """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
@@ -172,6 +182,7 @@ class Images:
         assert self.live is not None
         cells = self.cells
         peer = await self.fork(self.live, introduced=False, expectant=expectant)
+        self._refuse_when_closed(peer)
         peer.on_death = self.on_death
         oldest = cells - self.undoable
         kept = [copy for copy in self.copies if copy.cells < cells and copy.reach >= oldest and self.undoable]
@@ -269,7 +280,12 @@ class Images:
             self.lost_copy(peer)
         except (PeerDied, TimeoutError):
             return False
-        if not await self._woken(peer, copy.redo[: target - copy.cells]):
+        try:
+            woken = await self._woken(peer, copy.redo[: target - copy.cells])
+        except asyncio.CancelledError:
+            peer.drop()
+            raise
+        if not woken:
             peer.drop()
             return False
         self.lead(peer)
@@ -301,6 +317,7 @@ class Images:
 
     def close(self) -> None:
         """End the session's processes and give up its leases."""
+        self.closed = True
         self.drop_all()
         for attachment in self.contexts.values():
             attachment.close()

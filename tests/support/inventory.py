@@ -1,0 +1,114 @@
+"""What a daemon and its kernel host hold: processes, descriptors, memory, leases, files. What stays of it is a leak.
+
+`Inventory.take` counts now; `Inventory.beyond` says in words what there is more than in an earlier one, of things that
+a service without sessions has no use for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from rlm_kernel import rendezvous
+from rlm_kernel.connection import the_socket
+
+FOLDERS = ("k", "connections", "scratch", "spool")
+MORE_DESCRIPTORS = 8
+MORE_BYTES = 64 << 20
+
+
+def server(name: str) -> psutil.Process | None:
+    """The process that serves the socket ``name``; None when nobody does."""
+    with contextlib.suppress(rendezvous.RendezvousError, OSError, psutil.NoSuchProcess):
+        sock = rendezvous.connect(name)
+        if sock is not None:
+            with sock:
+                return psutil.Process(rendezvous.peer(sock).pid)
+    return None
+
+
+def host() -> psutil.Process | None:
+    """The kernel host."""
+    return server(str(rendezvous.runtime_dir() / "host.sock"))
+
+
+def daemon() -> psutil.Process | None:
+    """The daemon."""
+    return server(the_socket())
+
+
+@dataclass
+class Inventory:
+    """Of daemon and host together: how many there are of each. ``kernels`` are the processes below the host."""
+
+    kernels: int = 0
+    zombies: int = 0
+    descriptors: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    leases: int = 0
+    files: list[str] = field(default_factory=list)
+
+    @classmethod
+    def take(cls) -> Inventory:
+        """Count what there is now."""
+        made = cls(leases=len(list(_leases())), files=sorted(str(path) for path in _files()))
+        for name, process in (("daemon", daemon()), ("host", host())):
+            if process is None:
+                continue
+            with contextlib.suppress(psutil.NoSuchProcess):
+                made.descriptors[name] = process.num_fds()
+                made.memory[name] = process.memory_full_info().uss
+                states = [_status(child) for child in process.children(recursive=True)]
+                made.zombies += states.count(psutil.STATUS_ZOMBIE)
+                made.kernels += len(states) if name == "host" else 0
+        return made
+
+    def beyond(self, before: Inventory) -> list[str]:
+        """What this one has more than ``before``, apart from what a warm service needs; empty if nothing has leaked."""
+        more = [f"file {name}" for name in self.files]
+        more += [f"{self.leases} leases"] if self.leases else []
+        more += [f"{self.zombies} zombies"] if self.zombies else []
+        more += [f"{self.kernels} kernel processes, not {before.kernels}"] if self.kernels > before.kernels else []
+        for kind, room, now, then in (
+            ("descriptors", MORE_DESCRIPTORS, self.descriptors, before.descriptors),
+            ("bytes", MORE_BYTES, self.memory, before.memory),
+        ):
+            more += [
+                f"{count} {kind} of the {name}, not {then[name]}"
+                for name, count in now.items()
+                if name in then and count > then[name] + room
+            ]
+        return more
+
+
+def _files() -> Iterator[Path]:
+    for name in FOLDERS:
+        folder = rendezvous.runtime_dir() / name
+        with contextlib.suppress(FileNotFoundError):
+            yield from folder.iterdir()
+
+
+def _leases() -> Iterator[int]:
+    """Inodes of loaded texts that somebody holds a lock on."""
+    store = rendezvous.state_dir() / "contexts"
+    texts = {inode for path in store.rglob("*") if path.name != "lock" and (inode := _inode(path))}
+    for line in Path("/proc/locks").read_text().splitlines():
+        inode = int(line.split()[-3].split(":")[-1])
+        if " FLOCK " in line and inode in texts:
+            yield inode
+
+
+def _inode(path: Path) -> int | None:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_ino if path.is_file() else None
+    return None
+
+
+def _status(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return str(process.status())
+    return "gone"
