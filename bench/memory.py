@@ -22,6 +22,8 @@ from rlm_kernel import Client
 
 SESSIONS = 10
 TARGET_MB = 25.0
+PAUSE_SECONDS = 0.3
+"""Between two cells; time enough for a copy, of which the last is kept for a rollback."""
 SETTLED_SECONDS = 8.0
 STOCK = 3
 
@@ -96,7 +98,8 @@ def main() -> None:
             for number in range(SESSIONS):
                 with Client(f"idle-{number}") as client:
                     for _ in range(cells):
-                        assert client.eval_code("x = 1").success
+                        assert client.eval_code("x = [object()]").success
+                        time.sleep(PAUSE_SECONDS)
             done += cells
             time.sleep(SETTLED_SECONDS)
             report(done, ours(folder / "s"), stock)

@@ -176,7 +176,7 @@ class Images:
     async def checkpoint(self, *, expectant: bool = True) -> None:
         """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
 
-        Of the copies before it those stay that can be rolled back to. An ``expectant`` process makes ready for its next
+        Of the copies before it those stay that a rollback needs. An ``expectant`` process makes ready for its next
         cell; one that is not shares its memory with the copy until that cell comes.
         """
         assert self.live is not None
@@ -184,8 +184,9 @@ class Images:
         peer = await self.fork(self.live, introduced=False, expectant=expectant)
         self._refuse_when_closed(peer)
         peer.on_death = self.on_death
-        oldest = cells - self.undoable
-        kept = [copy for copy in self.copies if copy.cells < cells and copy.reach >= oldest and self.undoable]
+        # To before the first cell, a fresh process goes back as well.
+        oldest = max(cells - self.undoable, 1 if self.pristine else 0)
+        kept = [copy for copy in self.copies if oldest <= copy.reach and copy.cells < cells and oldest < cells]
         self._drop([copy for copy in self.copies if copy not in kept])
         self.copies = [*kept, Copy(peer, cells)]
         self.only_cells = True
