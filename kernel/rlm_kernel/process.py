@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import platform
+import select
 import signal
 import sys
 import time
@@ -67,8 +68,17 @@ def thread_count() -> int:
     return os.stat("/proc/self/task").st_nlink - 2
 
 
-def fork_sibling() -> int:
+class _PollFd(ctypes.Structure):
+    """``struct pollfd``, see poll(2)."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+def fork_sibling(*, still: int | None = None) -> int:
     """A fork whose child has *our parent* as its parent: 0 in the child, its pid here.
+
+    With ``still``, a descriptor, the child does nothing until something can be read from it: not even what CPython does
+    after a fork. So it has next to no memory of its own for as long as it is only kept.
 
     A raw clone(CLONE_PARENT) between CPython's own at-fork hooks. glibc's at-fork work is skipped, so this is only
     for a process with a single thread (malloc's locks are free then); the caller has checked `thread_count`.
@@ -76,9 +86,12 @@ def fork_sibling() -> int:
     if _SYS_CLONE is None:
         raise OSError(f"fork_sibling is not known on {platform.machine()}")
     api = ctypes.pythonapi
+    parent = os.getppid()
     api.PyOS_BeforeFork()
     pid = int(_libc.syscall(ctypes.c_long(_SYS_CLONE), ctypes.c_ulong(CLONE_PARENT | signal.SIGCHLD), 0, 0, 0, 0))
     if pid == 0:
+        if still is not None:
+            _keep_still(still, parent)
         api.PyOS_AfterFork_Child()
         return 0
     error = ctypes.get_errno()
@@ -86,6 +99,13 @@ def fork_sibling() -> int:
     if pid < 0:
         raise OSError(error, os.strerror(error))
     return pid
+
+
+def _keep_still(descriptor: int, parent: int) -> None:
+    """Wait for input or for the other end to close; signals are held back by the caller, but for SIGKILL."""
+    die_with_parent()
+    if os.getppid() == parent:
+        _libc.poll(ctypes.byref(_PollFd(descriptor, select.POLLIN, 0)), ctypes.c_ulong(1), ctypes.c_int(-1))
 
 
 def fork_leaving_threads() -> int:

@@ -9,7 +9,7 @@ import signal
 import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rlm_kernel import tags, wire
 from rlm_kernel.errors import KernelError
@@ -36,6 +36,8 @@ class Peer:
     ``receiver`` is told of messages that nobody waits for, ``on_death`` once when the process has ended and all that
     it had written has been delivered.
     """
+
+    _taken: ClassVar[set[int]] = set()
 
     def __init__(self, sock: socket.socket) -> None:
         self.loop = asyncio.get_running_loop()
@@ -64,8 +66,14 @@ class Peer:
         """Send; to a dead process, nothing (its end is reported by `on_death`)."""
         self.stream.send(tag, frames, descriptors)
 
-    def watch(self, pid: int) -> bool:
-        """Follow the process ``pid``, which must be a child of this one; False if it is not, or is gone."""
+    def watch(self, pid: object) -> bool:
+        """Follow the process ``pid``, as a kernel has named it.
+
+        It must be a child of this process, and no other peer's: who ends that one must not end another's. False if it
+        is not, or is gone.
+        """
+        if not isinstance(pid, int) or pid in self._taken:
+            return False
         try:
             pidfd = os.pidfd_open(pid)
         except (ProcessLookupError, OverflowError, ValueError, OSError):
@@ -74,6 +82,7 @@ class Peer:
             os.close(pidfd)
             return False
         self.pid, self._pidfd = pid, pidfd
+        self._taken.add(pid)
         self.loop.add_reader(pidfd, self._ended)
         return True
 
@@ -115,8 +124,7 @@ class Peer:
 
     def _introduced(self, message: wire.Message) -> bool:
         self.hello = load(message)
-        pid = self.hello.get("pid")
-        return isinstance(pid, int) and self.watch(pid)
+        return self.watch(self.hello.get("pid"))
 
     # -- its end
 
@@ -137,6 +145,7 @@ class Peer:
         self.loop.remove_reader(self._pidfd)
         status = self._reap()
         os.close(self._pidfd)
+        self._taken.discard(self.pid or 0)
         self._finish(status)
 
     def _reap(self) -> int | None:
@@ -195,7 +204,7 @@ async def fork(
     """Have ``parent`` fork a child that waits to begin (``ready``) or sleeps (``sleep``).
 
     A process with threads is refused unless ``leave_threads``: the child has none but its first.
-    Unless ``introduced`` the child is there, but need not have said so yet: its pid comes later.
+    Unless ``introduced`` the child says nothing and keeps still until the first message to it.
     An ``expectant`` parent then makes ready for its next cell.
     Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
     """
@@ -204,7 +213,7 @@ async def fork(
     hello, forked = child.expect(tags.HELLO), parent.expect(tags.FORKED)
     hello.add_done_callback(retrieved)
     child.introduction = hello
-    request = {"state": state, "leave_threads": leave_threads, "expectant": expectant}
+    request = {"state": state, "leave_threads": leave_threads, "expectant": expectant, "still": not introduced}
     parent.send(tags.FORK, (wire.json_frame(request),), (theirs.detach(),))
     try:
         answer = load(await asyncio.wait_for(forked, seconds))
@@ -212,6 +221,8 @@ async def fork(
             raise ForkRefused(str(answer["error"]), texts(answer.get("threads")))
         if introduced:
             await asyncio.wait_for(hello, seconds)
+        elif not child.watch(answer.get("pid")):
+            raise ForkRefused("the copy ended before it had begun")
     except PeerDied as error:
         child.drop()
         if parent.dead:

@@ -250,7 +250,8 @@ class Worker:
         # A signal that meets the call while the host is asked about it would end it, or make it run twice.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            pid = process.fork_leaving_threads() if threads else process.fork_sibling()
+            still = message.descriptors[0] if request.get("still") else None
+            pid = process.fork_leaving_threads() if threads else process.fork_sibling(still=still)
         except (OSError, MemoryError) as error:
             message.close()
             self.link.send(tags.FORKED, (wire.json_frame({"error": str(error)}),))

@@ -1,0 +1,84 @@
+"""What the host believes of a kernel process: nothing that it has not checked."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlm_kernel import wire
+from rlm_kernel.host.peer import Peer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def child():
+    """A process of ours that waits."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process.pid
+    process.kill()
+    process.wait()
+    process.stdin.close()
+
+
+async def test_a_kernel_cannot_name_the_process_of_another_as_its_own(child) -> None:
+    """Whoever ends the one would end the other: a session is not to be ended by its neighbour."""
+    (ours, theirs), (others, their_others) = wire.pair(), wire.pair()
+    first, second = Peer(ours), Peer(others)
+    assert first.watch(child)
+    assert not second.watch(child)
+    ended = asyncio.get_running_loop().create_future()
+    first.on_death = ended.set_result
+    first.kill()
+    await asyncio.wait_for(ended, 10)
+    assert first.status == -signal.SIGKILL
+    second.drop()
+    theirs.close()
+    their_others.close()
+
+
+@pytest.mark.parametrize("pid", [1, os.getpid(), 0, -1, 1 << 40, "a text", None, [2]])
+async def test_only_a_child_of_the_host_is_followed(pid) -> None:
+    """A hostile kernel may say that it is any process, or none."""
+    ours, theirs = wire.pair()
+    peer = Peer(ours)
+    assert not peer.watch(pid)
+    assert peer.pid is None
+    peer.drop()
+    theirs.close()
+
+
+async def test_a_copy_that_is_only_kept_has_run_nothing(host, spawn, policy) -> None:
+    """From its first moment on it waits as it was forked, signals held back, so it shares nearly all of its memory."""
+    kernel = await spawn(policy(checkpoint="strict"))
+    await host.execute(kernel.kernel_id, "kept = [object()]").result()
+    of_this_session = [pid for pid in psutil.pids() if pid != kernel.pid and session_of(pid) == session_of(kernel.pid)]
+    held_back = [blocked(pid) for pid in of_this_session]
+    assert held_back
+    assert all(signals >> (signal.SIGINT - 1) & 1 for signals in held_back)
+    assert not blocked(kernel.pid) >> (signal.SIGINT - 1) & 1
+    await host.shutdown(kernel.kernel_id)
+
+
+def session_of(pid: int) -> int | None:
+    """The session (setsid) that a process is of; a kernel's own, which its copies are of too."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def blocked(pid: int) -> int:
+    """The signals that a process holds back, as a mask."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("SigBlk:")[2].split()[0], 16)
