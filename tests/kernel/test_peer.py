@@ -60,8 +60,8 @@ async def test_a_copy_that_is_only_kept_has_run_nothing(host, spawn, policy) -> 
     of_this_session = [pid for pid in psutil.pids() if pid != kernel.pid and session_of(pid) == session_of(kernel.pid)]
     held_back = [blocked(pid) for pid in of_this_session]
     assert held_back
-    assert all(signals >> (signal.SIGINT - 1) & 1 for signals in held_back)
-    assert not blocked(kernel.pid) >> (signal.SIGINT - 1) & 1
+    assert all(signals >> (signal.SIGTERM - 1) & 1 for signals in held_back)
+    assert not blocked(kernel.pid) >> (signal.SIGTERM - 1) & 1
     await host.shutdown(kernel.kernel_id)
 
 
