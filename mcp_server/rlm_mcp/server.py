@@ -20,6 +20,7 @@ from mcp_types import (
     GetPromptRequestParams,
     GetPromptResult,
     ImageContent,
+    InputRequiredResult,
     ListPromptsResult,
     ListToolsResult,
     PaginatedRequestParams,
@@ -29,6 +30,7 @@ from mcp_types import (
 from rlm_kernel.version import VERSION
 from rlm_mcp import prompts
 from rlm_mcp.hello import ClientHello, current_hello
+from rlm_mcp.sampling import InputRequired, Sampling
 from rlm_mcp.service import Caller, Service
 from rlm_mcp.service_pictures import PNG
 from rlm_mcp.service_sessions import DEFAULT_POLICY
@@ -51,9 +53,16 @@ def build_server(service: Service) -> Server[Any]:
         tier = tier_for(current_hello.get())
         return ListToolsResult(tools=[tool.listed() for tool in TOOLS.tools(tier)])
 
-    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
-        caller = _caller(context)
-        outcome = await TOOLS.call(service, params.name, params.arguments, caller)
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        sampling = Sampling(context, params) if Sampling.offered(context) else None
+        caller = _caller(context, sampling)
+        name, arguments = params.name, params.arguments
+        if sampling is not None and sampling.run:  # the same call once more, with what the code has asked for
+            name, arguments = "wait", {"run": sampling.run, "session": (arguments or {}).get("session")}
+        try:
+            outcome = await TOOLS.call(service, name, arguments, caller)
+        except InputRequired as asked:
+            return asked.result
         images = [ImageContent(data=image, mime_type=PNG) for image in outcome.images]
         return CallToolResult(content=[TextContent(text=outcome.text), *images], is_error=outcome.is_error)
 
@@ -108,10 +117,10 @@ async def _get_prompt(context: Context, params: GetPromptRequestParams) -> GetPr
     return found
 
 
-def _caller(context: Context) -> Caller:
+def _caller(context: Context, sampling: Sampling | None) -> Caller:
     asked = (context.meta or {}).get("session")
 
     async def progress(seconds: float, message: str) -> None:
         await context.session.report_progress(seconds, None, message)
 
-    return Caller(current_hello.get(), asked if isinstance(asked, str) and asked else None, progress)
+    return Caller(current_hello.get(), asked if isinstance(asked, str) and asked else None, progress, sampling)

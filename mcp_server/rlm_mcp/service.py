@@ -24,6 +24,7 @@ from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.hello import ClientHello
+from rlm_mcp.sampling import Sampling
 from rlm_mcp.service_answers import Answer, encode, fit, whole_of
 from rlm_mcp.service_citing import Citing
 from rlm_mcp.service_contexts import Contexts
@@ -38,7 +39,7 @@ from rlm_mcp.service_providers import Providers
 from rlm_mcp.service_queries import GivenAnswer, Queries
 from rlm_mcp.service_reading import Reading
 from rlm_mcp.service_record import note_turn, record_of
-from rlm_mcp.service_runs import CUTTABLE, Progress, Runs, Waiting
+from rlm_mcp.service_runs import CUTTABLE, Progress, Run, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_mcp.service_snapshots import Request, Snapshots
 from rlm_mcp.service_tables import Tables
@@ -58,11 +59,12 @@ _SWEEP_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls a tool: the client, the session that the call itself names, and where progress goes."""
+    """Who calls a tool: the client, the session that the call itself names, where progress goes, and its own model."""
 
     hello: ClientHello
     session: str | None
     progress: Progress
+    sampling: Sampling | None = None
 
 
 class Service:
@@ -140,7 +142,25 @@ class Service:
         with self.sessions.use(session):
             yield session
 
-    async def answer_queries(self, session: Session, given: list[GivenAnswer], progress: Progress) -> Answer:
+    async def follow(self, session: Session, run: Run, caller: Caller) -> Answer:
+        """Wait for a run. What it asks goes to the client's own model, if the policy says so and the client has one."""
+        sampling = caller.sampling if session.policy.llm.sampling else None
+        if sampling is None:
+            return await self.runs.follow(run, caller.progress)
+        if brought := sampling.brought():
+            await self.queries.answer(session, brought)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.runs.longest
+        while True:
+            came = await self.runs.follow(run, caller.progress, longest=end - loop.time())
+            rows = [row for row in queries.pending(self._store, session.id) if row.id in session.kernel.asks]
+            if not run.suspended or not rows or loop.time() >= end:
+                return came
+            given = await sampling.ask(run.id, rows, end - loop.time())
+            if not (await self.queries.answer(session, given)).fields["answered"]:
+                return came
+
+    async def answer_queries(self, session: Session, given: list[GivenAnswer], caller: Caller) -> Answer:
         """Take answers. Of a cell that waited for one of them the answer tells what came of it, or what it asks now."""
         waiting, run = session.kernel.waiting, self.runs.suspended(session)
         taken = await self.queries.answer(session, given)
@@ -150,7 +170,7 @@ class Service:
         taken.limit = limit // 2
         fields = json.loads(await self.render(session, taken))
         try:
-            came = await self.runs.follow(run, progress)
+            came = await self.follow(session, run, caller)
             came.limit = came.limit or limit - len(encode(fields))
             fields |= json.loads(await self.render(session, came))
         except ToolFault as fault:

@@ -107,6 +107,11 @@ class Runs:
         self._numbers = iter(range(0))
         self._stopping: set[asyncio.Task[object]] = set()
 
+    @property
+    def longest(self) -> float:
+        """Seconds for which a call may block."""
+        return self._waiting.longest
+
     def start(self, session: Session, code: str) -> Run:
         """Queue a cell.
 

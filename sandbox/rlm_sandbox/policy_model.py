@@ -178,6 +178,10 @@ class LlmPolicy(_Section):
     schema_attempts: int = Field(
         3, ge=1, le=10, description="Times a model is asked for an answer that fits its `schema`."
     )
+    sampling: bool = Field(
+        False,
+        description="Whether the client's own model is asked what a cell waits for, by MCP sampling, if there is one.",
+    )
     cache: bool = Field(
         False,
         description="Whether a query that was asked before, by any session whose policy says so, is answered alike.",

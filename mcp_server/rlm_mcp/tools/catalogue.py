@@ -102,7 +102,7 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
     """Run a cell; a call that is cancelled interrupts it."""
     run = service.runs.start(session, given.code)
     try:
-        return await service.runs.follow(run, caller.progress)
+        return await service.follow(session, run, caller)
     except asyncio.CancelledError:
         service.runs.abandon(run)
         raise
@@ -115,13 +115,13 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 )
 async def answer_queries(service: Service, session: Session, given: take.AnswerQueries, caller: Caller) -> Answer:
     """Take answers, each on its own; a cell that waits for them goes on."""
-    return await service.answer_queries(session, _given_answers(given), caller.progress)
+    return await service.answer_queries(session, _given_answers(given), caller)
 
 
 @TOOLS.add("Wait up to 45 s for eval_code that is still running.", take.Wait, tier="core", read_only=True)
 async def wait(service: Service, session: Session, given: take.Wait, caller: Caller) -> Answer:
     """Wait for a run; a cancelled wait leaves it running."""
-    return await service.runs.follow(service.runs.find(session, given.run), caller.progress)
+    return await service.follow(session, service.runs.find(session, given.run), caller)
 
 
 @TOOLS.add(

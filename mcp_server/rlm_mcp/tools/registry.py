@@ -15,6 +15,7 @@ from mcp_types import Tool as McpTool
 from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
+from rlm_mcp.sampling import InputRequired
 from rlm_mcp.service import Caller, Service
 from rlm_mcp.service_answers import Answer, clean, encode
 from rlm_mcp.service_errors import ToolFault, fault_from, invalid_arguments
@@ -106,7 +107,11 @@ class Registry:
         return [tool for tool in self._tools.values() if tool.tier in shown]
 
     async def call(self, service: Service, name: str, given: Mapping[str, Any] | None, caller: Caller) -> Outcome:
-        """Call a tool by name with arguments from a client; every failure becomes an outcome."""
+        """Call a tool by name with arguments from a client; every failure becomes an outcome.
+
+        Raises:
+            InputRequired: the client is to answer something first, and then to make the call again.
+        """
         try:
             tool = self._find(name)
             arguments = _validated(tool, given or {})
@@ -114,6 +119,8 @@ class Registry:
             async with service.session(caller) as session:
                 answer = await tool.function(service, session, arguments, caller)
                 return Outcome(await service.render(session, answer), images=answer.images)
+        except InputRequired:
+            raise
         except Exception as error:
             return Outcome(encode(_capped(fault_from(error).answer())), is_error=True)
 

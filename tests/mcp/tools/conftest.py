@@ -65,18 +65,18 @@ class Clock:
 
 
 @asynccontextmanager
-async def connected(service: Service, mode: str, hello: ClientHello) -> AsyncIterator[Agent]:
+async def connected(service: Service, mode: str, hello: ClientHello, sampling: Any) -> AsyncIterator[Agent]:
     current_hello.set(hello)
-    async with Client(build_server(service), mode=mode) as client:
+    async with Client(build_server(service), mode=mode, sampling_callback=sampling) as client:
         yield Agent(client, hello)
 
 
 def connector(service: Service) -> Connect:
     """Make the function that connects to ``service``."""
 
-    def connect(session: str = "s", *, mode: str = "auto", cwd: str = "", **env: str) -> Any:
+    def connect(session: str = "s", *, mode: str = "auto", cwd: str = "", sampling: Any = None, **env: str) -> Any:
         environment = {"PARENT_SESSION_ID": session, **env} if session else env
-        return connected(service, mode, ClientHello(cwd=cwd, env=environment, pid=os.getpid()))
+        return connected(service, mode, ClientHello(cwd=cwd, env=environment, pid=os.getpid()), sampling)
 
     return connect
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from mcp_types import CreateMessageResult, TextContent
 from model_endpoint import Reply
 from pydantic import BaseModel
 
@@ -235,6 +236,8 @@ CASES = [
     Case("llm.modes", [], ["provider"], cell("llm_query('p', mode='provider')"), "PermissionError", "echo: p"),
     Case("llm.schema_attempts", 2, 3, cell("llm_query('third', schema={'type': 'integer'})"),
          "2 answers did not fit", '"result": "3"', {"llm.mode": "provider"}),
+    Case("llm.sampling", False, True, cell("llm_query('p')"), '"status": "waiting"', "'the client: p'",
+         {"llm.mode": "blocking"}),
     Case("llm.cache", False, True, cell("llm_query('count') == llm_query('count')"), '"result": "False"',
          '"result": "True"', {"llm.mode": "provider"}),
     Case("llm.wait_seconds", 0.1, 1.5, wait_for_nobody, "within 0.1 s", "within 1.5 s", {"llm.mode": "blocking"}),
@@ -265,6 +268,12 @@ def model(endpoint: Any, isolation: Any) -> None:
 
     endpoint.reply = reply
     endpoint.configure(isolation.config, input_price=1000.0, output_price=1000.0)
+
+
+async def own_model(context: Any, params: Any) -> CreateMessageResult:
+    """Answer as the client's own model."""
+    text = f"the client: {params.messages[0].content.text}"
+    return CreateMessageResult(role="assistant", content=TextContent(text=text), model="own")
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -308,7 +317,7 @@ async def test_a_field_can_be_loosened_and_tightened(
         path = isolation.config / "policies" / f"{value}.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(nested({**settings, case.field: getattr(case, value)})))
-        async with connect_own(value, cwd=str(folder), RLM_KERNEL_POLICY=value) as agent:
+        async with connect_own(value, cwd=str(folder), sampling=own_model, RLM_KERNEL_POLICY=value) as agent:
             answers[value] = await case.probe(agent, own, clock)
     assert case.refused in answers["tight"], answers
     assert case.refused not in answers["loose"], answers
