@@ -37,7 +37,7 @@ from rlm_kernel.client_results import (
     Variable,
     Variables,
 )
-from rlm_kernel.connection import Control
+from rlm_kernel.connection import Control, OnProgress
 from rlm_kernel.errors import ToolFailed
 from rlm_kernel.link import hello_environment
 
@@ -53,12 +53,16 @@ class Client:
     """A session of the daemon.
 
     ``session`` is the environment's or the git root's unless named, as for every client; ``policy`` is what it is
-    opened under if it is not open yet. Methods raise `ToolFailed`, whose ``answer`` says what to do, when a tool
-    answers with an error, and `DaemonUnavailable` when the daemon ends under a call.
+    opened under if it is not open yet; ``on_progress`` hears of calls that take long. Methods raise `ToolFailed`, whose
+    ``answer`` says what to do, when a tool answers with an error, and `DaemonUnavailable` when the daemon ends under a
+    call.
     """
 
-    def __init__(self, session: str | None = None, *, policy: StrPath | None = None) -> None:
+    def __init__(
+        self, session: str | None = None, *, policy: StrPath | None = None, on_progress: OnProgress | None = None
+    ) -> None:
         self.session = session
+        self.on_progress = on_progress
         self.policy = None if policy is None else os.fspath(policy)
         self._lock = threading.Lock()
         self._connection: Control | None = None
@@ -241,7 +245,8 @@ class Client:
     # --- the connection ---------------------------------------------------------------------------
 
     def _call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return _checked(self._connected().request("tools/call", {"name": tool, "arguments": arguments}))
+        asked = {"name": tool, "arguments": arguments}
+        return _checked(self._connected().request("tools/call", asked, self.on_progress))
 
     def _connected(self) -> Control:
         if self._connection is not None and self._connection.has_ended():
@@ -263,10 +268,15 @@ class Client:
 
 
 def call_tool(
-    name: str, arguments: dict[str, Any], *, session: str | None = None, policy: str | None = None
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    session: str | None = None,
+    policy: str | None = None,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Make one call on a connection of its own; see `Client.call`."""
-    with Client(session, policy=policy) as client:
+    with Client(session, policy=policy, on_progress=on_progress) as client:
         return client.call(name, **arguments)
 
 

@@ -10,6 +10,7 @@ import json
 import socket
 import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
@@ -28,8 +29,10 @@ from rlm_kernel.link import (
 )
 from rlm_kernel.version import VERSION
 
-__all__ = ["Control", "connect", "is_running", "start_daemon", "the_socket"]
+__all__ = ["Control", "OnProgress", "connect", "is_running", "start_daemon", "the_socket"]
 
+OnProgress = Callable[[float, float | None, str], None]
+"""Hears how much of a call is done, how much there is if that is known, and what is happening."""
 REPLY_SECONDS = 30.0
 _ENVELOPE = {
     MODERN_VERSION_KEY: "2026-07-28",
@@ -118,17 +121,21 @@ class Control:
             pass
         return True
 
-    def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Send an MCP request and return its result; passes over notifications."""
+    def request(self, method: str, params: dict[str, Any], on_progress: OnProgress | None = None) -> dict[str, Any]:
+        """Send an MCP request and return its result; of notifications it passes on those of progress."""
         self._socket.settimeout(None)
         self._requests += 1
-        message = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": {**params, "_meta": _ENVELOPE}}
+        meta = _ENVELOPE if on_progress is None else {**_ENVELOPE, "progressToken": self._requests}
+        message = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": {**params, "_meta": meta}}
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
             while line := self._line():
                 answer = json.loads(line)
                 if answer.get("id") == self._requests:
                     return _result(answer)
+                if on_progress is not None and answer.get("method") == "notifications/progress":
+                    told = answer["params"]
+                    on_progress(told["progress"], told.get("total"), told.get("message") or "")
         except ConnectionError:
             pass
         raise DaemonUnavailable("the daemon ended before it answered; look at what was done, then try again")

@@ -120,7 +120,7 @@ async def _get_prompt(context: Context, params: GetPromptRequestParams) -> GetPr
 def _caller(context: Context, sampling: Sampling | None) -> Caller:
     asked = (context.meta or {}).get("session")
 
-    async def progress(seconds: float, message: str) -> None:
-        await context.session.report_progress(seconds, None, message)
+    async def progress(done: float, message: str, total: float | None = None) -> None:
+        await context.session.report_progress(done, total, message)
 
     return Caller(current_hello.get(), asked if isinstance(asked, str) and asked else None, progress, sampling)

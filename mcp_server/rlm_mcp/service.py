@@ -35,11 +35,12 @@ from rlm_mcp.service_forks import Forks
 from rlm_mcp.service_handles import Handles
 from rlm_mcp.service_journal import Journal, entry_row
 from rlm_mcp.service_kernels import Connect, KernelGateway, connect_host
+from rlm_mcp.service_progress import Progress
 from rlm_mcp.service_providers import Providers
 from rlm_mcp.service_queries import GivenAnswer, Queries
 from rlm_mcp.service_reading import Reading
 from rlm_mcp.service_record import note_turn, record_of
-from rlm_mcp.service_runs import CUTTABLE, Progress, Run, Runs, Waiting
+from rlm_mcp.service_runs import CUTTABLE, Run, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_mcp.service_snapshots import Request, Snapshots
 from rlm_mcp.service_tables import Tables

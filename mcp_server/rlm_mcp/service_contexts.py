@@ -13,6 +13,7 @@ from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_answers import Answer
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_names import check_context_name, is_handle
+from rlm_mcp.service_progress import Progress, telling
 from rlm_mcp.service_sessions import Clock, Session
 from rlm_mcp.service_sources import Taken, resolved, take
 from rlm_mcp.service_texts import Texts
@@ -57,22 +58,25 @@ class Contexts:
         content_type: str,
         metadata: dict[str, Any],
         hello: ClientHello,
+        progress: Progress,
     ) -> Answer:
         """Store a text and let ``name`` stand for it, in place of whatever it stood for."""
         name = check_context_name(name)
-        taken = await self._ingest(session, source, hello)
+        async with telling(progress, name):
+            taken = await self._ingest(session, source, hello)
         row = await self._put(session, name, taken, content_type, metadata)
         fields = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
         return Answer({**fields, "expires_in": _expiry(session.policy.limits.idle_seconds)})
 
-    async def refresh(self, session: Session, name: str, hello: ClientHello) -> Answer:
+    async def refresh(self, session: Session, name: str, hello: ClientHello, progress: Progress) -> Answer:
         """Load a context again from the files it came from, and tell what changed."""
         row = contexts.get(self._store, session.id, name)
         source = Source(paths=_noted_paths(row.metadata))
         if not source.paths:
             said = f"{name!r} did not come from a file, so there is nothing to load again"
             raise ToolFault("cannot_read", said, "load it under the same name with load_context")
-        taken = await self._ingest(session, source, hello)
+        async with telling(progress, name):
+            taken = await self._ingest(session, source, hello)
         fields: dict[str, Any] = {"name": name, "changed": taken.text.digest != row.digest}
         if not fields["changed"]:
             return Answer({**fields, "line_count": row.line_count, "size": row.size})

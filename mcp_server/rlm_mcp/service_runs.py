@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,16 +19,14 @@ from rlm_mcp.service_answers import Answer, clean, clean_text
 from rlm_mcp.service_errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_pictures import Pictures, pictures_in
+from rlm_mcp.service_progress import Progress
 from rlm_mcp.service_queries import asked_row
 from rlm_mcp.service_sessions import Session
 from rlm_memory import contexts, queries
 from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
 
-__all__ = ["Progress", "Run", "Runs", "Waiting"]
-
-Progress = Callable[[float, str], Awaitable[None]]
-"""Tells the client that its call is still being worked on: seconds so far, and what is happening."""
+__all__ = ["Run", "Runs", "Waiting"]
 
 CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
 _MOST_WAITING = 32

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO
+from io import RawIOBase
+from typing import Any
 
 import fsspec
 from fsspec.core import url_to_fs
@@ -36,7 +37,7 @@ def run(request: dict[str, Any], say: Say) -> None:
     """Copy what is at `url` into the file `fd`, at most `most` bytes; `permitted` are the policy's prefixes."""
     url, most = request["url"], request["most"]
     try:
-        with os.fdopen(request["fd"], "wb") as target:
+        with os.fdopen(request["fd"], "wb", buffering=0) as target:
             taken = _copied(url, request["permitted"], target, most)
     except MemoryError:
         raise
@@ -58,7 +59,7 @@ def _refusal(problem: BaseException | None) -> _Refused | None:
     return problem
 
 
-def _copied(url: str, permitted: Sequence[str], target: BinaryIO, most: int) -> int:
+def _copied(url: str, permitted: Sequence[str], target: RawIOBase, most: int) -> int:
     web = url.lower().startswith(_WEB)
     system, path = url_to_fs(url, skip_instance_cache=True, **(_web_options(permitted) if web else {}))
     taken = 0

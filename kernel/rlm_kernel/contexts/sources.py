@@ -18,6 +18,7 @@ from .errors import SourceError
 from .files import draft
 from .folder import files_below, is_below
 from .model import StoredText
+from .progress import follow
 from .store import ContextStore, opened
 
 _START = 8  # bytes by which compression and binary formats are recognised
@@ -75,6 +76,7 @@ def put_url(store: ContextStore, url: str, permitted: Sequence[str], limit: int)
     Raises: as `put_file`.
     """
     with draft(store.root) as (fd, name):
+        follow(name)
         fetch(url, permitted, fd, limit)
         return put_file(store, Path(name), limit)
 

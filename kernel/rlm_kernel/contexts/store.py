@@ -23,6 +23,7 @@ from .ingest import Ingest
 from .mapping import Mapping
 from .model import StoredText
 from .opening import SHARED_FROM, open_text
+from .progress import follow
 from .sharedstr import encode_for, encoding_of
 from .text import Text
 
@@ -106,7 +107,7 @@ class ContextStore:
         with opened(path) as fd:
             before = os.fstat(fd)
             _check_limit(before.st_size, limit)
-            with self._ingest() as drafting:
+            with self._ingest(before.st_size) as drafting:
                 taken = _feed_file(fd, drafting.ingest, before.st_size, limit)
                 _check_unchanged(path, before, os.fstat(fd), taken)
                 return drafting.publish()
@@ -120,6 +121,7 @@ class ContextStore:
         with opened(path) as fd, files.draft(self.root) as (copy, name):
             before = os.fstat(fd)
             _check_limit(before.st_size, limit)
+            follow(name, before.st_size)
             digest = _copy(fd, copy)
             os.fchmod(copy, 0o400)
             _check_unchanged(path, before, os.fstat(fd), os.fstat(copy).st_size)
@@ -195,8 +197,9 @@ class ContextStore:
         return collect(self.root, ttl_seconds, frozenset(keep), max_bytes)
 
     @contextmanager
-    def _ingest(self) -> Iterator[_Drafting]:
+    def _ingest(self, total: int | None = None) -> Iterator[_Drafting]:
         with files.draft(self.root) as (fd, name):
+            follow(name, total)
             yield _Drafting(self.root, fd, name)
 
     def _open_files(self, stored: StoredText) -> list[int]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from rlm_kernel.connection import OnProgress
 from rlm_kernel.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_kernel.models.errors import ModelMisconfigured
 from rlm_kernel.rendezvous import RendezvousError
@@ -23,6 +25,7 @@ __all__ = [
     "SETUP",
     "JsonFlag",
     "SessionOption",
+    "bar",
     "console",
     "errors",
     "fail",
@@ -62,6 +65,17 @@ def show(data: Any, as_json: bool, text: Callable[[], object] | None = None) -> 
     else:
         for key, value in data.items():
             console.print(f"[bold]{key}[/]: {_plain(value)}")
+
+
+@contextmanager
+def bar(what: str) -> Iterator[OnProgress]:
+    """Show a bar on standard error while something long is done; nothing where that is no terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as shown:
+        task = shown.add_task(what, total=None, visible=False)
+        yield lambda done, total, _message: shown.update(task, completed=done, total=total, visible=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

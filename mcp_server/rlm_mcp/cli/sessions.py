@@ -14,7 +14,7 @@ import typer
 
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
-from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, fail, failing, show, table
+from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, bar, console, fail, failing, show, table
 from rlm_sandbox.policy_urls import is_url
 
 __all__ = ["fork", "journal", "load", "query", "refresh", "run", "sessions"]
@@ -107,14 +107,19 @@ def load(
             fail(f"no such file or directory: {', '.join(missing)}", USAGE, as_json=as_json)
         absolute = [path if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in paths]
         source = absolute[0] if len(absolute) == 1 else absolute
-        show(call_tool("load_context", {"name": name, "path": source, "content_type": kind}, session=session), as_json)
+        show(_loaded({"name": name, "path": source, "content_type": kind}, session), as_json)
         return
     if paths and len(paths) > 1:
         fail("`-` stands alone: standard input is one text", USAGE, as_json=as_json)
     with tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
         metadata = _spooled(spool.file, command)
         arguments = {"name": name, "path": spool.name, "content_type": kind, "metadata": metadata}
-        show(call_tool("load_context", arguments, session=session), as_json)
+        show(_loaded(arguments, session), as_json)
+
+
+def _loaded(arguments: dict[str, Any], session: str | None, tool: str = "load_context") -> dict[str, Any]:
+    with bar(f"loading {arguments['name']}") as on_progress:
+        return call_tool(tool, arguments, session=session, on_progress=on_progress)
 
 
 def _spooled(spool: IO[bytes], command: str | None) -> dict[str, Any]:
@@ -137,7 +142,7 @@ def refresh(
     as_json: JsonFlag = False,
 ) -> None:
     """Load a context again from its files and tell what changed."""
-    show(call_tool("refresh", {"name": name}, session=session), as_json)
+    show(_loaded({"name": name}, session, "refresh"), as_json)
 
 
 @failing

@@ -30,7 +30,8 @@ TOOLS = Registry()
 async def load_context(service: Service, session: Session, given: take.LoadContext, caller: Caller) -> Answer:
     """Store a text under a name."""
     source = Source(given.content, tuple(given.path or ()), given.variable)
-    return await service.contexts.load(session, given.name, source, given.content_type, given.metadata, caller.hello)
+    notes = (given.content_type, given.metadata)
+    return await service.contexts.load(session, given.name, source, *notes, caller.hello, caller.progress)
 
 
 @TOOLS.add(
@@ -204,7 +205,7 @@ async def query(service: Service, session: Session, given: take.Query, caller: C
 @TOOLS.add("Load a context again from its files; tells what changed.", take.Named, tier="all")
 async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
     """Load again what came from files."""
-    return await service.contexts.refresh(session, given.name, caller.hello)
+    return await service.contexts.refresh(session, given.name, caller.hello, caller.progress)
 
 
 @TOOLS.add("Cite lines (12-15, from 0) with the hash of the text.", take.Cite, tier="all", read_only=True)

@@ -124,7 +124,7 @@ def unchecked(quiet: Service) -> Callable[..., Any]:
     return call
 
 
-async def _no_progress(seconds: float, message: str) -> None:
+async def _no_progress(done: float, message: str, total: float | None = None) -> None:
     """Tell nobody."""
 
 

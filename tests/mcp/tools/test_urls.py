@@ -18,6 +18,7 @@ class Site(http.server.BaseHTTPRequestHandler):
 
     asked: list[str]
     elsewhere: str
+    seen: threading.Event
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -36,6 +37,14 @@ class Site(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             for _ in itertools.count():
                 self.wfile.write(b"x" * (1 << 16))
+        elif self.path == "/open/slow":
+            self.send_response(200)
+            self.send_header("Content-Length", "2000")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"x" * 1000)
+                self.seen.wait(30)
+                self.wfile.write(b"y" * 1000)
         elif self.path in pages:
             self._say(200, pages[self.path])
         else:
@@ -63,7 +72,7 @@ class Site(http.server.BaseHTTPRequestHandler):
 
 
 def served() -> http.server.ThreadingHTTPServer:
-    handler = type("OwnSite", (Site,), {"asked": [], "elsewhere": ""})
+    handler = type("OwnSite", (Site,), {"asked": [], "elsewhere": "", "seen": threading.Event()})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, args=(0.05,)).start()
     return server
@@ -141,3 +150,18 @@ async def test_a_url_that_cannot_be_read_or_never_ends_costs_its_own_load_only(c
         two = await agent("load_context", name="log", path=[f"{site}/open/log", "/etc/hostname"])
         assert two["error"] == "cannot_read"
         assert (await agent("list_vars"))["variables"] == []
+
+
+async def test_a_long_load_tells_how_far_it_has_come(connect, sites, site: str, policy: str) -> None:
+    """Ours: the server sends the second half when the client has heard of the first."""
+    told: list[tuple[float, float | None, str | None]] = []
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        told.append((done, total, message))
+        sites[0].RequestHandlerClass.seen.set()
+
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        load = {"name": "log", "path": f"{site}/open/slow"}
+        await agent.client.call_tool("load_context", load, progress_callback=progress)
+        assert told[0] == (1000, None, "loading log: 1,000 bytes")
+        assert (await agent("list_vars"))["total_size"] == 2000

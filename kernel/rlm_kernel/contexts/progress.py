@@ -1,0 +1,49 @@
+"""How far a load has come, for whoever watches it from another thread.
+
+What is being written is a file, so its size tells; nothing is counted while bytes flow.
+"""
+
+from __future__ import annotations
+
+import os
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Meter", "follow", "watched"]
+
+
+@dataclass(slots=True)
+class Meter:
+    """Bytes of a load.
+
+    Attributes: done, as last seen; total, if it is known.
+    """
+
+    done: int = 0
+    total: int | None = None
+    _draft: Path | None = None
+
+    def look(self) -> int:
+        """Bytes that are written by now."""
+        if self._draft is not None:
+            try:
+                self.done = os.stat(self._draft).st_size
+            except OSError:  # it is published, or given up
+                self._draft = None
+        return self.done
+
+    def begin(self, draft: Path, total: int | None) -> None:
+        """Look at another file from now on."""
+        self._draft, self.total = draft, total
+
+
+watched: ContextVar[Meter | None] = ContextVar("watched", default=None)
+"""The meter of the load that this task or thread does, if somebody watches it."""
+
+
+def follow(draft: str, total: int | None = None) -> None:
+    """Let whoever watches know which file grows now, and how large it will be, if that is known."""
+    meter = watched.get()
+    if meter is not None:
+        meter.begin(Path(draft), total)

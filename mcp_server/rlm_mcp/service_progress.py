@@ -1,0 +1,47 @@
+"""Progress of calls that take long: what a client is told that has asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol
+
+from rlm_kernel.contexts.progress import Meter, watched
+
+__all__ = ["Progress", "telling"]
+
+_EVERY_SECONDS = 0.5
+
+
+class Progress(Protocol):
+    """Tells the client that its call is still being worked on."""
+
+    async def __call__(self, done: float, message: str, total: float | None = None) -> None:
+        """Tell how much is done (seconds or bytes), what is happening, and how much there is, if that is known."""
+
+
+@asynccontextmanager
+async def telling(progress: Progress, name: str) -> AsyncIterator[None]:
+    """Tell how far the load in this context has come, for as long as it takes."""
+    meter = Meter()
+    before = watched.set(meter)
+    task = asyncio.create_task(_tell(meter, progress, name))
+    try:
+        yield
+    finally:
+        watched.reset(before)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _tell(meter: Meter, progress: Progress, name: str) -> None:
+    told = 0
+    while True:
+        await asyncio.sleep(_EVERY_SECONDS)
+        done = meter.look()
+        if done > told:  # the protocol wants it to grow
+            told = done
+            of = "" if meter.total is None else f" of {meter.total:,}"
+            await progress(done, f"loading {name}: {done:,}{of} bytes", meter.total)
