@@ -68,15 +68,10 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def control(module_isolation: object) -> Iterator[dict[str, Any]]:
+def control(daemon: Path) -> Iterator[dict[str, Any]]:
     """Open the page of a daemon of this module; gives what the daemon says of it."""
-    try:
-        call_tool("eval_code", {"code": "None"}, session="first")  # so that no test starts the host
-        with Control("web", start=True, port=0) as control:
-            yield control.reply
-    finally:
-        program = Path(sys.executable).with_name("rlm-kernel")
-        subprocess.run([program, "daemon", "stop", "--all"], capture_output=True, timeout=60, check=True)
+    with Control("web", port=0) as control:
+        yield control.reply
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,10 @@ PROGRAM = Path(sys.executable).with_name("rlm-kernel")
 
 
 @pytest.fixture(scope="module")
-def sessions(module_isolation: object) -> Iterator[None]:
-    """A session with an open query, its fork, and nothing else."""
-    try:
-        call_tool("eval_code", {"code": "q = llm_query('what\\nnow?')"}, session="trunk")
-        call_tool("fork_session", {"name": "branch"}, session="trunk")
-        yield
-    finally:
-        subprocess.run([PROGRAM, "daemon", "stop", "--all"], capture_output=True, timeout=60, check=True)
+def sessions(daemon: Path) -> None:
+    """A session with an open query, and its fork, beside the daemon's first session."""
+    call_tool("eval_code", {"code": "q = llm_query('what\\nnow?')"}, session="trunk")
+    call_tool("fork_session", {"name": "branch"}, session="trunk")
 
 
 def _top(*options: str) -> str:
@@ -47,7 +42,7 @@ def test_a_script_gets_the_sessions_as_json(sessions: None) -> None:
 def test_once_prints_a_table_and_ends(sessions: None) -> None:
     """The fork stands below its parent; sums come first, open queries last."""
     lines = _top("--once").splitlines()
-    assert lines[0].startswith("2 sessions, 0 running, ")
+    assert lines[0].startswith("3 sessions, 0 running, ")
     [trunk] = [number for number, line in enumerate(lines) if line.startswith("trunk  ")]
     assert lines[trunk + 1].lstrip().startswith("└\u00a0branch")
     assert "trunk q_000: what" in lines

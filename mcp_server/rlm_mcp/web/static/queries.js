@@ -24,7 +24,7 @@ export function makeQuery(query) {
     "li",
     { class: "query" },
     h("p", { class: "asks" }, h("code", {}, query.id), " in ", theirs(query.session), ` · ${clock(query.asked)}`),
-    theirs(query.prompt, "p", { class: "their prompt" }),
+    theirs(query.prompt, "p", { class: "their prompt", tabindex: 0, "aria-label": "Question" }),
     box,
     h("div", { class: "actions" }, ...buttons, h("span", { class: "hint" }, "Ctrl+Enter answers")),
   );

@@ -65,6 +65,7 @@ function renderAbout(about, { sessions }) {
   if (about.workspace) facts.push(theirs(about.workspace, "span", { class: "their path" }));
   if (about.created) facts.push(h("span", {}, `since ${moment(about.created)}`));
   if (about.pid) facts.push(h("span", {}, `process ${about.pid}`));
+  if (about.doors) facts.push(h("span", {}, `open in ${several(about.doors, "front end")}`));
   byId("facts").replaceChildren(...facts);
   const notice = about.notice || NOTICES[about.state] || "";
   write(byId("notice"), notice);
@@ -90,7 +91,7 @@ function renderGauges(about, row) {
   }
   if (row) {
     gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for, or will find, the answers" : "none"]);
-    gauges.push(["Last used", clock(row.last_used), `ends when idle for ${duration(about.idle_seconds)}; watching is no use`]);
+    gauges.push(["Last used", clock(row.last_used), `ends when idle for ${duration(about.idle_seconds)}; looking does not count`]);
   }
   const boxes = gauges.map(([name, value, more, extra]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, more), extra)),
@@ -136,7 +137,7 @@ function renderQueries(queries, { about }) {
 
 function renderVariables({ rows, note }) {
   const sum = rows.reduce((total, row) => total + row.size, 0);
-  write(byId("variables-sum"), rows.length ? `${rows.length}, ${bytes(sum)}` : "none");
+  write(byId("variables-sum"), rows.length ? `${rows.length}, ${bytes(sum)}` : note ? "" : "none");
   write(byId("variables-note"), note);
   show(byId("variables-note"), note !== "");
   const largest = Math.max(1, ...rows.map((row) => row.size));

@@ -1,0 +1,116 @@
+"""The pictures of docs/web.md: a morning's work of several agents, on the page in both schemes and on a telephone."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control
+
+Picture = Callable[[Page, str], None]
+pytestmark = pytest.mark.screenshot
+CELLS = [
+    "errors = [line for line in log['lines'] if 'ERROR' in line]\nprint(len(errors), 'of', log['line_count'], 'lines')",
+    "from collections import Counter\nservices = Counter(line.split()[2] for line in errors)\nservices.most_common(3)",
+    "latencies = [int(line.split()[-2]) for line in log['lines']]\nsum(latencies) / len(latencies)",
+    "open('/etc/shadow').read()",
+    "summary = llm_query('Which service should be looked at first, and why?\\n\\n' + '\\n'.join(errors[:3]))",
+]
+AUDIT = """import time
+for month in range(1, 500):
+    print(f'month {month:3}: {len(rows) - month} invoices checked, {month % 4} differ', flush=True)
+    time.sleep(0.05)"""
+
+
+@pytest.fixture(scope="module")
+def address(daemon: Path, module_isolation: Any) -> Iterator[str]:
+    """Let agents work in a project's folder; give the address of the page that shows them."""
+    folder = module_isolation.root / "shop"
+    folder.mkdir()
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with ThreadPoolExecutor() as pool, Control("web", port=0) as control:
+            _work()
+            audit = pool.submit(call_tool, "eval_code", {"code": AUDIT}, session="invoice-audit")
+            yield f"{control.reply['url']}#token={control.reply['token']}"
+            call_tool("interrupt", {}, session="invoice-audit")
+            audit.result(60)
+    finally:
+        os.chdir(before)
+
+
+def _work() -> None:
+    """Four agents: one on a log, a fork of it, one on invoices, and one whose session has ended."""
+    call_tool("load_context", {"name": "log", "content": _log(), "content_type": "log"}, session="checkout-incident")
+    for code in CELLS:
+        call_tool("eval_code", {"code": code}, session="checkout-incident")
+    call_tool("fork_session", {"name": "checkout-regex"}, session="checkout-incident")
+    rows = "rows = [{'id': number, 'net': number / 7} for number in range(20_000)]\nsum(row['net'] for row in rows)"
+    call_tool("eval_code", {"code": rows}, session="invoice-audit")
+    clauses = "clauses = {number: 'clause ' * number for number in range(200)}"
+    call_tool("eval_code", {"code": clauses}, session="contract-review", policy="strict")
+    call_tool("end_session", {}, session="first")
+
+
+def _log() -> str:
+    chance = random.Random(3)
+    return "\n".join(
+        f"2026-11-22T09:{number // 700 % 60:02}:{number % 60:02} {'ERROR' if number % 97 == 0 else 'INFO'} "
+        f"service-{number % 7} request {chance.randrange(10**9)} took {chance.randrange(900)} ms"
+        for number in range(40_000)
+    )
+
+
+def _open(page: Page, address: str, session: str = "") -> None:
+    page.goto(address)
+    expect(page.locator("#link")).to_have_text("Live")
+    if session:
+        page.goto(f"{address.partition('#')[0]}#/s/{session}")
+        expect(page.locator("#session")).to_have_attribute("aria-busy", "false")
+
+
+def test_the_overview_shows_all_sessions(page: Page, address: str, picture: Picture) -> None:
+    """Open sessions as a tree, sums, and the queries that wait for somebody."""
+    _open(page, address)
+    expect(page.locator("#tree li")).to_have_count(4)
+    expect(page.locator("#past li")).to_have_count(1)
+    expect(page.locator("#totals")).to_contain_text("Running1")
+    expect(page.locator("#home-queries li")).to_have_count(2)
+    picture(page, "web-overview")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_session_shows_what_it_holds_and_did(page: Page, address: str, picture: Picture, scheme: Any) -> None:
+    """Queries, journal, variables by size, walls and policy."""
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 1280, "height": 1040})
+    _open(page, address, "checkout-incident")
+    expect(page.locator("#variables .name").first).to_have_text("log")
+    expect(page.locator("#walls li")).to_have_count(11)
+    page.locator("#journal summary").nth(1).click()
+    expect(page.locator("#journal li").nth(1).locator("pre.output")).to_contain_text("outside the readable folders")
+    page.evaluate("window.scrollTo(0, 0); document.activeElement.blur()")
+    picture(page, f"web-session-{scheme}")
+
+
+def test_a_running_cell_is_followed(page: Page, address: str, picture: Picture) -> None:
+    """Its output, growing."""
+    page.emulate_media(color_scheme="dark")
+    _open(page, address, "invoice-audit")
+    expect(page.locator("#running-output")).to_contain_text("month  20")
+    picture(page, "web-running")
+
+
+def test_it_fits_a_telephone(page: Page, address: str, picture: Picture) -> None:
+    """One column, nothing cut off."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    _open(page, address, "invoice-audit")
+    expect(page.locator("#running-output")).to_contain_text("month  20")
+    picture(page, "web-telephone")
