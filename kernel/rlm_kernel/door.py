@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,14 @@ CHANNELS = {"shell": tags.SHELL, "control": tags.CONTROL, "stdin": tags.STDIN, "
 LOOK_AT_PARENT_MS = 1000
 LINGER_MS = 1000
 SCHEME = "hmac-sha256"
+SUBSCRIBER_SECONDS = 2
+"""How long requests wait for the front end's first subscriber of iopub: what is shown before, it would miss."""
 
 
 class FrontEnd:
-    """The five sockets that a front end expects of its kernel, and the key that it has given them.
+    """The five sockets that a front end expects of its kernel, with the key that it has given them.
+
+    It has ``subscribed`` once it listens to what is shown.
 
     Raises CallerError for a connection that is signed in another way, and zmq.ZMQError if an address is taken.
     """
@@ -41,6 +46,7 @@ class FrontEnd:
         if connection.get("signature_scheme", SCHEME) != SCHEME:
             raise CallerError(f"a door's messages are signed with {SCHEME}; have the front end use that")
         self._signer = Signer(connection["key"].encode())
+        self.subscribed = False
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.linger = LINGER_MS
         self.sockets: dict[str, zmq.Socket[bytes]] = {}
@@ -75,6 +81,7 @@ class FrontEnd:
 
     def _greet(self, frame: bytes) -> None:
         if frame[:1] == b"\x01":
+            self.subscribed = True
             topic = frame[1:].decode("utf-8", "replace")
             welcome = self._signer.frames("iopub_welcome", b"{}", {"subscription": topic})
             self._send("iopub", ([frame[1:]] if frame[1:] else []) + welcome)
@@ -103,13 +110,18 @@ class Relay:
 
     def run(self) -> None:
         """Relay until either side ends."""
-        poller, parent = zmq.Poller(), os.getppid()
+        poller, parent, until = zmq.Poller(), os.getppid(), time.monotonic() + SUBSCRIBER_SECONDS
         channels = {sock: channel for channel, sock in self._front_end.sockets.items()}
-        for source in (*channels, self._host, self._wakes):
+        requests = [sock for sock, channel in channels.items() if channel not in {"iopub", "hb"}]
+        for source in {*channels, self._host, self._wakes}.difference(requests):
             poller.register(source, zmq.POLLIN)
         fd_of_host, fd_of_signals = self._host.fileno(), self._wakes.fileno()
         while os.getppid() == parent:
-            for source, _ in poller.poll(LOOK_AT_PARENT_MS):
+            if requests and (self._front_end.subscribed or time.monotonic() > until):
+                for source in requests:
+                    poller.register(source, zmq.POLLIN)
+                requests = []
+            for source, _ in poller.poll(SUBSCRIBER_SECONDS * 100 if requests else LOOK_AT_PARENT_MS):
                 if source == fd_of_host:
                     if not self._from_host():
                         return
