@@ -22,16 +22,56 @@ import zmq
 
 from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.connection import Control
+from rlm_kernel.displays import PICTURES, inert
 from rlm_kernel.doorfiles import key_file
 from rlm_kernel.errors import CallerError, HostGone, KernelError, from_wire
 from rlm_kernel.host.signing import DELIMITER, Signer
 
 CHANNELS = {"shell": tags.SHELL, "control": tags.CONTROL, "stdin": tags.STDIN, "iopub": tags.IOPUB}
+SAFE_KINDS = frozenset(
+    "clear_output comm_info_reply complete_reply error execute_input history_reply input_request interrupt_reply "
+    "is_complete_reply kernel_info_reply shutdown_reply status stream".split()
+)
+DISPLAY_KINDS = frozenset(("display_data", "execute_result", "inspect_reply", "update_display_data"))
+SAFE_PAYLOADS = frozenset(("ask_exit", "set_next_input"))
 LOOK_AT_PARENT_MS = 1000
 LINGER_MS = 1000
 SCHEME = "hmac-sha256"
 SUBSCRIBER_SECONDS = 2
 """How long requests wait for the front end's first subscriber of iopub: what is shown before, it would miss."""
+
+
+def presentable(frames: list[bytes]) -> list[bytes] | None:
+    """Return a message of the kernel from its delimiter on, with nothing in it that could act in a front end.
+
+    None if it is malformed or of a kind that front ends of a session do not get.
+    """
+    try:
+        kind, content = json.loads(frames[2])["msg_type"], json.loads(frames[5])
+        if not isinstance(content, dict):
+            return None
+        if kind in SAFE_KINDS:
+            return frames
+        if kind == "execute_reply":
+            payload = [item for item in content.get("payload") or () if item.get("source") in SAFE_PAYLOADS]
+            expressions = content.get("user_expressions") or {}
+            shown = {name: _shown(value) for name, value in expressions.items()}
+            content = {**content, "payload": payload, "user_expressions": shown}
+        elif kind in DISPLAY_KINDS:
+            content = _shown(content)
+        else:
+            return None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return [*frames[:5], wire.json_frame(content)]
+
+
+def _shown(content: dict[str, Any]) -> dict[str, Any]:
+    """A content with ``data`` and ``metadata``; of the latter sizes of pictures are kept."""
+    if "data" not in content:
+        return content
+    sizes = {kind: value for kind, value in (content.get("metadata") or {}).items() if kind in PICTURES}
+    return {**content, "data": inert(content["data"]), "metadata": sizes}
 
 
 class FrontEnd:
@@ -64,8 +104,10 @@ class FrontEnd:
         channel = next((channel for channel, known in CHANNELS.items() if known == tag), None)
         if channel is not None and DELIMITER in frames:
             at = list(frames).index(DELIMITER)
-            signature = self._signer.sign(frames[at + 2 : at + 6])
-            self._send(channel, [*frames[: at + 1], signature, *frames[at + 2 :]])
+            message = presentable(list(frames[at:]))
+            if message is not None:
+                message[1] = self._signer.sign(message[2:6])
+                self._send(channel, [*frames[:at], *message])
 
     def requests(self, channel: str) -> Iterator[list[bytes]]:
         """Yield the genuine requests that have come; answers a heartbeat and greets a subscriber by itself."""
