@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
 from typing import Any
 
-__all__ = ["MIME_TYPES", "inert", "inert_html"]
+__all__ = ["MIME_TYPES", "inert", "inert_html", "kept"]
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 MIME_TYPES = ("text/plain", "text/html", "application/json", *PICTURES)
@@ -33,6 +33,25 @@ _ALIGN = re.compile(r"\s*text-align\s*:\s*(left|right|center)\s*;?\s*")
 _PICTURE = re.compile(r"data:(image/(?:png|jpeg|gif));base64,[A-Za-z0-9+/=\s]*")
 _PLAIN_VALUE = re.compile(r"[\w.%-]{0,20}")
 MOST_DEPTH = 200
+MOST_KEPT_CHARS = 512 << 10
+"""Characters of a cell's pictures and HTML that the journal keeps."""
+
+
+def kept(displays: Iterable[Any]) -> list[dict[str, str]]:
+    """Return what the journal keeps of the displays of a cell: pictures and HTML, as they came.
+
+    A display that is too large for what is left of `MOST_KEPT_CHARS` is left out.
+    """
+    left, found = MOST_KEPT_CHARS, []
+    for display in displays:
+        data = display.get("data") if isinstance(display, dict) else None
+        forms = data if isinstance(data, dict) else {}
+        rich = {kind: forms[kind] for kind in ("text/html", *PICTURES) if isinstance(forms.get(kind), str)}
+        size = sum(map(len, rich.values()))
+        if rich and size <= left:
+            left -= size
+            found.append(rich)
+    return found
 
 
 def inert(data: Mapping[str, Any]) -> dict[str, Any]:

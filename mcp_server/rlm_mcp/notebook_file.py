@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from rlm_kernel.displays import inert
 from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault
 
@@ -83,6 +84,8 @@ class Cell(_Part):
     status: Annotated[str, BeforeValidator(_known)]
     output: str
     queries: list[Query]
+    door: str | None = None
+    displays: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class Message(_Part):
@@ -104,7 +107,7 @@ class Turn(_Part):
 
 
 class Record(_Part):
-    """What the daemon knows of a session."""
+    """What the daemon knows of a session. ``kernelspec`` is by what Jupyter lists it while it lives."""
 
     session: str
     policy: str
@@ -112,6 +115,8 @@ class Record(_Part):
     contexts: list[Context]
     cells: list[Cell]
     turns: list[Turn] = Field(default_factory=list)
+    kernelspec: str | None = None
+    doors: list[dict[str, str]] = Field(default_factory=list)
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -129,7 +134,7 @@ def as_notebook(record: Record, now: float) -> dict[str, Any]:
         "nbformat": 4,
         "nbformat_minor": 5,
         "metadata": {
-            "kernelspec": {"display_name": "RLM (sandboxed Python)", "language": "python", "name": "rlm"},
+            "kernelspec": _kernelspec(record),
             "language_info": {"name": "python"},
             "rlm": _about(record, now),
         },
@@ -143,9 +148,16 @@ def _spoken(name: str, title: str, text: str) -> dict[str, Any]:
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
 
 
+def _kernelspec(record: Record) -> dict[str, str]:
+    """The live session, or else a fresh kernel like it."""
+    if record.kernelspec is None:
+        return {"display_name": "RLM (sandboxed Python)", "language": "python", "name": "rlm"}
+    return {"display_name": f"session {record.session}", "language": "python", "name": record.kernelspec}
+
+
 def code_cell(cell: Cell, count: int) -> dict[str, Any]:
     """Return a cell of the journal as the ``count``-th executed cell of a notebook."""
-    told = cell.model_dump(include={"number", "author", "status", "started_at", "ended_at", "queries"})
+    told = cell.model_dump(include={"number", "author", "door", "status", "started_at", "ended_at", "queries"})
     times = {"iopub.execute_input": _moment(cell.started_at), "shell.execute_reply": _moment(cell.ended_at)}
     return {
         "cell_type": "code",
@@ -189,6 +201,7 @@ def _about(record: Record, now: float) -> dict[str, Any]:
         "exported_at": _moment(now),
         "program": f"rlm-kernel {VERSION}",
         "contexts": [context.model_dump() for context in record.contexts],
+        "doors": record.doors,
     }
 
 
@@ -206,7 +219,7 @@ def _outcome(query: Query) -> str:
 
 
 def _outputs(cell: Cell) -> list[dict[str, Any]]:
-    """The one text that the journal has, its error apart: what was printed and the value are not told apart."""
+    """The one text that the journal has, its error apart, and pictures and HTML, with nothing in it that acts."""
     written, error = cell.output, None
     if cell.status == "error":
         written, error = _parted(cell.output)
@@ -215,6 +228,10 @@ def _outputs(cell: Cell) -> list[dict[str, Any]]:
     outputs: list[dict[str, Any]] = []
     if written:
         outputs.append({"output_type": "stream", "name": "stdout", "text": f"{written.rstrip(chr(10))}\n"})
+    for display in cell.displays:
+        data = inert(display)
+        if data:
+            outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
     if error is not None:
         name, value = error
         said = [f"{name}: {value}"]

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from dataclasses import asdict
 from typing import Any
 
+from rlm_kernel.displays import kept
 from rlm_kernel.hostclient import CellResult
 from rlm_mcp.service_answers import moment
 from rlm_mcp.service_sessions import Clock
@@ -51,7 +52,17 @@ class Journal:
         """Note a cell of an agent with what came of it."""
         queries = tuple(str(query.get("id")) for query in result.queries)
         self._add(
-            JournalEntry(session, Author.AGENT, code, began, self._clock(), result.status, _output(result), queries)
+            JournalEntry(
+                session,
+                Author.AGENT,
+                code,
+                began,
+                self._clock(),
+                result.status,
+                _output(result),
+                queries,
+                displays=tuple(kept(result.data)),
+            )
         )
 
     def died(self, session: str, code: str, began: float, reason: str, asked: set[str]) -> None:
@@ -74,6 +85,7 @@ class Journal:
                 kernel,
                 int(note["serial"]),
                 str(note.get("door") or "") or None,
+                tuple(note.get("displays") or ()),
             )
         )
 
@@ -136,7 +148,7 @@ class Journal:
 def entry_row(entry: JournalEntry) -> dict[str, Any]:
     """An entry as the command line prints it."""
     row = asdict(entry)
-    for name in ("session", "kernel", "serial"):
+    for name in ("session", "kernel", "serial", "displays"):
         del row[name]
     times = {name: moment(row[name]) for name in ("started_at", "ended_at")}
     seconds = round(entry.ended_at - entry.started_at, 3)

@@ -81,6 +81,7 @@ def _cell(entry: JournalEntry, asked: dict[str, dict[str, Any]]) -> dict[str, An
         "number": entry.number,
         "author": entry.author.value,
         "door": entry.door,
+        "displays": list(entry.displays),
         "code": entry.code,
         "started_at": entry.started_at,
         "ended_at": entry.ended_at,

@@ -56,7 +56,9 @@ class JournalEntry:
     """One cell. Times in epoch seconds; ``status`` is ``ok``, ``error``, ``aborted`` or ``died``.
 
     ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the kernel host told
-    of the cell; ``door`` is the one that a person's cell came through. ``number`` is 0 until the entry has a row.
+    of the cell; ``door`` is the one that a person's cell came through;
+    ``displays`` are the pictures and the HTML that it showed, by MIME type and as the kernel made them. ``number`` is 0
+    until the entry has a row.
     """
 
     session: str
@@ -70,6 +72,7 @@ class JournalEntry:
     kernel: str | None = None
     serial: int | None = None
     door: str | None = None
+    displays: tuple[dict[str, str], ...] = ()
     number: int = 0
 
 
@@ -112,12 +115,14 @@ def _values(entry: JournalEntry) -> dict[str, object]:
     del values["number"]
     code = bounds.storable(entry.code, LONGEST_CODE)
     output = bounds.storable(entry.output, LONGEST_OUTPUT)
-    size = len(code.encode()) + len(output.encode())
+    shown = sum(len(form) for display in entry.displays for form in display.values())
+    size = len(code.encode()) + len(output.encode()) + shown
     return {**values, "author": entry.author.value, "code": code, "output": output, "size": size}
 
 
 def _entry(row: dict[str, object]) -> JournalEntry:
     del row["size"]
     row["author"] = Author(str(row["author"]))
+    row["displays"] = tuple(row["displays"] or ())  # type: ignore[arg-type]  # a JSON list
     row["queries"] = tuple(row["queries"])  # type: ignore[arg-type]  # a JSON list
     return JournalEntry(**row)  # type: ignore[arg-type]  # the columns are the fields

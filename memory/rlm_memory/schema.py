@@ -161,13 +161,15 @@ journal = Table(
     Column("status", Text, nullable=False),
     Column("output", Text, nullable=False),
     Column("queries", JSON, nullable=False),
-    # What the row counts against the bounds of the journal: bytes of code and output.
+    # What the row counts against the bounds of the journal: bytes of code, output and displays.
     Column("size", Integer, nullable=False),
     # Set for a cell that the kernel host has told of: the same cell may be told twice.
     Column("kernel", Text),
     Column("serial", Integer),
     # The door that a person's cell came through; empty for a client of the session's own connection file.
     Column("door", Text),
+    # Pictures and HTML that the cell showed, each a JSON object by MIME type.
+    Column("displays", JSON),
     UniqueConstraint("kernel", "serial"),
     Index("journal_by_session", "session", "number", "size"),
     sqlite_autoincrement=True,

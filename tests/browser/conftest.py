@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = [
@@ -40,6 +40,7 @@ class Lab:
     address: str
     token: str
     folder: Path
+    transport: str
 
     def url(self, path: str = "lab") -> str:
         """Return the address of a page of it, with the token."""
@@ -60,6 +61,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     """A page that shares neither cookies nor storage with other tests'."""
     context = chromium.new_context(viewport=SIZE)  # type: ignore[arg-type]
     context.set_default_timeout(PATIENCE * 1000)
+    expect.set_options(timeout=PATIENCE * 1000)
     yield context.new_page()
     context.close()
 
@@ -77,18 +79,23 @@ def picture(root: Path) -> Callable[[Page, str], None]:
     return make
 
 
-@pytest.fixture(scope="module")
-def lab(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab as its maker ships it, in the environment of the module's daemon."""
+@pytest.fixture(scope="module", params=["tcp", "ipc"])
+def lab(daemon: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """JupyterLab as its maker ships it, in the environment of the module's daemon, on either transport."""
     folder, token = tmp_path_factory.mktemp("notebooks"), secrets.token_hex(16)
     log = folder.with_name("jupyterlab.log")
+    settings = folder.with_name("settings")
+    quiet = settings / "@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    quiet.parent.mkdir(parents=True, exist_ok=True)
+    quiet.write_text('{"fetchNews": "false", "checkForUpdates": false}')
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
-    command += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None"]
-    command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    command += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}"]
+    command += [f"--KernelManager.transport={request.param}"]
     with log.open("wb") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=output)
+        variables = {**os.environ, "JUPYTERLAB_SETTINGS_DIR": str(settings)}
+        server = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
     try:
-        yield Lab(_address(server, log), token, folder)
+        yield Lab(_address(server, log), token, folder, request.param)
     finally:
         server.terminate()
         server.wait(PATIENCE)

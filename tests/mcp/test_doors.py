@@ -20,10 +20,12 @@ from jupyter_client.connect import write_connection_file
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_core.paths import jupyter_data_dir
+from typer.testing import CliRunner
 
 from rlm_kernel import doorfiles, rendezvous
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
+from rlm_mcp.cli.app import app
 from rlm_mcp.cli.doors import ask
 from rlm_memory.store import Store
 
@@ -308,6 +310,66 @@ def test_nbclient_and_the_console_open_a_live_session() -> None:
     done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60, check=False)
     assert "console 21" in done.stdout
     assert agent("stock", "found") == "21"
+
+
+RICH = """import pandas as pd, matplotlib.pyplot as plt
+display(pd.DataFrame({'a': [17]}))
+plt.plot([1, 4])
+plt.show()"""
+
+
+def test_tables_and_pictures_reach_front_ends_and_the_exported_notebook(tmp_path: Path) -> None:
+    """K-29: HTML and PNG of pandas and matplotlib, of the person's cell and of the agent's, without what could act."""
+    agent(
+        "rich",
+        "class Evil:\n    def _repr_html_(self): return '<b onclick=steal()>bold</b><script>steal()</script>'",
+        "data",
+    )
+    shown_data: list[dict[str, Any]] = []
+    with opened(spec_of("rich")) as (_, client):
+        for code in (RICH, "Evil()"):
+            client.execute_interactive(
+                code, timeout=SECONDS, output_hook=lambda m: shown_data.append(m["content"].get("data", {}))
+            )
+    agent("rich", RICH, "data")
+    table, picture, evil = [data for data in shown_data if set(data) - {"text/plain"}]
+    assert "<td>17</td>" in table["text/html"]
+    assert picture["image/png"].startswith("iVBOR")
+    assert evil["text/html"] == "<b>bold</b>"
+
+    path = tmp_path / "rich.ipynb"
+    done = CliRunner().invoke(app, ["open", "rich", "--print", "--file", str(path)])
+    assert done.exit_code == 0, done.output
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == spec_of("rich")
+    _, mine, hostile, theirs = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.metadata.rlm.author for cell in (mine, theirs)] == ["notebook", "agent"]
+    for cell in (mine, theirs):
+        html, png = [output.data for output in cell.outputs if output.output_type == "display_data"]
+        assert "<td>17</td>" in html["text/html"]
+        assert png["image/png"] == picture["image/png"]
+    assert hostile.outputs[-1].data == {"text/html": "<b>bold</b>"}
+
+
+def test_open_says_what_is_missing_and_keeps_a_notebook_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an editor: its name, and where the session is found instead; a person's notebook is not written over."""
+    agent("ready", "1")
+    path = tmp_path / "ready.ipynb"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jupyterlab", None)
+    for arguments, missing in (([], "pip install jupyterlab"), (["--editor", "code"], "VS Code")):
+        done = CliRunner().invoke(app, ["open", "ready", "--file", str(path), *arguments])
+        assert done.exit_code == 4
+        assert missing in done.stderr
+        assert spec_of("ready") in done.stderr
+    path.write_text("mine")
+    done = CliRunner().invoke(app, ["open", "ready", "--print", "--json", "--watch", "--file", str(path)])
+    assert (path.read_text(), '"written": false' in done.stdout) == ("mine", True)
+    assert spec_of("ready", "watch") in done.stdout
+    assert CliRunner().invoke(app, ["open", "nobody", "--print"]).exit_code == 1
 
 
 def test_kernelspecs_go_where_jupyter_looks(monkeypatch: pytest.MonkeyPatch) -> None:

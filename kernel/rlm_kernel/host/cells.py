@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rlm_kernel.displays import kept
 from rlm_kernel.host.request import Request
 from rlm_kernel.host.signing import DELIMITER
 
@@ -49,6 +50,7 @@ class CellLog:
             "status": str((request.reply or {}).get("status", "aborted"))[:20],
             "output": _output(request)[:LONGEST_OUTPUT],
             "queries": [query["id"] for query in request.queries],
+            "displays": kept(request.data),
         }
         self._notes.append(note)
         self._chars += _chars(note)
@@ -94,4 +96,5 @@ def _output(request: Request) -> str:
 
 
 def _chars(note: Note) -> int:
-    return len(note["code"]) + len(note["output"])
+    shown = sum(len(form) for display in note["displays"] for form in display.values())
+    return len(note["code"]) + len(note["output"]) + shown

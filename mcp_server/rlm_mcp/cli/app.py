@@ -10,6 +10,7 @@ import typer
 
 from rlm_kernel.version import VERSION
 from rlm_mcp.cli import ask, clients, daemon, doctor, doors, notebooks, policy, sessions, snapshots, watching
+from rlm_mcp.cli.open import open_session
 from rlm_mcp.cli.output import failing
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command("fork")(sessions.fork)
 app.command("save")(snapshots.save)
 app.command("restore")(snapshots.restore)
 app.command("export")(notebooks.export)
+app.command("open", context_settings={"allow_extra_args": True})(open_session)
 app.command("replay")(notebooks.replay)
 app.command("load")(sessions.load)
 app.command("refresh")(sessions.refresh)

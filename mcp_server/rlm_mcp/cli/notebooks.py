@@ -22,7 +22,7 @@ from rlm_mcp.errors import ClientFault, WrongUsage
 if TYPE_CHECKING:
     from rlm_mcp.notebook_file import Cell, CodeCell, Context, Notebook, Query, Record
 
-__all__ = ["export", "replay"]
+__all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
 
 
 @failing
@@ -34,19 +34,17 @@ def export(
     as_json: JsonFlag = False,
 ) -> None:
     """Write what ran in a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers."""
-    path = file or Path(f"{session.replace(os.sep, '_')}.ipynb")
+    path = file or default_file(session)
     if path.suffix not in _WRITERS:
         raise WrongUsage(f"{path} says no format: name a file that ends in .ipynb, .md or .jsonl")
-    record = _record(session)
-    try:
-        path.write_text(_WRITERS[path.suffix](record), encoding="utf-8")
-    except OSError as error:
-        raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
+    record = record_of(session)
+    write(path, _WRITERS[path.suffix](record))
     data = {"exported": session, "file": str(path), "policy": record.policy, "cells": len(record.cells)}
     show(data, as_json, lambda: console.print(f"wrote {len(record.cells)} cells to {path}", markup=False))
 
 
-def _notebook(record: Record) -> str:
+def as_text(record: Record) -> str:
+    """Return a session as the text of a notebook."""
     import json
 
     from rlm_mcp.notebook_file import as_notebook
@@ -66,11 +64,25 @@ def _json_lines(record: Record) -> str:
     return as_json_lines(record)
 
 
-_WRITERS = {".ipynb": _notebook, ".md": _markdown, ".jsonl": _json_lines}
+_WRITERS = {".ipynb": as_text, ".md": _markdown, ".jsonl": _json_lines}
 """How a session is written, by the end of the file's name."""
 
 
-def _record(session: str, last: int | None = None) -> Record:
+def default_file(session: str) -> Path:
+    """Return the notebook's file in the working directory."""
+    return Path(f"{session.replace(os.sep, '_')}.ipynb")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file; raises ClientFault when that is not possible."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
+
+
+def record_of(session: str, last: int | None = None) -> Record:
+    """Return what the daemon knows of a session; raises DaemonRefused when there never was one."""
     from rlm_mcp.notebook_file import Record
 
     with Control("record", start=True, session=session, last=last) as control:
@@ -156,7 +168,7 @@ class _Replay:
             self._call("load_context", name=context.name, path=paths, content_type=context.type)
         except ToolFailed as error:
             return Loaded(context.name, False, str(error))
-        held = {text.name: text.digest for text in _record(self._session, 1).contexts}
+        held = {text.name: text.digest for text in record_of(self._session, 1).contexts}
         if held.get(context.name) == context.digest:
             return Loaded(context.name, True)
         self._call("unload", name=context.name)
@@ -185,7 +197,7 @@ class _Replay:
 
     def _written(self) -> Cell | None:
         """Return what the journal has of the cell that has just run; None if it never came to run."""
-        entry = next(iter(_record(self._session, 1).cells), None)
+        entry = next(iter(record_of(self._session, 1).cells), None)
         if entry is None or entry.number == self._seen:
             return None
         self._seen = entry.number

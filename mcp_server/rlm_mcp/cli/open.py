@@ -1,0 +1,77 @@
+"""``rlm-kernel open``: a live session in JupyterLab or an editor, on the notebook of what has run in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlm_mcp.cli.doors import ask
+from rlm_mcp.cli.notebooks import as_text, default_file, record_of, write
+from rlm_mcp.cli.output import JsonFlag, console, failing, show
+from rlm_mcp.errors import SetupFault
+
+__all__ = ["Editor", "open_session"]
+
+
+class Editor(StrEnum):
+    """What opens the notebook."""
+
+    LAB = "lab"
+    CODE = "code"
+
+
+@failing
+def open_session(
+    context: typer.Context,
+    session: Annotated[str, typer.Argument(help="Session to open.")],
+    file: Annotated[
+        Path | None, typer.Option("--file", dir_okay=False, help="Notebook to open; default: SESSION.ipynb here.")
+    ] = None,
+    editor: Annotated[Editor, typer.Option(help="JupyterLab, or VS Code.")] = Editor.LAB,
+    watch: Annotated[bool, typer.Option("--watch", help="See everything, run nothing.")] = False,
+    print_only: Annotated[bool, typer.Option("--print", help="Write the notebook and say how to open it.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Open a live session in JupyterLab (or an editor), on the notebook of what has run in it.
+
+    A notebook that is there already is opened as it is. What follows `--` is passed on to the program.
+    """
+    door = ask("add", session=session, mode="watch" if watch else "execute")
+    path = file or default_file(session)
+    made = not path.exists()
+    if made:
+        write(path, as_text(record_of(session).model_copy(update={"kernelspec": door["kernelspec"]})))
+    told = {"session": session, "file": str(path), "kernelspec": door["kernelspec"], "written": made}
+    if print_only:
+        show(told, as_json)
+        return
+    command = [*_program(editor, path, door["kernelspec"]), str(path), *context.args]
+    show(told | {"command": command}, as_json, lambda: console.print(f"opening {path}; leave it whenever you like"))
+    sys.stdout.flush()
+    if editor is Editor.LAB:
+        os.execvp(command[0], command)
+    subprocess.run(command, check=False)
+
+
+def _program(editor: Editor, path: Path, kernelspec: str) -> list[str]:
+    """Return the command of an editor; raises SetupFault when it is not installed."""
+    otherwise = f"or open {path} in any Jupyter front end: its kernel is {kernelspec}"
+    if editor is Editor.CODE:
+        found = shutil.which("code")
+        if found is None:
+            raise SetupFault(f"VS Code's command `code` is not installed; install it, {otherwise}")
+        return [found]
+    if importlib.util.find_spec("jupyterlab") is not None:
+        return [sys.executable, "-m", "jupyterlab"]
+    found = shutil.which("jupyter-lab")
+    if found is None:
+        raise SetupFault(f"JupyterLab is not installed; install it (`pip install jupyterlab`), {otherwise}")
+    return [found]
