@@ -61,9 +61,9 @@ SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "quer
 class KernelInfo:
     """A kernel that the host holds. ``undoable`` are the numbers of last cells that `HostClient.rollback` can undo.
 
-    ``memory_bytes`` is its private memory, ``walls`` what stands around it, ``last_used`` when a client last had
-    it run something (seconds since the epoch). ``waiting`` are the queries that its cell waits for, ``doors`` the
-    doors by which front ends have it open.
+    ``memory_bytes`` is what its code has taken, as ``limits.memory_bytes`` counts it; ``walls`` what stands around it,
+    ``last_used`` when a client last had it run something (seconds since the epoch). ``waiting`` are the queries that
+    its cell waits for, ``doors`` the doors by which front ends have it open.
     """
 
     kernel_id: str

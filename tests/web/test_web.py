@@ -201,10 +201,14 @@ def test_variables_are_listed_by_size_with_the_texts(page: Any, run: Any) -> Non
 def test_what_runs_is_shown_while_it_runs(page: Any, begin: Any) -> None:
     """Code, author and output of the running cell come before its end, and its journal entry after it."""
     begin("live", "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.1)")
-    parts = page.look("live", lambda parts: "begun" in ((parts.get("running") or {}).get("stdout") or ""))
+
+    def begun(parts: Any) -> bool:
+        printed = "begun" in ((parts.get("running") or {}).get("stdout") or "")
+        return printed and "running" == parts["about"]["state"] == _row(parts, "live")["state"]
+
+    parts = page.look("live", begun)
     assert "while True" in parts["running"]["code"]
     assert parts["running"]["author"] == "agent"
-    assert parts["about"]["state"] == _row(parts, "live")["state"] == "running"
     status, done = page.act("live", "interrupt")
     assert status == 200
     assert len(done["interrupted"]) == 1

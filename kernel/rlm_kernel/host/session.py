@@ -139,7 +139,7 @@ class KernelSession:
             "state": "busy" if self.relay.busy_since is not None else "idle",
             "contexts": sorted(self.images.contexts),
             "label": self.spec.get("label") or {},
-            "memory_bytes": private_memory(live.pid) if live and live.pid else 0,
+            "memory_bytes": max(0, private_memory(live.pid) - self.memory_base) if live and live.pid else 0,
             "checkpoint": self.images.newest is not None,
             "undoable": self.undoable,
             "last_used": self.last_used,
@@ -467,7 +467,6 @@ class KernelSession:
         dead = self.images.live
         reason = cause_of_death(dead) if dead is not None else "the kernel was gone"
         lost = await self.images.take_over()
-        self._measure_base()
         words = in_words(lost, in_cell=self.relay.current is not None)
         if lost and self.relay.current is None:
             self._loss = f"{reason}; {words}"
