@@ -63,32 +63,27 @@ class Watch:
     async def overview(self) -> dict[str, Any]:
         """Every open session with its state and what it holds, those that ended lately, and what waits for answers."""
         kernels = await self._kernels()
-        parents = sessions.parents(self.store)
-        rows = [self._row(session, _kernel_of(session, kernels), parents.get(session.id)) for session in self.live]
-        open_ids = {session.id for session in self.live}
-        past = sessions.all_sessions(self.store, SessionState.EXPIRED, SessionState.ENDED)
+        live = sorted(self.live, key=lambda session: session.id)
+        with self.store.transaction():  # one for all that is read
+            parents = sessions.parents(self.store, [session.id for session in live])
+            pending = {session.id: queries.pending(self.store, session.id) for session in live}
+            rows = [self._row(session, _kernel_of(session, kernels)) for session in live]
+            past = sessions.all_sessions(self.store, SessionState.EXPIRED, SessionState.ENDED, most=_MOST_PAST)
+        for row in rows:
+            row |= {"parent": parents.get(row["session"]), "pending": len(pending[row["session"]])}
+        asked = [{"session": name, **_query(query)} for name, found in pending.items() for query in found]
         return {
-            "sessions": sorted(rows, key=lambda row: str(row["session"])),
+            "sessions": rows,
             "past": [
                 {"session": row.id, "state": row.state.value, "policy": row.policy, "last_used": row.last_used_at}
                 for row in past
-                if row.id not in open_ids
-            ][:_MOST_PAST],
-            "asked": self._asked(),
+            ],
+            "asked": asked[:_MOST_QUERIES],
         }
-
-    def _asked(self) -> list[dict[str, Any]]:
-        """The queries of all sessions that wait for answers, the oldest of each session first."""
-        asked = [{"session": session.id, **query} for session in self.live for query in self.pending(session.id)]
-        return asked[:_MOST_QUERIES]
 
     def viewer(self, session: str) -> Viewer:
         """Return what follows one session for somebody who watches it."""
         return Viewer(self, session)
-
-    def pending(self, session: str) -> list[dict[str, Any]]:
-        """List the queries of a session that wait for answers."""
-        return [_query(row) for row in queries.pending(self.store, session)[:_MOST_QUERIES]]
 
     async def _kernels(self) -> dict[str, KernelInfo]:
         """The host's kernels by id; none when there is no host."""
@@ -97,11 +92,10 @@ class Watch:
             return {info.kernel_id: info for info in await client.kernels()}
         return {}
 
-    def _row(self, session: Session, kernel: KernelInfo | None, parent: str | None) -> dict[str, Any]:
+    def _row(self, session: Session, kernel: KernelInfo | None) -> dict[str, Any]:
         walls = kernel.walls if kernel is not None else {}
         return {
             "session": session.id,
-            "parent": parent,
             "state": state_of(session, kernel),
             "policy": session.row.policy,
             "workspace": session.row.workspace,
@@ -112,7 +106,6 @@ class Watch:
             "contexts": len(contexts.names(self.store, session.id)),
             "content_bytes": contexts.charged_bytes(self.store, session.id),
             "active_cells": len(self.runs.active(session)),
-            "pending": len(queries.pending(self.store, session.id)),
             "last_used": max(session.last_used, kernel.last_used if kernel is not None else 0.0),
         }
 
@@ -146,7 +139,7 @@ class Viewer:
             "about": _about(session, kernel),
             "walls": _walls(session, kernel),
             "running": await self._running(session, kernel),
-            "queries": watch.pending(session.id),
+            "queries": [_query(row) for row in queries.pending(watch.store, session.id)[:_MOST_QUERIES]],
             "variables": self._listed,
             "journal": self._cells,
         }

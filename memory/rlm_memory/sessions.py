@@ -9,6 +9,7 @@ never given out twice. Of a session that was forked it is kept from which, until
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -85,9 +86,9 @@ def get(store: Store, session: str) -> SessionRow:
     return row
 
 
-def all_sessions(store: Store, *states: SessionState) -> list[SessionRow]:
-    """List the sessions in ``states`` (default: in any state), the last used first."""
-    statement = select(table).order_by(table.c.last_used_at.desc(), table.c.id)
+def all_sessions(store: Store, *states: SessionState, most: int | None = None) -> list[SessionRow]:
+    """List the sessions in ``states`` (default: in any state), the last used first, ``most`` at most."""
+    statement = select(table).order_by(table.c.last_used_at.desc(), table.c.id).limit(most)
     if states:
         statement = statement.where(table.c.state.in_([state.value for state in states]))
     with store.transaction() as connection:
@@ -127,10 +128,11 @@ def note_fork(store: Store, session: str, parent: str) -> None:
         connection.execute(insert(forks).values(session=session, parent=parent))
 
 
-def parents(store: Store) -> dict[str, str]:
-    """Map each session that was forked to the one that it was forked from."""
+def parents(store: Store, among: Iterable[str]) -> dict[str, str]:
+    """Map each of those sessions that was forked to the one that it was forked from."""
+    statement = select(forks).where(forks.c.session.in_(sorted(among)))
     with store.transaction() as connection:
-        return {row.session: row.parent for row in connection.execute(select(forks))}
+        return {row.session: row.parent for row in connection.execute(statement)}
 
 
 def touch(store: Store, session: str, now: float) -> None:

@@ -72,8 +72,8 @@ def test_a_fork_knows_its_parent_until_its_name_is_used_for_another(store: Store
     sessions.note_fork(store, "branch", "trunk")
     sessions.move(store, "trunk", SessionState.ENDED)
     session("trunk")
-    assert sessions.parents(store) == {"branch": "trunk"}
+    assert sessions.parents(store, ["trunk", "branch"]) == {"branch": "trunk"}
     sessions.move(store, "branch", SessionState.ENDED)
-    assert sessions.parents(store) == {"branch": "trunk"}
+    assert sessions.parents(store, ["trunk", "branch"]) == {"branch": "trunk"}
     session("branch")
-    assert sessions.parents(store) == {}
+    assert sessions.parents(store, ["trunk", "branch"]) == {}

@@ -94,7 +94,7 @@ def test_a_database_of_before_forks_were_noted_is_opened(database: Path) -> None
     store = Store.open(database)
     open_session(store, "b")
     sessions.note_fork(store, "b", "a")
-    assert sessions.parents(store) == {"b": "a"}
+    assert sessions.parents(store, ["a", "b"]) == {"b": "a"}
     store.close()
 
 

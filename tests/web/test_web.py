@@ -12,6 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from jupyter_client.blocking import BlockingKernelClient
 
 import rlm_mcp.web
 from rlm_kernel.client import call_tool
@@ -215,6 +216,24 @@ def test_what_runs_is_shown_while_it_runs(page: Any, begin: Any) -> None:
     parts = page.look("live", lambda parts: parts.get("journal"))
     assert parts["running"] is None
     assert (parts["journal"][0]["status"], parts["journal"][0]["author"]) == ("error", "agent")
+
+
+def test_a_notebooks_cell_is_followed_and_interrupted_too(page: Any, run: Any) -> None:
+    """Who runs it is told; the person whose session it is may stop it."""
+    run("shared", "x = 1")
+    file = call_tool("status", {}, session="shared")["kernel"]["connection_file"]
+    client = BlockingKernelClient(connection_file=file)
+    client.load_connection_file()
+    client.start_channels()
+    try:
+        client.execute("print('by hand', flush=True)\nwhile True: pass")
+        parts = page.look("shared", lambda parts: "by hand" in ((parts.get("running") or {}).get("stdout") or ""))
+        assert parts["running"]["author"] == "notebook"
+        assert page.act("shared", "interrupt") == (200, {"interrupted": ["notebook"]})
+        parts = page.look("shared", lambda parts: len(parts.get("journal", ())) == 2)
+        assert (parts["journal"][0]["author"], parts["journal"][0]["status"]) == ("notebook", "error")
+    finally:
+        client.stop_channels()
 
 
 def test_an_interrupt_of_nothing_does_nothing(page: Any, run: Any) -> None:

@@ -1,4 +1,4 @@
-"""`rlm-kernel top`: the sessions in a terminal."""
+"""`rlm-kernel top` and `rlm-kernel web`: the sessions in a terminal, and the way to the page."""
 
 import json
 import os
@@ -6,10 +6,15 @@ import pty
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from rlm_kernel import rendezvous
 from rlm_kernel.client import call_tool
 
 PROGRAM = Path(sys.executable).with_name("rlm-kernel")
@@ -34,8 +39,8 @@ def test_a_script_gets_the_sessions_as_json(sessions: None) -> None:
     assert rows["branch"]["parent"] == "trunk"
     assert rows["trunk"]["memory_bytes"] > 0
     assert [(query["session"], query["id"], query["prompt"]) for query in seen["asked"]] == [
-        ("trunk", "q_000", "what\nnow?"),
         ("branch", "q_000", "what\nnow?"),
+        ("trunk", "q_000", "what\nnow?"),
     ]
 
 
@@ -70,3 +75,45 @@ def _read(master: int) -> bytes:
         return os.read(master, 65536)
     except OSError:  # the other end is closed
         return b""
+
+
+# --- the way to the page --------------------------------------------------------------------------
+
+
+@contextmanager
+def _web(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Open the page as a person does; gives the process and its address. It ends by Ctrl-C, in order."""
+    process = subprocess.Popen([PROGRAM, "web", "--port", "0", *options], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        yield process, said.split()[-1]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_the_address_that_is_printed_opens_the_page(sessions: None) -> None:
+    """What stands behind the # is the key: with it the sessions are told, and after Ctrl-C nobody answers."""
+    with _web() as (_, address):
+        url, _, token = address.partition("#token=")
+        request = urllib.request.Request(f"{url}api/live", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert "trunk" in {row["session"] for row in json.loads(answer.readline())["sessions"]}
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=30)
+
+
+def test_the_browser_is_opened_by_a_file_that_only_its_user_can_read(
+    sessions: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is in no program's arguments, which other users can see; the file is gone when the page is."""
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
+    os.mkfifo(seen)
+    browser.write_text(f'#!/bin/sh\nstat -c %a "${{1#file://}}" >{seen}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with _web("--open") as (_, address):
+        assert seen.read_text().strip() == "600"
+        [file] = rendezvous.runtime_dir().glob("web-*.html")
+        assert address in file.read_text()
+    assert not file.exists()
