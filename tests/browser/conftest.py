@@ -43,8 +43,8 @@ class Lab:
     transport: str
 
     def url(self, path: str = "lab") -> str:
-        """Return the address of a page of it, with the token."""
-        return f"{self.address}{path}?token={self.token}"
+        """Return the address of a page of it, with the token, that opens nothing of earlier pages again."""
+        return f"{self.address}{path}?token={self.token}&reset"
 
 
 @pytest.fixture(scope="session")

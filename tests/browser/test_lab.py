@@ -21,6 +21,7 @@ class Notebook:
 
     def __init__(self, page: Page, lab, daemon: Path, session: str, *options: str) -> None:
         self.page = page
+        self.panel = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
         file = lab.folder / f"{session}{''.join(options)}.ipynb"
         command = [daemon, "open", session, "--print", "--file", file, *options]
         subprocess.run(command, check=True, capture_output=True, timeout=50)
@@ -29,14 +30,14 @@ class Notebook:
 
     def is_idle(self) -> None:
         """Wait until JupyterLab says that the kernel is there and has nothing to do."""
-        expect(self.page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")).to_be_visible()
+        expect(self.panel.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")).to_be_visible()
 
     def start(self, code: str) -> Locator:
         """Write a cell at the end and run it; returns its output."""
-        cells = self.page.locator(".jp-Notebook .jp-CodeCell")
+        cells = self.panel.locator(".jp-Notebook .jp-CodeCell")
         before = cells.count()
         while cells.count() == before:  # a notebook that has just been opened does not hear the first click
-            self.page.locator(".jp-Notebook-footer").click()
+            self.panel.locator(".jp-Notebook-footer").click()
             self.page.wait_for_timeout(200)
         cell = cells.nth(before)
         editor = cell.locator(".cm-content")
@@ -46,7 +47,7 @@ class Notebook:
 
     def press(self, button: str) -> None:
         """Press a button of the notebook's toolbar."""
-        self.page.locator(f".jp-NotebookPanel-toolbar [data-command='notebook:{button}']").click()
+        self.panel.locator(f".jp-NotebookPanel-toolbar [data-command='notebook:{button}']").click()
 
     def choose(self, menu: str, item: str) -> None:
         """Choose from a menu."""
@@ -74,10 +75,10 @@ def test_a_developer_works_in_the_agents_session(
         "import pandas as pd\nerrors = pd.DataFrame({'kind': ['timeout', 'refused'], 'count': [41, 2]})\nerrors",
     )
     notebook = Notebook(page, lab, daemon, session)
-    expect(page.locator(".jp-KernelName")).to_contain_text(f"session {session}")
+    expect(notebook.panel.locator(".jp-KernelName")).to_contain_text(f"session {session}")
     expect(notebook.start("errors['count'].sum()")).to_contain_text("43")
     notebook.start("errors.loc[0, 'count'] = 50\nerrors")
-    expect(page.locator(".jp-RenderedHTML table").last).to_contain_text("50")
+    expect(notebook.panel.locator(".jp-RenderedHTML table").last).to_contain_text("50")
     if lab.transport == "tcp":
         picture(page, "jupyterlab")
     assert agent(session, "int(errors['count'].sum())") == "52"
@@ -93,7 +94,7 @@ def test_a_developer_works_in_the_agents_session(
     expect(notebook.start("errors['count'].sum()")).to_contain_text("52")
 
     notebook.choose("Kernel", "Shut Down Kernel")
-    expect(page.locator(".jp-KernelName")).to_contain_text("No Kernel")
+    expect(notebook.panel.locator(".jp-KernelName")).to_contain_text("No Kernel")
     assert agent(session, "int(errors['count'].sum())") == "52"
 
 
@@ -127,6 +128,6 @@ def test_a_developer_may_only_watch(page: Page, lab, daemon: Path) -> None:
     session = f"watched-{lab.transport}"
     agent(session, "found = 1")
     notebook = Notebook(page, lab, daemon, session, "--watch")
-    expect(page.locator(".jp-KernelName")).to_contain_text(re.compile("watch"))
+    expect(notebook.panel.locator(".jp-KernelName")).to_contain_text(re.compile("watch"))
     expect(notebook.start("found = 2")).to_contain_text("ReadOnlyDoor")
     assert agent(session, "found") == "1"
