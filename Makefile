@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-guided fuzz-scan bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
+.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ endif
 fuzz-scan: $(STAMP)  ## Compare scan with Python's re on many random patterns and texts (PAIRS=30000 for each test)
 	@FUZZ_EXAMPLES=$(PAIRS) $(PYTEST) -q -n $(JOBS) -o timeout=0 tests/contexts/test_scan.py \
 		-k "python_finds or holds_a_needle" $(ARGS)
+
+large: $(STAMP)  ## Load, page and search 5 GB, and use it as one string (11 GB of disk)
+	@RLM_LARGE=1 $(PYTEST) -q -n 0 tests/contexts/test_large.py $(ARGS)
 
 bench: $(STAMP)  ## Measure the speed the project promises (ratios of interleaved runs)
 	@$(BIN)/python bench/run.py $(ARGS)
