@@ -5,53 +5,15 @@ import json
 import zipfile
 from pathlib import Path
 
-import docx
 import psutil
 import pytest
-from pypdf import PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+from sample_files import write_pdf, write_word
 
 from rlm_kernel.confined import reading
 from rlm_kernel.confined.reading import parts
 from rlm_kernel.contexts import errors
 from rlm_kernel.contexts.sources import Loaded, put_file
 from rlm_kernel.contexts.store import ContextStore
-
-
-def pdf(path: Path, *pages: str, password: str = "") -> Path:
-    """A PDF file of one line a page; a page of "" has no text."""
-    writer = PdfWriter()
-    font = DictionaryObject({
-        NameObject("/Type"): NameObject("/Font"),
-        NameObject("/Subtype"): NameObject("/Type1"),
-        NameObject("/BaseFont"): NameObject("/Helvetica"),
-    })  # fmt: skip
-    for text in pages:
-        page = writer.add_blank_page(200, 200)
-        page[NameObject("/Resources")] = DictionaryObject({
-            NameObject("/Font"): DictionaryObject({NameObject("/F1"): writer._add_object(font)})
-        })  # fmt: skip
-        stream = DecodedStreamObject()
-        stream.set_data(f"BT /F1 12 Tf 10 100 Td ({text}) Tj ET".encode("latin-1"))
-        page[NameObject("/Contents")] = writer._add_object(stream)
-    if password:
-        writer.encrypt(password)
-    writer.write(path)
-    return path
-
-
-def word(path: Path) -> Path:
-    document = docx.Document()
-    document.add_paragraph("Before any heading.")
-    document.add_heading("First", level=1)
-    document.add_paragraph("One caf\xe9.")
-    document.add_heading("Detail", level=2)
-    table = document.add_table(rows=2, cols=2)
-    for cell, text in zip((cell for row in table.rows for cell in row.cells), ("a", "b", "1\n2", "3"), strict=True):
-        cell.text = text
-    document.add_heading("Second", level=1)
-    document.save(str(path))
-    return path
 
 
 def content(store: ContextStore, loaded: Loaded) -> str:
@@ -64,24 +26,24 @@ def names(loaded: Loaded) -> list[str]:
 
 def test_a_pdf_is_its_pages_with_a_table_of_them(store: ContextStore, tmp_path: Path) -> None:
     """K-1, ours: recognised by its first bytes."""
-    loaded = put_file(store, pdf(tmp_path / "report", "First page", "", "Third page"))
+    loaded = put_file(store, write_pdf(tmp_path / "report", "First page", "", "Third page"))
     assert content(store, loaded) == "==> page 1 <==\nFirst page\n==> page 2 <==\n==> page 3 <==\nThird page\n"
     assert names(loaded) == ["page 1", "page 2", "page 3"]
 
 
 def test_a_word_file_is_its_sections_with_tables(store: ContextStore, tmp_path: Path) -> None:
     """K-1, ours: a section begins with each heading of the first level."""
-    loaded = put_file(store, word(tmp_path / "paper.docx"))
+    loaded = put_file(store, write_word(tmp_path / "paper.docx"))
     assert names(loaded) == ["section 1", "section 2: First", "section 3: Second"]
     assert "First\nOne caf\xe9.\nDetail\na | b\n1 2 | 3\n" in content(store, loaded)
 
 
 def test_what_cannot_be_read_says_why_and_costs_its_own_load_only(store: ContextStore, tmp_path: Path) -> None:
     """K-10: damaged, encrypted, without text; nothing is stored and no process stays."""
-    path = pdf(tmp_path / "a.pdf", "text")
+    path = write_pdf(tmp_path / "a.pdf", "text")
     for spoiled, why in (
-        (pdf(tmp_path / "b.pdf", "text", password="secret").read_bytes(), "encrypted"),
-        (pdf(tmp_path / "c.pdf", "").read_bytes(), "OCR"),
+        (write_pdf(tmp_path / "b.pdf", "text", password="secret").read_bytes(), "encrypted"),
+        (write_pdf(tmp_path / "c.pdf", "").read_bytes(), "OCR"),
         (b"%PDF-1.7\n" + b"\xff" * 5000, "damaged"),
         (path.read_bytes()[:150], "damaged"),
     ):
@@ -104,7 +66,7 @@ def test_a_word_file_that_unpacks_without_end_is_stopped(
 ) -> None:
     """K-13: a bomb fails on the memory of its process, here less of it than usual."""
     monkeypatch.setattr(reading, "_MEMORY", 96 << 20)
-    path = word(tmp_path / "bomb.docx")
+    path = write_word(tmp_path / "bomb.docx")
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -119,7 +81,7 @@ def test_a_word_file_that_unpacks_without_end_is_stopped(
 
 def test_more_text_than_allowed_is_refused(store: ContextStore, tmp_path: Path) -> None:
     """K-13: the limit is of the text, not of the file."""
-    path = pdf(tmp_path / "a.pdf", *(["x" * 1000] * 20))
+    path = write_pdf(tmp_path / "a.pdf", *(["x" * 1000] * 20))
     with pytest.raises(errors.TextTooLarge):
         put_file(store, path, limit=10_000)
     assert psutil.Process().children() == []
@@ -129,5 +91,5 @@ def test_without_the_library_the_error_names_the_extra(tmp_path: Path, monkeypat
     """Before anything is read."""
     (tmp_path / "pypdf.py").write_text("raise ModuleNotFoundError('no', name='pypdf')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pdf(tmp_path / "a.pdf", "x").open("rb") as file, pytest.raises(errors.MissingExtra, match="documents"):
+    with write_pdf(tmp_path / "a.pdf", "x").open("rb") as file, pytest.raises(errors.MissingExtra, match="documents"):
         list(parts(file.fileno(), "pdf", 1000))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 from model_endpoint import Asked, ModelEndpoint, Reply, served
+from sample_files import write_samples
 from typer.core import TyperGroup
 
 from rlm_kernel.client import call_tool
@@ -96,12 +97,12 @@ def _program(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def place(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a folder with the sample log, in which the examples run against a daemon of this module.
+    """Return a folder with the sample log and other files, in which the examples run against a daemon of this module.
 
     A model is configured that answers the one question of the pages.
     """
     folder = tmp_path_factory.mktemp("docs")
-    (folder / "app.log").write_text(LOG)
+    write_samples(folder, LOG)
     with served(ModelEndpoint(_analyst)) as model:
         model.configure(Path(os.environ["RLM_KERNEL_CONFIG_DIR"]))
         yield folder
