@@ -1,15 +1,16 @@
 """Contexts against the machine: load against copy, scan against grep, content and lines against plain ones.
 
-    python bench/contexts.py [--mb 100] [--file PATH] [--json]
+    python bench/contexts.py [--mb 100] [--file PATH] [--dir FOLDER] [--json]
 
-Everything is measured on one generated log, or a file of yours, in one run. Searches are compared
-by the processor time they use; for the programs that includes the start of a process. At the end stand
-the targets, and whether they are met; those against ripgrep need `rg` (the package `ripgrep`).
+Everything is measured on one generated log, or a file of yours, in one run; what is compared with a target is the
+median, over the rounds, of the ratio within a round. Searches and idioms are compared by the processor time they
+use; for the programs that includes the start of a process. Neither a load nor the copy it is compared with waits for
+the disk. At the end stand the targets, and whether they are met; those against ripgrep need `rg` (the package
+`ripgrep`).
 """
 
 import json
 import math
-import multiprocessing
 import os
 import random
 import re
@@ -27,8 +28,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from memory import SETTLED_SECONDS, megabytes, ours
 from ratio import Case, compare
 
+from rlm_kernel import Client
 from rlm_kernel.contexts.scan import scan
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.variable import ContextVariable, attach
@@ -65,7 +68,15 @@ LINE_IDIOMS: dict[str, Callable[[Any], object]] = {
     "join": lambda x: len("\n".join(x)),
     "re.search": lambda x: sum(1 for line in x if re.search(r"took \d{4}", line)),
     "x[i] scattered": lambda x: sum(len(x[at * 7919 % len(x)]) for at in range(100_000)),
+    "in": lambda x: "no such line" in x,
+    "index": lambda x: x.index(x[-1]),
+    "reversed": lambda x: sum("deadlock" in line for line in reversed(x)),
+    "sorted": lambda x: len(sorted(x, key=len)),
+    "zip": lambda x: sum(line < number for line, number in zip(x, map(str, range(100_000)), strict=False)),
 }
+SESSIONS = 8
+POLICY = "extends: default\nfiles: {{read: {folders}}}\nlimits: {{content_bytes: 100 GiB, cell_seconds: 600}}\n"
+USE = "log['content'].count('ERROR') + sum(len(line) for line in log['lines'])"
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,7 @@ def main() -> None:
     """Measure everything."""
     with tempfile.TemporaryDirectory(dir=_option("--dir", None)) as folder:
         given = _option("--file", None)
+        os.environ |= {"RLM_KERNEL_RUNTIME_DIR": f"{folder}/r", "RLM_KERNEL_STATE_DIR": f"{folder}/s"}
         source = Path(given) if given else write_log(Path(folder) / "bench.log", int(_option("--mb", "100") or 0) << 20)
         store = ContextStore(Path(folder) / "store")
         _loading(store, source, Path(folder))
@@ -92,9 +104,9 @@ def main() -> None:
         with store.attachment(stored) as attachment:
             log = attach([os.dup(fd) for fd in attachment.fds], attachment.header)
         _opening(store, stored.digest, log)
-        _sharing(store, stored.digest)
         _searching(log, source)
         _idioms(log)
+        _sharing(source, Path(folder) / "s")
         _print_targets(stored.size)
 
 
@@ -149,8 +161,8 @@ def _loading(store: ContextStore, source: Path, folder: Path) -> None:
         store.collect(0)
         return elapsed
 
-    copied, loaded = compare("load by path", [Case("file copy", copy), Case("put_path", load)], rounds=9)
-    TARGETS.append(Target("load by path, of a file copy", loaded.median / copied.median, 2.5))
+    _, loaded = compare("load by path", [Case("file copy", copy), Case("put_path", load)], rounds=15)
+    TARGETS.append(Target("load by path, of a file copy", loaded.cost, 2.5))
 
 
 def _opening(store: ContextStore, digest: str, log: ContextVariable) -> None:
@@ -184,60 +196,52 @@ def _searching(log: ContextVariable, source: Path) -> None:
     for name, pattern in PATTERNS.items():
         programs = [Case("grep -m50", _program([*grep, pattern, str(source)]))]
         if shutil.which("rg"):
-            programs.append(Case("rg -m50", _program([*ripgrep, pattern, str(source)])))
-        ours = Case("scan", _own_time(partial(scan, log, pattern, seconds=60)))
-        results = compare(f"first 50 of {name}: {pattern}", [*programs, ours], rounds=5)
-        ratio = results[2].median / results[1].median if shutil.which("rg") else None
-        TARGETS.append(Target(f"first 50 of {name}, of ripgrep", ratio, 1.0))
+            programs.insert(0, Case("rg -m50", _program([*ripgrep, pattern, str(source)])))
+        searched = Case("scan", _own_time(partial(scan, log, pattern, seconds=60)))
+        results = compare(f"first 50 of {name}: {pattern}", [*programs, searched], rounds=7)
+        cost = results[-1].cost if shutil.which("rg") else None
+        TARGETS.append(Target(f"first 50 of {name}, of ripgrep", cost, 1.0))
     counts: list[float] = []
     if shutil.which("rg"):
         for name, pattern in PATTERNS.items():
             count = Case("rg -c", _program(["rg", "-i", "-c", "--no-config", "-j1", "-e", pattern, str(source)]))
-            ours = Case(
-                "scan, counting",
-                _own_time(partial(scan, log, pattern, seconds=60, count_seconds=60)),
-            )
-            theirs, own = compare(f"count of {name}: {pattern}", [count, ours], rounds=3)
-            counts.append(own.median / theirs.median)
+            counted = Case("scan, counting", _own_time(partial(scan, log, pattern, seconds=60, count_seconds=60)))
+            counts.append(compare(f"count of {name}: {pattern}", [count, counted], rounds=5)[-1].cost)
     mean = math.exp(statistics.fmean(map(math.log, counts))) if counts else None
     TARGETS.append(Target("full counts, of ripgrep, geometric mean", mean, 2.0))
 
 
-def _sharing(store: ContextStore, digest: str) -> None:
-    """Memory of eight forked processes that hold the same text, beyond that of eight that do not."""
-    stored = store.get(digest)
+def _sharing(source: Path, state: Path) -> None:
+    """Memory of sessions that go through the same text, beyond that of as many that do the same with one line."""
+    policy, line = state.parent / "policy.yaml", state.parent / "line.log"
+    policy.write_text(POLICY.format(folders=[str(source.resolve().parent), str(state.parent)]))
+    line.write_text("one line\n")
+    try:
+        idle = _used_with(line, policy, state)
+        busy = _used_with(source, policy, state)
+    finally:
+        stop = [sys.executable, "-m", "rlm_mcp.entry", "daemon", "stop", "--all"]
+        subprocess.run(stop, check=False, capture_output=True)
+    size = source.stat().st_size / 1e6
+    print(f"\n{SESSIONS} sessions: {busy:,.0f} MB PSS with the same {size:,.0f} MB of text, {idle:,.0f} with a line")
+    TARGETS.append(Target(f"{SESSIONS} sessions with the same text, of one copy", (busy - idle) / size, 1.3))
 
-    def holding() -> object:
-        attachment = store.attachment(stored)
-        log = attach(attachment.fds, attachment.header)
-        return log, log["content"].count("ERROR")
 
-    ratio = None
-    if Path("/proc/self/smaps_rollup").exists():
-        ratio = (_proportional_bytes(holding) - _proportional_bytes(lambda: None)) / stored.size
-    TARGETS.append(Target("8 sessions with the same text, of one copy", ratio, 1.3))
-
-
-def _proportional_bytes(hold: Callable[[], object]) -> int:
-    """Sum over eight processes of their share of memory, taken when all of them hold it."""
-    context = multiprocessing.get_context("fork")
-    ready, total = context.Barrier(8), context.Value("q", 0)
-
-    def run() -> None:
-        held = hold()
-        ready.wait()
-        share = re.search(r"^Pss: +(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
-        with total.get_lock():
-            total.value += int(share[1]) * 1024 if share else 0
-        ready.wait()
-        void(held)
-
-    processes = [context.Process(target=run) for _ in range(8)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return int(total.value)
+def _used_with(source: Path, policy: Path, state: Path) -> float:
+    """MB of the daemon, its host and sessions that have used a text, all that is resident of it included."""
+    clients = [Client(f"{source.stem}-{number}", policy=policy) for number in range(SESSIONS)]
+    for client in clients:
+        with client:
+            client.load_context("log", path=source)
+            cell = client.eval_code(USE)
+        if not cell.success:
+            raise RuntimeError(f"the cell failed: {cell}")
+    time.sleep(SETTLED_SECONDS)
+    used = sum(megabytes(ours(state)).values())
+    for client in clients:
+        with client:
+            client.end_session()
+    return used
 
 
 def _program(command: list[str]) -> Callable[[], float]:
@@ -270,15 +274,11 @@ def _idioms(log: ContextVariable) -> None:
         TARGETS.append(Target(f"lines: {name}", _pair(f"lines: {name}", each, lines, log["lines"]), 2.5))
 
 
-def _pair(name: str, idiom: Callable[[Any], object], plain: object, ours: object) -> float:
-    if json.dumps(idiom(plain), default=str) != json.dumps(idiom(ours), default=str):
+def _pair(name: str, idiom: Callable[[Any], object], plain: object, shared: object) -> float:
+    if json.dumps(idiom(plain), default=str) != json.dumps(idiom(shared), default=str):
         raise AssertionError(f"{name}: not the same result")
-    baseline, shared = compare(
-        name,
-        [Case("plain", lambda: void(idiom(plain))), Case("context", lambda: void(idiom(ours)))],
-        rounds=5,
-    )
-    return shared.median / baseline.median
+    cases = [Case("plain", _own_time(partial(idiom, plain))), Case("context", _own_time(partial(idiom, shared)))]
+    return compare(name, cases, rounds=9)[-1].cost
 
 
 if __name__ == "__main__":

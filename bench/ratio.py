@@ -1,7 +1,8 @@
 """Compares ways of doing the same thing on a noisy machine: interleaved runs, medians, ratios.
 
-Runs alternate (A B C, A B C, ...), so that a slow minute slows all of them. What is reported is the ratio of
-the medians and, as a measure of its noise, the quartiles of the ratios within each round.
+Runs alternate (A B C, C B A, A B C, ...), so that a slow minute slows all of them and none always follows the
+same. What is reported is the ratio of the medians and, as a measure of its noise, the quartiles of the ratios
+within each round.
 
     from ratio import Case, compare
 
@@ -27,7 +28,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """Of one case: median and quartiles in seconds, and how many times slower the first case is."""
+    """Of one case: median and quartiles in seconds, and how many times slower the first case is.
+
+    `cost` is the median, over the rounds, of how many times slower than the first case this one is.
+    """
 
     benchmark: str
     case: str
@@ -38,6 +42,7 @@ class Result:
     ratio: float
     ratio_low: float
     ratio_high: float
+    cost: float
 
 
 def compare(benchmark: str, cases: Sequence[Case], *, rounds: int = 20, warm_up: int = 1) -> list[Result]:
@@ -49,10 +54,15 @@ def compare(benchmark: str, cases: Sequence[Case], *, rounds: int = 20, warm_up:
     for _ in range(warm_up):
         for case in cases:
             case.run()
-    measured = [[_measure(case) for case in cases] for _ in range(rounds)]
+    measured = [_round(cases, backwards=at % 2 > 0) for at in range(rounds)]
     results = [_result(benchmark, case.name, index, measured) for index, case in enumerate(cases)]
     _print(results)
     return results
+
+
+def _round(cases: Sequence[Case], *, backwards: bool) -> list[float]:
+    times = [_measure(case) for case in (reversed(cases) if backwards else cases)]
+    return times[::-1] if backwards else times
 
 
 def _measure(case: Case) -> float:
@@ -66,9 +76,9 @@ def _result(benchmark: str, name: str, index: int, measured: list[list[float]]) 
     times = [row[index] for row in measured]
     ratios = [row[0] / row[index] for row in measured]
     low, median, high = quartiles(times)
-    ratio_low, _, ratio_high = quartiles(ratios)
+    ratio_low, within, ratio_high = quartiles(ratios)
     ratio = statistics.median(row[0] for row in measured) / median
-    return Result(benchmark, name, len(times), median, low, high, ratio, ratio_low, ratio_high)
+    return Result(benchmark, name, len(times), median, low, high, ratio, ratio_low, ratio_high, 1 / within)
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
