@@ -6,10 +6,12 @@ import copy
 import ctypes
 import gc
 import json
+import mmap
 import pickle
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_kernel.contexts import sharedstr
+from rlm_kernel.contexts.mapping import Mapping
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.variable import ContextVariable
 
@@ -160,3 +163,34 @@ def test_a_wrong_layout_is_noticed_by_the_self_test(monkeypatch: pytest.MonkeyPa
         sharedstr.why_not.cache_clear()
         sharedstr._template.cache_clear()
         assert sharedstr.available()
+
+
+LARGE_PAGE = 1 << 21
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, LARGE_PAGE - 1, LARGE_PAGE, LARGE_PAGE + 1, 3 * LARGE_PAGE - 4096])
+def test_a_map_holds_the_file_and_a_zero_after_it(size: int, tmp_path: Path) -> None:
+    """A large file begins where the system can use large pages for it."""
+    data = bytes(range(1, 251)) * (size // 250 + 1)
+    (tmp_path / "data").write_bytes(data[:size])
+    with (tmp_path / "data").open("rb") as file:
+        mapping = Mapping(file.fileno(), size)
+    assert mapping.view() == data[:size]
+    assert ctypes.string_at(mapping.address + size, 1) == b"\0"
+    assert size < LARGE_PAGE or mapping.address % LARGE_PAGE == 0
+
+
+def test_maps_take_no_more_address_space_than_their_files_and_give_it_back(tmp_path: Path) -> None:
+    """What is reserved to find a good place for a large file is returned at once, the rest with the map."""
+
+    def address_space() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+
+    size, many = 2 * LARGE_PAGE + 1, 40
+    (tmp_path / "data").write_bytes(b"x" * size)
+    before = address_space()
+    with (tmp_path / "data").open("rb") as file:
+        held = [Mapping(file.fileno(), size) for _ in range(many)]
+    assert 0 <= address_space() - before - many * size < many * LARGE_PAGE // 2
+    held.clear()
+    assert address_space() - before < many * LARGE_PAGE // 2

@@ -24,6 +24,7 @@ _LIBC.mmap.argtypes = [
     ctypes.c_int64,
 ]
 _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_LARGE_PAGE = 1 << 21
 _MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not export it
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -39,10 +40,10 @@ class Mapping:
         """Map the first `size` bytes of `fd`.  Raises: OSError, ValueError if the file is shorter."""
         if os.fstat(fd).st_size < size:
             raise ValueError(f"the file holds fewer than {size} bytes")
-        pages = -(-size // mmap.PAGESIZE) + 1
+        length = (-(-size // mmap.PAGESIZE) + 1) * mmap.PAGESIZE
         self.size = size
-        self.address = _reserve(pages * mmap.PAGESIZE)
-        release = weakref.finalize(self, _LIBC.munmap, self.address, pages * mmap.PAGESIZE)
+        self.address = _reserve(length)
+        release = weakref.finalize(self, _LIBC.munmap, self.address, length)
         release.atexit = False  # at exit others may still read it, and the kernel unmaps everything anyway
         if size:
             _call_mmap(self.address, size, mmap.MAP_SHARED | _MAP_FIXED, fd)
@@ -57,8 +58,17 @@ class Mapping:
 
 
 def _reserve(length: int) -> int:
-    """Zero pages that nothing else will be mapped over; read-only, so they count against no limit."""
-    return _call_mmap(None, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+    """Zero pages that nothing else will be mapped over; read-only, so they count against no limit.
+
+    A large file begins at a boundary at which the system can map its large pages as such.
+    """
+    spare = _LARGE_PAGE if length > _LARGE_PAGE else 0
+    found = _call_mmap(None, length + spare, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+    before = -found % _LARGE_PAGE if spare else 0
+    for start, surplus in ((found, before), (found + before + length, spare - before)):
+        if surplus:
+            _LIBC.munmap(start, surplus)
+    return found + before
 
 
 def _call_mmap(address: int | None, length: int, flags: int, fd: int) -> int:

@@ -27,7 +27,7 @@ from .progress import follow
 from .sharedstr import encode_for, encoding_of
 from .text import Text
 
-_PIECE = 1 << 18  # bytes read, hashed and written at a time: fits the cache of one core
+_PIECE = 1 << 21  # bytes read, hashed and written at a time: a file written so is cached in pages of that size
 _RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fresh pages from the system each time
 
 
@@ -370,13 +370,17 @@ def _write_wide(root: Path, path: Path, stored: StoredText, text_fd: int) -> Non
     """Write the code units of the Python string, piece by piece: no large private memory."""
     encoding = encoding_of(stored.unit, stored.ascii)
     view = Mapping(text_fd, stored.size).view()
+    pieces: list[bytes] = []
     with files.draft(root) as (fd, name):
         start = 0
         while start < stored.size:
             stop = min(start + _RECODED, stored.size)
             while stop < stored.size and view[stop] & 0xC0 == 0x80:
                 stop -= 1
-            files.write_all(fd, encode_for(encoding, str(view[start:stop], "utf-8")))
+            pieces.append(encode_for(encoding, str(view[start:stop], "utf-8")))
             start = stop
+            if start == stored.size or sum(map(len, pieces)) >= _PIECE:
+                files.write_all(fd, b"".join(pieces))
+                pieces.clear()
         os.fchmod(fd, 0o400)
         Path(name).replace(path)
