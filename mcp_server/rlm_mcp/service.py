@@ -40,6 +40,7 @@ from rlm_mcp.service_providers import Providers
 from rlm_mcp.service_queries import GivenAnswer, Queries
 from rlm_mcp.service_reading import Reading
 from rlm_mcp.service_record import note_turn, record_of
+from rlm_mcp.service_recursion import Recursion
 from rlm_mcp.service_runs import CUTTABLE, Run, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_mcp.service_snapshots import Request, Snapshots
@@ -96,6 +97,7 @@ class Service:
         self.handles = Handles(store, self.contexts, clock)
         self.queries = Queries(store, clock)
         self.providers = Providers(store, self.queries, clock)
+        self.providers.recurse = Recursion(self, store, self.providers).answer
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
         snapshots = files.root.parent / "snapshots"

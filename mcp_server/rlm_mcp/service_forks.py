@@ -36,6 +36,8 @@ class Forks:
         self._store = store
         self._live = live
         self._clock = clock
+        self._one = asyncio.Lock()
+        """Sessions of one family share the gate that a fork passes, which lets one through at a time."""
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> tuple[Session, Answer]:
         """Fork ``parent`` into a session called ``name`` (default: made up) under ``policy`` (default: its own).
@@ -53,7 +55,8 @@ class Forks:
             for row in queries.pending(self._store, parent.id)
             if row.mode == "deferred" and not row.id.startswith("q_t")
         ]
-        forked = await parent.kernel.fork(child_id, rules)
+        async with self._one:
+            forked = await parent.kernel.fork(child_id, rules)
         try:
             child = self._enter(parent, child_id, wanted, rules.limits.idle_seconds, forked, asked)
         except BaseException:
@@ -106,9 +109,11 @@ class Forks:
                     attached[text.name] = shared.revision
             queries.continue_from(self._store, child_id, parent.id)
             for row in asked:
-                queries.record(self._store, child_id, row.id, row.prompt, row.model, now, form=row.form)
+                queries.record(
+                    self._store, child_id, row.id, row.prompt, row.model, now, form=row.form, recursive=row.recursive
+                )
             for query in forked.queries:
-                how = {"mode": query["mode"], "form": query["schema"]}
+                how = {"mode": query["mode"], "form": query["schema"], "recursive": query["recursive"]}
                 queries.record(self._store, child_id, query["id"], query["prompt"], query["model"], now, **how)
         return self._live.admit_fork(opened, parent, forked.kernel, attached)
 

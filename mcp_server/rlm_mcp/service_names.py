@@ -35,7 +35,20 @@ SESSION_VARIABLES = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID")
 """Environment variables that carry a session id, the first that is set wins."""
 
 RESERVED = frozenset(
-    {"llm_query", "llm_query_batched", "llm_answers", "In", "Out", "get_ipython", "exit", "quit", "display", "cite"}
+    {
+        "llm_query",
+        "llm_query_batched",
+        "rlm_query",
+        "rlm_query_batched",
+        "llm_answers",
+        "In",
+        "Out",
+        "get_ipython",
+        "exit",
+        "quit",
+        "display",
+        "cite",
+    }
 )
 """Names that every kernel gives a meaning of its own."""
 

@@ -10,8 +10,10 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rlm_kernel.models.errors import ModelError
 from rlm_kernel.models.forms import AnswerUnfit, check_schema, fitted
@@ -26,7 +28,7 @@ from rlm_memory.errors import StoreFault
 from rlm_memory.queries import QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["Providers"]
+__all__ = ["OverBudget", "Payer", "Providers"]
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +50,24 @@ class _Desk:
     since: float = 0.0
 
 
+@dataclass(frozen=True)
+class Payer:
+    """Whose budget a session's queries are charged to: the session and its query of which all of this came.
+
+    ``depth`` is how many sessions lie between: 0 for a session that pays for itself.
+    """
+
+    session: Session
+    row: QueryRow
+    depth: int
+
+
+Recursion = Callable[[Session, QueryRow], Awaitable[str]]
+"""Has a model answer a query in a session of its own."""
+
+
 class Providers:
-    """Answers queries of code from a provider, and from the cache."""
+    """Answers queries of code from a provider, and from the cache. ``recurse`` is how those of rlm_query are."""
 
     def __init__(self, store: Store, given: Queries, clock: Clock) -> None:
         self._store = store
@@ -59,6 +77,21 @@ class Providers:
         self._models: list[Models] = []
         """The last is used; those before it had another configuration, and their last requests may be under way."""
         self._configured: object = None
+        self._payers: dict[str, Payer] = {}
+        self.recurse: Recursion | None = None
+
+    def payer(self, session: Session, row: QueryRow) -> Payer:
+        """Tell who pays for a query of the session."""
+        return self._payers.get(session.id) or Payer(session, row, 0)
+
+    @contextmanager
+    def paid_by(self, child: str, payer: Payer) -> Iterator[None]:
+        """Charge all that the session ``child`` asks to ``payer``."""
+        self._payers[child] = replace(payer, depth=payer.depth + 1)
+        try:
+            yield
+        finally:
+            del self._payers[child]
 
     def asked(self, session: Session, row: QueryRow) -> None:
         """Look after a query that code has asked: answer it if that is ours to do."""
@@ -92,7 +125,11 @@ class Providers:
             task.cancel()
 
     def spent(self, session: Session) -> dict[str, float]:
-        """What the queries of this life of the session have used of providers: tokens, cost and seconds."""
+        """What the queries of this life of the session have used of providers: tokens, cost and seconds.
+
+        Of a session that another one pays for it is what that one has used.
+        """
+        session = self._payers[session.id].session if session.id in self._payers else session
         used = queries.spent(self._store, session.id, session.row.created_at)
         desk = self._desks[session.id]
         running = asyncio.get_running_loop().time() - desk.since if desk.at_work else 0.0
@@ -139,11 +176,13 @@ class Providers:
         """Ask until the answer fits its form, as often as the policy says."""
         if row.form is not None:
             check_schema(row.form)
-        models = self._opened()
+        payer = self.payer(session, row)
+        if row.recursive and self.recurse is not None and payer.depth < payer.session.policy.limits.query_depth:
+            return clean_text(await self.recurse(session, row))
         messages: list[Message] = [{"role": "user", "content": row.prompt}]
         attempts = session.policy.llm.schema_attempts
         for attempt in range(1, attempts + 1):
-            came = await self._complete(session, row, models, messages)
+            came = await self.complete(payer, messages, model=row.model, schema=row.form)
             if row.form is None:
                 return clean_text(came.text) + (_CUT if came.finish == "length" else "")
             try:
@@ -157,8 +196,21 @@ class Providers:
                 ]
         raise AssertionError("a policy has one attempt at least")
 
-    async def _complete(self, session: Session, row: QueryRow, models: Models, messages: list[Message]) -> Completion:
-        """Ask once, within what is left of the budget, and write down what it has used."""
+    async def complete(
+        self,
+        payer: Payer,
+        messages: Sequence[Message],
+        *,
+        model: str | None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Completion:
+        """Ask once, within what is left of the payer's budget, and write down what it has used.
+
+        Raises:
+            OverBudget: something is used up.
+            ModelError: there is no answer.
+        """
+        session, row, models = payer.session, payer.row, self._opened()
         loop, began = asyncio.get_running_loop(), False
 
         def begin() -> None:
@@ -169,7 +221,7 @@ class Providers:
 
         try:
             async with asyncio.timeout(None) as limit:
-                came = await models.complete(messages, model=row.model, schema=row.form, on_turn=begin)
+                came = await models.complete(messages, model=model, schema=schema, on_turn=begin)
         except TimeoutError:
             if limit.expired():
                 raise OverBudget(self._over(session, "seconds")) from None

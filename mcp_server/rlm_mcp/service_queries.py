@@ -17,7 +17,7 @@ from rlm_memory.errors import CallerError
 from rlm_memory.queries import QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["NOT_AN_ANSWER", "GivenAnswer", "Outcome", "Queries", "asked_row"]
+__all__ = ["NOT_AN_ANSWER", "GivenAnswer", "Outcome", "Queries", "asked_row", "row_shown"]
 
 
 NOT_AN_ANSWER = 'give either the answer as a text, or {"error": text}'
@@ -71,7 +71,7 @@ class Queries:
     def list_pending(self, session: str) -> list[dict[str, Any]]:
         """Return the session's pending queries, whole."""
         rows = queries.pending(self._store, session)
-        return [asked_row(row.id, row.prompt, row.model, row.form) for row in rows]
+        return [row_shown(row) for row in rows]
 
     async def answer(self, session: Session, given: list[GivenAnswer]) -> Answer:
         """Take answers, each on its own: a bad one is reported and does not stop the others.
@@ -148,7 +148,13 @@ def _told(row: QueryRow) -> dict[str, Any]:
     return {"error": row.error} if row.error is not None else {"answer": row.answer or ""}
 
 
-def asked_row(query: Any, prompt: Any, model: Any, form: Any) -> dict[str, Any]:
-    """A query as an agent sees it; ``schema`` is there when its answer must fit one."""
-    row = {"id": query, "prompt": prompt, "model": model}
-    return row if form is None else {**row, "schema": form}
+def asked_row(query: dict[str, Any]) -> dict[str, Any]:
+    """A query as an agent sees it: with its ``schema`` if it has one, and ``recursive`` if it is one of rlm_query."""
+    row = {name: query.get(name) for name in ("id", "prompt", "model")}
+    return row | {name: query[name] for name in ("schema", "recursive") if query.get(name)}
+
+
+def row_shown(row: QueryRow) -> dict[str, Any]:
+    """A query's row as an agent sees it."""
+    shown = {"id": row.id, "prompt": row.prompt, "model": row.model, "schema": row.form, "recursive": row.recursive}
+    return asked_row(shown)

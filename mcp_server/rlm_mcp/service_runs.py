@@ -20,7 +20,7 @@ from rlm_mcp.service_errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_pictures import Pictures, pictures_in
 from rlm_mcp.service_progress import Progress
-from rlm_mcp.service_queries import asked_row
+from rlm_mcp.service_queries import asked_row, row_shown
 from rlm_mcp.service_sessions import Session
 from rlm_memory import contexts, queries
 from rlm_memory.queries import QueryRow, QueryState
@@ -182,7 +182,7 @@ class Runs:
             "status": "waiting",
             "run": run.id,
             "stdout": _tail(await run.stdout_so_far()),
-            "pending_llm_queries": [asked_row(row.id, row.prompt, row.model, row.form) for row in asked],
+            "pending_llm_queries": [row_shown(row) for row in asked],
             "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
         }
         return Answer(fields, CUTTABLE)
@@ -277,6 +277,7 @@ class Runs:
             self._clock(),
             mode=mode,
             form=clean(query.get("schema")),
+            recursive=query.get("recursive") is True,
         )
         for run in self.active(session):
             if run.state == "running":
@@ -348,9 +349,7 @@ def _fields(result: CellResult, notice: str, asked: list[dict[str, Any]]) -> dic
         "stderr": result.stderr,
         "error": _error_text(result),
         "execution_time_seconds": round(result.seconds, 3),
-        "pending_llm_queries": [
-            asked_row(query.get("id"), query.get("prompt"), query.get("model"), query.get("schema")) for query in asked
-        ],
+        "pending_llm_queries": [asked_row(query) for query in asked],
         "defined_variables": list(result.defined),
     }
     if result.result is not None:

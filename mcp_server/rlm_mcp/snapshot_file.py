@@ -113,6 +113,7 @@ class Query(_Part):
     mode: Literal["deferred", "blocking", "provider"] = "deferred"
     form: dict[str, Any] | None = None
     answered_by: str | None = None
+    recursive: bool = False
 
 
 class Cell(_Part):

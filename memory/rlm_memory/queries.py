@@ -69,7 +69,7 @@ class QueryRow:
     """One query. ``answer`` is set when answered, ``error`` when failed; times in epoch seconds.
 
     ``mode`` says who is to answer it, ``form`` is the JSON schema of its answer, ``answered_by`` the provider's model
-    that did.
+    that did, ``recursive`` whether that is to work in a session of its own.
     """
 
     session: str
@@ -85,6 +85,7 @@ class QueryRow:
     mode: str = "deferred"
     form: dict[str, Any] | None = None
     answered_by: str | None = None
+    recursive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Spent:
     cost: float
 
 
-_IN_DETAILS = ("mode", "form", "answered_by")
+_IN_DETAILS = ("mode", "form", "answered_by", "recursive")
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
 )
@@ -130,6 +131,7 @@ def record(
     *,
     mode: str = "deferred",
     form: dict[str, Any] | None = None,
+    recursive: bool = False,
 ) -> QueryRow | None:
     """Note a query that the kernel has numbered itself.
 
@@ -145,7 +147,9 @@ def record(
         if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
             store.raise_count(f"query {session}", int(digits) + 1)
         connection.execute(delete(details).where(details.c.session == session, details.c.query == query))
-        connection.execute(insert(details).values(session=session, query=query, mode=mode, form=form))
+        connection.execute(
+            insert(details).values(session=session, query=query, mode=mode, form=form, recursive=recursive)
+        )
         return _insert(store, session, query, prompt, model, now)
 
 
@@ -279,4 +283,5 @@ def _insert(store: Store, session: str, query: str, prompt: str, model: str | No
 def _row(values: dict[str, object]) -> QueryRow:
     values["state"] = QueryState(str(values["state"]))
     values["mode"] = values["mode"] or "deferred"
+    values["recursive"] = bool(values["recursive"])
     return QueryRow(**values)  # type: ignore[arg-type]  # the columns are the fields

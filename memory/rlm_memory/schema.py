@@ -136,6 +136,8 @@ query_details = Table(
     Column("input_tokens", Integer, nullable=False, default=0),
     Column("output_tokens", Integer, nullable=False, default=0),
     Column("cost", Float, nullable=False, default=0.0),
+    # Whether a model in a session of its own is to answer it; empty means no.
+    Column("recursive", Boolean),
 )
 
 known_answers = Table(

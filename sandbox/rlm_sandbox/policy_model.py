@@ -138,6 +138,12 @@ class Limits(_Section):
         5.0, ge=0, allow_inf_nan=False, description="US dollars that they may cost, by the prices of models.yaml."
     )
     query_seconds: Seconds = Field(3600.0, description="Wall-clock seconds in which a provider may work on them.")
+    query_depth: int = Field(
+        1,
+        ge=0,
+        le=8,
+        description="Levels of sessions that rlm_query may open; beyond, it is answered as llm_query is.",
+    )
     idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
     image_bytes: Bytes = Field(
         MIB, description="Bytes of pictures (PNG) of one cell that `view_images` can show; larger ones are left out."

@@ -238,6 +238,43 @@ def test_a_model_can_be_an_object_and_a_run_be_watched(events: list[Event]) -> N
     assert events[5].text == "4"
 
 
+def test_a_child_works_in_a_copy_of_the_session(model: ModelEndpoint) -> None:
+    """The child has the variables and its task, answers in turns of its own, and leaves the parent as it is."""
+    turns = (
+        code("words = 'abbb'"),
+        code("got = rlm_query('count the b' + ' ' * 9000 + '?')", "print(got, 'hidden' in dir())"),
+        code(SUBMIT.format("got")),
+    )
+
+    def reply(asked: Asked) -> Reply:
+        if asked.messages[0]["role"] != "system":
+            return Reply("!")
+        if asked.messages[1]["content"].startswith("Root"):
+            return turns[sum(message["role"] == "assistant" for message in asked.messages)]
+        return code("hidden = 1", SUBMIT.format("str(words.count('b')) + task['content'][-1] + llm_query('sub')"))
+
+    model.reply = reply
+    events: list[Event] = []
+    solution = RLM(watch=events.append).completion("Root", "text")
+    assert solution.answer == "3?!"
+    assert "3?! False" in [event.text for event in events if event.kind == "output" and event.depth == 0]
+    [child] = solution.children
+    assert (child.answer, child.status, len(child.turns)) == ("3?!", "answered", 1)
+    assert child.session in {event.text for event in events if event.kind == "child"}
+    assert solution.budget.calls == 5
+    with Control("sessions") as control:
+        assert child.session not in {row["session"] for row in control.reply["sessions"]}
+
+
+def test_beyond_the_depth_a_child_is_a_query(model: ModelEndpoint) -> None:
+    """At depth 0 rlm_query is answered as llm_query is; the model is not told of it."""
+    model.script(code("print(rlm_query_batched(['a', 'b']))"), Reply("one"), Reply("one"), code(SUBMIT.format("1")))
+    solution = RLM(limits=Limits(depth=0)).completion("?", "text")
+    assert (solution.answer, solution.children) == ("1", [])
+    assert "['one', 'one']" in _said(model.requests[-1])
+    assert "rlm_query" not in model.requests[0].messages[0]["content"]
+
+
 def test_a_run_is_json_lines_that_the_reference_visualiser_reads(model: ModelEndpoint) -> None:
     """Every field that its reader uses, in the types that it expects (visualizer/src/lib/types.ts)."""
     model.script(code("print(llm_query('why'))", "1 / 0"), Reply("because"), code(SUBMIT.format("'so'")))

@@ -36,6 +36,7 @@ class QueryBook:
             return None
         self.next_number = max(self.next_number, int(number) + 1)
         row = {"id": query_id, "prompt": prompt, "model": model, "mode": mode, "schema": schema}
+        row["recursive"] = query.get("recursive") is True
         self.pending[query_id] = row
         return row
 

@@ -8,7 +8,7 @@ and in provider mode the cell waits in the same frame and the call returns the a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, get_args
 
 from rlm_kernel.image.deferred import DeferredAnswer
@@ -48,11 +48,13 @@ class Suspend(Protocol):
 
 @dataclass(frozen=True)
 class _Asking:
-    """How queries are asked: by which model, in which mode, in what form."""
+    """How queries are asked: of which model, in which mode, in what form."""
 
     model: str | None
     mode: str
     form: Form | None
+    recursive: bool = False
+    """Whether a model in a session of its own is to answer."""
 
     @property
     def waits(self) -> bool:
@@ -96,10 +98,7 @@ class Queries:
             answer, mode="provider" for that of a configured model; without one the session's policy decides. With a
             schema (JSON schema or pydantic model) the answer fits it and is returned as what it says.
             """
-            how = self._asking(model, mode, schema)
-            if how.waits:
-                return self._only(how, self._round([prompt], how))
-            return self.ask(prompt, how)
+            return self._one(prompt, self._asking(model, mode, schema))
 
         def llm_query_batched(
             prompts: Iterable[str], model: str | None = None, mode: str | None = None, schema: Any = None
@@ -108,18 +107,37 @@ class Queries:
 
             When it waits, an item without an answer reads [FAILED:id] and why; it does not fail the others.
             """
-            if isinstance(prompts, str):
-                raise TypeError("llm_query_batched takes a list of prompts; for one prompt call llm_query")
-            how = self._asking(model, mode, schema)
-            if how.waits:
-                return [self._value(how, asked) for asked in self._round(list(prompts), how)]
-            return [self.ask(prompt, how) for prompt in list(prompts)]
+            return self._many(prompts, self._asking(model, mode, schema))
+
+        def rlm_query(prompt: str, model: str | None = None, mode: str | None = None) -> Any:
+            """Give a part of the task to a model that works in a copy of this session, in turns; returns its answer.
+
+            The copy has the variables as they were before this cell, and the prompt as the text `task`.
+            """
+            return self._one(prompt, replace(self._asking(model, mode, None), recursive=True))
+
+        def rlm_query_batched(
+            prompts: Iterable[str], model: str | None = None, mode: str | None = None
+        ) -> Sequence[Any]:
+            """Give several parts away at once, each to a session of its own; returns their answers in order."""
+            return self._many(prompts, replace(self._asking(model, mode, None), recursive=True))
 
         def budget() -> dict[str, dict[str, float]]:
             """What the session's queries have used and may use: queries, and of a provider tokens, cost, seconds."""
             return self.budget()
 
-        return {"llm_query": llm_query, "llm_query_batched": llm_query_batched, "budget": budget}
+        asking = (llm_query, llm_query_batched, rlm_query, rlm_query_batched, budget)
+        return {function.__name__: function for function in asking}
+
+    def _one(self, prompt: str, how: _Asking) -> Any:
+        return self._only(how, self._round([prompt], how)) if how.waits else self.ask(prompt, how)
+
+    def _many(self, prompts: Iterable[str], how: _Asking) -> Sequence[Any]:
+        if isinstance(prompts, str):
+            raise TypeError("a batch takes a list of prompts; for one prompt call llm_query or rlm_query")
+        if how.waits:
+            return [self._value(how, asked) for asked in self._round(list(prompts), how)]
+        return [self.ask(prompt, how) for prompt in list(prompts)]
 
     def budget(self) -> dict[str, dict[str, float]]:
         """What has been used, as the daemon has last told it, and what may be."""
@@ -243,7 +261,7 @@ class Queries:
         query_id = f"q_{self.next_number:03d}"
         self.next_number += 1
         placeholder = self._placeholders[query_id] = DeferredAnswer(query_id, how.form)
-        query = {"id": query_id, "prompt": text, "model": how.model, "mode": how.mode}
+        query = {"id": query_id, "prompt": text, "model": how.model, "mode": how.mode, "recursive": how.recursive}
         self.announce(query if how.form is None else {**query, "schema": how.form.schema})
         return placeholder
 

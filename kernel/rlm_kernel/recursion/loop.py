@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rlm_kernel.errors import KernelError
 from rlm_kernel.models.errors import ModelError
@@ -19,7 +19,6 @@ from rlm_kernel.recursion.workspace import Answer, Asked, Turn, Workspace
 __all__ = ["Event", "Loop", "Solution", "Watch"]
 
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
-COPIES = "copies of all variables of the session that asks"
 SUB_PROMPT_CHARS = 200_000
 """Characters that a prompt of ``llm_query`` may have, as the model is told."""
 
@@ -145,12 +144,17 @@ class Loop:
         return self._solution(question, text, "out_of_turns")
 
     async def _complete(
-        self, messages: Sequence[Message], *, sub: bool = False, model: str | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        sub: bool = False,
+        model: str | None = None,
+        schema: Mapping[str, Any] | None = None,
     ) -> Completion:
         self._budget.take_call()
         on_text = None if sub or self._watch is None else (lambda piece: self._tell("text", piece))
         name = model or self._names[sub] or self._names[0]
-        reply = await self._model.complete(messages, model=name, on_text=on_text)
+        reply = await self._model.complete(messages, model=name, schema=schema, on_text=on_text)
         self._budget.charge(reply.usage)
         return reply
 
@@ -191,11 +195,16 @@ class Loop:
             if query.recursive and self._depth < self._budget.limits.depth:
                 answer = await self._child(query)
             else:
-                reply = await self._complete([{"role": "user", "content": query.prompt}], sub=True, model=query.model)
-                answer = Answer(query, reply.text, None, reply.usage.input_tokens, reply.usage.output_tokens)
+                answer = await self._plain(query)
         except (ModelError, BudgetExceeded, KernelError) as error:
             answer = Answer(query, None, str(error))
         return replace(answer, seconds=time.monotonic() - began)
+
+    async def _plain(self, query: Asked) -> Answer:
+        """Have a model answer at once. An answer that does not fit its schema is refused by the daemon, with why."""
+        asked: list[Message] = [{"role": "user", "content": query.prompt}]
+        reply = await self._complete(asked, sub=True, model=query.model, schema=query.schema)
+        return Answer(query, reply.text, None, reply.usage.input_tokens, reply.usage.output_tokens)
 
     async def _child(self, query: Asked) -> Answer:
         """Have a child answer, in a fork of the session."""
@@ -207,9 +216,7 @@ class Loop:
                 workspace, self._model, self._budget,
                 root_model=query.model or sub or root, sub_model=sub, depth=self._depth + 1, watch=self._watch,
             )  # fmt: skip
-            solution = await child.solve(
-                prompts.task_of_child(query.prompt), ["task, your whole task as text, and copies"]
-            )
+            solution = await child.solve(prompts.task_of_child(query.prompt), [prompts.TASK, prompts.COPIES])
         finally:
             await workspace.end()
         self.children.append(solution)

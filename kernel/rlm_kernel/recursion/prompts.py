@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from rlm_kernel.recursion.workspace import Outcome
 
-__all__ = ["LAST_TURN", "SETUP", "first_message", "output_of", "outputs", "system_prompt", "task_of_child"]
+__all__ = [
+    "COPIES",
+    "LAST_TURN",
+    "SETUP",
+    "TASK",
+    "first_message",
+    "output_of",
+    "outputs",
+    "system_prompt",
+    "task_of_child",
+]
 
 SETUP = """\
 answer = {"content": "", "ready": False}
@@ -45,6 +55,8 @@ _RECURSION = """\
 turns as you do; returns its answer. rlm_query_batched(prompts) does several at once. For parts that need several steps.
 """
 _SHOWN_TASK = 4000
+TASK = "task, a loaded text: task['content'] is your whole task"
+COPIES = "copies of all variables of the session that asks"
 LAST_TURN = (
     "There are no more turns, and code is not run any more. Reply with the final answer alone, as plain text, from "
     "what you know now."

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from rlm_kernel.client import Client
 from rlm_kernel.client_results import Cell
 from rlm_kernel.connection import Control
 from rlm_kernel.errors import KernelError, ToolFailed
 from rlm_kernel.models.interface import Completion, Message
+from rlm_kernel.recursion import pages
 
 __all__ = ["Answer", "Answering", "Asked", "ClientWorkspace", "Outcome", "Turn", "Workspace"]
 
 Result = TypeVar("Result")
-_PAGE_LINES, _PAGE_CHARS = 20_000, 500_000
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,12 @@ class Asked:
     prompt: str
     model: str | None = None
     recursive: bool = False
+    schema: Mapping[str, Any] | None = None
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Self:
+        """Make it of a query as the daemon tells it."""
+        return cls(row["id"], row["prompt"], row.get("model"), bool(row.get("recursive")), row.get("schema"))
 
 
 @dataclass(frozen=True)
@@ -191,21 +197,24 @@ class ClientWorkspace:
         """The queries of the cell with their whole prompts; those that are pending from before are not its own."""
         first = min(map(_number, (query.id for query in cell.pending_llm_queries)))
         pending = [query for query in self._client.pending_queries() if _number(query.id) >= first]
-        return [Asked(one.id, one.prompt, one.model, one.raw.get("kind") == "rlm") for one in pending]
+        return [
+            Asked(one.id, one.prompt, one.model, bool(one.raw.get("recursive")), one.raw.get("schema"))
+            for one in pending
+        ]
 
     def _read(self, name: str) -> str | None:
-        parts, offset = [], 0
-        while True:
+        parts = []
+        offset: int | None = 0
+        while offset is not None:
             try:
-                page = self._client.peek(name, offset, _PAGE_LINES, max_chars=_PAGE_CHARS)
+                page = self._client.peek(name, offset, pages.LINES, max_chars=pages.CHARS)
             except ToolFailed as error:
                 if error.answer.get("error") == "variable_not_found":
                     return None
                 raise
             parts.append(page.content)
-            if not page.has_more or "cut_line" in page.raw:
-                return "\n".join(parts)
-            offset = page.raw["next_offset"]
+            offset = pages.after(page.raw)
+        return "\n".join(parts)
 
     async def _calling(self, call: Callable[[], Result]) -> Result:
         try:

@@ -227,6 +227,7 @@ CASES = [
          {"llm.mode": "provider"}),
     Case("limits.query_seconds", 0.1, 60.0, cell("llm_query('slow')"), "BudgetExceeded", "echo: slow",
          {"llm.mode": "provider"}),
+    Case("limits.query_depth", 0, 1, cell("rlm_query('p')"), "echo: p", "worked by itself", {"llm.mode": "provider"}),
     Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
     Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),
     Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
@@ -264,6 +265,8 @@ def model(endpoint: Any, isolation: Any) -> None:
         number = len(endpoint.requests)
         if "third" in str(asked.body):
             return Reply("3" if number == 3 else "not yet")
+        if asked.messages[0]["role"] == "system":
+            return Reply("FINAL(worked by itself)")
         return Reply(f"{number}" if asked.prompt == "count" else f"echo: {asked.prompt}", delay=asked.prompt == "slow")
 
     endpoint.reply = reply

@@ -270,3 +270,94 @@ async def test_an_agents_answer_is_given_again_too(provided, policy) -> None:
     asked = await agent.run("again = llm_query('p', mode='deferred')")
     assert asked["pending_llm_queries"] == []
     assert (await agent.run("str(again)"))["result"] == "'P'"
+
+
+# --- rlm_query ------------------------------------------------------------------------------------
+
+
+def block(*lines):
+    """A reply with a block of code."""
+    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n")
+
+
+def works(asked):
+    """Answer as a child that submits what it finds in its copy of the session."""
+    if asked.messages[0]["role"] != "system":
+        return Reply("plain")
+    if "Nothing has been run yet" in asked.prompt:
+        return block("print(len(words), task['content'])")
+    return block("mine = llm_query(task['content'])", "answer.update(content=f'{len(words)} {mine}', ready=True)")
+
+
+async def test_a_model_works_on_its_own_in_a_fork_of_the_session(provided, policy, endpoint, live) -> None:
+    """K-22: two turns and a query of the child; the parent waits in its frame, keeps its variables and pays for all."""
+    endpoint.reply = works
+    agent = await provided(policy("checkpoint: strict"))
+    await agent.run("words = ['a', 'b']")
+    done = await agent.run("got = rlm_query('Count.')\nprint(got, 'mine' in dir())")
+    assert (done["stdout"], done["pending_llm_queries"]) == ("2 plain False\n", [])
+    assert [asked.prompt[:6] for asked in endpoint.requests] == ["Count.", "Output", "Count."]
+    assert "2 Count." in endpoint.requests[1].prompt
+    spent = (await agent("budget"))["tokens"]["used"]
+    used = [reply_tokens(asked) for asked in endpoint.requests]
+    assert spent == sum(used) > 0
+    assert [session.id for session in live.sessions if "-f" in session.id] == []
+
+
+def reply_tokens(asked):
+    """Count what the endpoint counts for a request and its answer."""
+    return sum(works(asked).used(asked))
+
+
+async def test_children_work_at_once_and_one_that_fails_fails_alone(provided, policy, endpoint) -> None:
+    """K-23: a batch, with an endpoint that refuses one of them."""
+    endpoint.reply = lambda asked: Reply("no", status=400) if "bad" in str(asked.messages) else works(asked)
+    agent = await provided(policy("checkpoint: strict"))
+    await agent.run("words = 'abc'")
+    done = await agent.run("got = rlm_query_batched(['x', 'bad', 'z'])\nprint(got[0], got[2])\nprint(got[1])")
+    assert done["stdout"].startswith("3 plain 3 plain\n[FAILED:q_001] scripted of 127.0.0.1 refuses this request: no")
+
+
+@pytest.mark.parametrize(("depth", "plain"), [(0, "plain"), (1, "3 plain"), (2, "3 3 plain")])
+async def test_depth_is_the_policys(provided, endpoint, policy, depth, plain) -> None:
+    """Beyond limits.query_depth it is answered as llm_query is."""
+
+    def reply(asked):
+        if asked.messages[0]["role"] != "system":
+            return Reply("plain")
+        return block("answer.update(content='3 ' + rlm_query('deeper'), ready=True)")
+
+    endpoint.reply = reply
+    agent = await provided(policy(f"limits: {{query_depth: {depth}}}"))
+    assert (await agent.run("print(rlm_query('first'))"))["stdout"] == f"{plain}\n"
+
+
+async def test_a_child_cannot_spend_more_than_its_parent_may(provided, endpoint, policy) -> None:
+    """The budget is one for all; what goes beyond is an error in the cell that asked first."""
+    endpoint.reply = lambda _: block("llm_query('more')")
+    agent = await provided(policy("limits: {query_tokens: 2000}"))
+    done = await agent.run("rlm_query('spend')")
+    assert "BudgetExceeded" in done["error"]
+    assert len(endpoint.requests) < 30
+
+
+async def test_an_interrupted_cell_takes_its_child_along(provided, endpoint, live) -> None:
+    """Its session ends, and nothing more is asked."""
+    endpoint.reply = lambda _: Reply("late", delay=30)
+    agent = await provided()
+    running = asyncio.create_task(agent.run("rlm_query('slow')"))
+    await until(lambda: endpoint.requests)
+    await agent("interrupt")
+    assert "KeyboardInterrupt" in (await running)["error"]
+    await until(lambda: not [session for session in live.sessions if "-f" in session.id])
+
+
+async def test_an_agent_sees_that_a_query_wants_a_session_of_its_own(attach) -> None:
+    """K-23: in the other modes it is the agent's to give it to whom it likes."""
+    async with attach("s-agents-recursion") as agent:
+        done = await agent.run("later = rlm_query('think')\nllm_query('say')")
+        asked = done["pending_llm_queries"]
+        assert [query.get("recursive") for query in asked] == [True, None]
+        await agent("answer_queries", answers={asked[0]["id"]: "thought"})
+        assert (await agent.run("print(later)"))["stdout"] == "thought\n"
+        await agent("end_session")
