@@ -11,6 +11,7 @@ KernelError
 ├── ProcessError             a process of ours ended or does not answer
 │   ├── KernelDied           the kernel process; says what was lost
 │   ├── KernelBusy           the kernel runs a cell and the request cannot wait
+│   ├── MachineFull          no room for it now: memory, processes, descriptors, sessions or disk
 │   ├── HostGone             the kernel host; every kernel of it is gone
 │   └── DaemonUnavailable    no daemon answers and none could be started
 └── ProtocolError            a peer sent bytes that are no message of ours (hostile, or of another version)
@@ -18,6 +19,7 @@ KernelError
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from rlm_kernel.contexts import errors as contexts
@@ -104,6 +106,31 @@ class KernelBusy(ProcessError):
     """The kernel runs a cell; the request needs it idle."""
 
 
+class MachineFull(ProcessError):
+    """There is no room for it now. ``resource`` is what there is too little of; nothing has been changed."""
+
+    def __init__(self, resource: str, detail: str) -> None:
+        self.resource = resource
+        self.detail = detail
+        super().__init__(f"there is no room for it: {detail}")
+
+
+SHORT_OF = {
+    errno.EMFILE: "descriptors",
+    errno.ENFILE: "descriptors",
+    errno.ENOMEM: "memory",
+    errno.EAGAIN: "processes",
+    errno.ENOSPC: "disk",
+    errno.EDQUOT: "disk",
+}
+
+
+def machine_full(number: int | None, error: BaseException) -> MachineFull | None:
+    """What the system's error ``number`` says there is too little of; None if it says something else."""
+    short = SHORT_OF.get(number) if number is not None else None
+    return MachineFull(short, str(error)) if short is not None else None
+
+
 class HostGone(ProcessError):
     """The kernel host ended, and with it every kernel it held."""
 
@@ -152,6 +179,8 @@ def from_wire(data: dict[str, object]) -> KernelError | ContextError:
         return PolicyLooser(str(data.get("policy")), str(data.get("parent")), texts)
     if name == "KernelDied":
         return KernelDied(str(data.get("reason")), str(data.get("lost")))
+    if name == "MachineFull":
+        return MachineFull(str(data.get("resource")), str(data.get("detail")))
     if name in ABOUT_CONTEXTS:
         return _about_context(ABOUT_CONTEXTS[name], message, data)
     return BY_NAME.get(name, KernelError)(message)

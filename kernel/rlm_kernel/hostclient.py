@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import Any
 
 from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.contexts.store import Attachment
-from rlm_kernel.errors import HostGone, ProtocolError, from_wire
+from rlm_kernel.errors import HostGone, KernelError, ProtocolError, from_wire
 from rlm_kernel.host.stream import Stream
 from rlm_sandbox.policy_model import Policy, resolve
 
@@ -298,7 +299,11 @@ class HostClient:
         scratch = await asyncio.to_thread(new_scratch, runtime, request.kernel_id)
         policy = resolve(request.policy, Path(request.workspace) if request.workspace else None, scratch)
         spec = request.to_call(policy, scratch)
-        content, _ = await self.call("spawn", request=spec)
+        try:
+            content, _ = await self.call("spawn", request=spec)
+        except KernelError:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            raise
         return await _announced(request, KernelInfo(**content["kernel"]))
 
     async def fork(self, kernel_id: str, request: SpawnRequest) -> ForkInfo:

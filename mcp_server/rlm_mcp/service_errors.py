@@ -108,6 +108,8 @@ def fault_from(error: Exception) -> ToolFault:
     for kind, make in _MAKERS:
         if isinstance(error, kind):
             return make(error)
+    if isinstance(error, OSError) and (full := kernel.machine_full(error.errno, error)) is not None:
+        return _full(full)
     log.error("a tool failed in an unexpected way", exc_info=error)
     return ToolFault(
         "internal_error",
@@ -235,6 +237,21 @@ def _looser(error: Any) -> ToolFault:
     )
 
 
+_ROOM = {
+    "sessions": "or let more run (RLM_KERNEL_MAX_SESSIONS, then `rlm-kernel daemon stop --all`)",
+    "descriptors": "or let more be open (`ulimit -n`)",
+    "processes": "or let more run (`ulimit -u`, or the pids limit of the container)",
+    "memory": "or unload large variables",
+    "disk": "and free some space on it",
+}
+
+
+def _full(error: Any) -> ToolFault:
+    more = _ROOM.get(error.resource, "")
+    less = "end sessions that nobody needs (`rlm-kernel sessions` lists them; idle ones end by themselves)"
+    return ToolFault("machine_full", str(error), f"{less}, {more}; then call again", resource=error.resource)
+
+
 def _kernel(error: Any) -> ToolFault:
     return ToolFault("kernel_error", str(error), "change the request as the message says and call again")
 
@@ -251,6 +268,7 @@ _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
     (kernel.HostGone, kernel_died),
     (kernel.UnknownVariable, _unknown_variable),
     (kernel.KernelBusy, _busy),
+    (kernel.MachineFull, _full),
     (kernel.WallsMissing, _walls),
     (kernel.PolicyLooser, _looser),
     (kernel.KernelError, _kernel),

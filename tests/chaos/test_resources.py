@@ -1,5 +1,6 @@
 """When the machine runs out of something or loses something: a clear error, nothing corrupted, and it works again."""
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -7,6 +8,7 @@ import shutil
 import threading
 from typing import Any
 
+import inventory
 import psutil
 import pytest
 from inventory import MORE_DESCRIPTORS, Inventory
@@ -15,15 +17,16 @@ from rlm_kernel import rendezvous
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control, is_running
 from rlm_kernel.errors import DaemonUnavailable, ToolFailed
+from rlm_kernel.hostclient import HostClient
 
 pytestmark = pytest.mark.usefixtures("everything_ended")
 LARGE = "x" * 99 + "\n"
 
 
-def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    """Call a tool in the session ``s``; an error is an answer too."""
+def call(tool: str, session: str = "s", **arguments: Any) -> dict[str, Any]:
+    """Call a tool in a session; an error is an answer too."""
     try:
-        return call_tool(tool, arguments, session="s")
+        return call_tool(tool, arguments, session=session)
     except ToolFailed as error:
         return error.answer
 
@@ -138,6 +141,63 @@ def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
 def _save_and_lose() -> None:
     with contextlib.suppress(DaemonUnavailable, OSError), Control("save", session="s", file=None, embed=True):
         pass
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "resource", "detail"),
+    [
+        ("RLM_KERNEL_MAX_SESSIONS", "1", "sessions", "1 sessions run, of 1"),
+        ("RLM_KERNEL_KEEP_FREE_MB", str(1 << 30), "memory", "MB are free"),
+    ],
+)
+def test_a_full_machine_takes_no_further_session(monkeypatch, until, setting, value, resource, detail) -> None:
+    """The answer says what is short and what to do; sessions that are there go on, nothing is left of the other."""
+    monkeypatch.setenv(setting, value)
+    if resource == "memory":
+        full = call("eval_code", code="1")
+    else:
+        call("load_context", name="log", content="alpha")
+        assert call("eval_code", code="x = 1")["success"]
+        for refused in (call("fork_session", name="f"), full := call("eval_code", session="t", code="1")):
+            assert refused["error"] == "machine_full", refused
+        assert call("eval_code", code="x, len(log['lines'])")["result"] == "(1, 1)"
+        call("end_session")
+        assert call("eval_code", session="t", code="1")["result"] == "1"
+        call("end_session", session="t")
+    assert (full["error"], full["resource"]) == ("machine_full", resource)
+    assert detail in full["message"], full
+    assert "rlm-kernel sessions" in full["hint"]
+    until(lambda: Inventory.take().files == [])
+
+
+async def _all_have_copies() -> bool:
+    client = await HostClient.connect(start=False)
+    try:
+        return all(kernel.checkpoint for kernel in await client.kernels())
+    finally:
+        client.close()
+
+
+def test_a_host_without_descriptors_refuses_sessions_and_keeps_those_it_has(isolation, monkeypatch, until) -> None:
+    """A kernel that dies meanwhile is replaced by its copy all the same; with descriptors again a session starts."""
+    (isolation.config / "policies").mkdir()
+    (isolation.config / "policies" / "strictly.yaml").write_text(
+        "description: Test.\nextends: default\ncheckpoint: strict\n"
+    )
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "strictly")
+    assert call("eval_code", code="x = [i for i in range(3)]")["success"]
+    until(lambda: asyncio.run(_all_have_copies()))
+    process = inventory.host()
+    assert process is not None
+    with limited(process.pid, resource.RLIMIT_NOFILE, process.num_fds() + 1):
+        full = call("eval_code", session="t", code="1")
+        assert (full["error"], full["resource"]) == ("machine_full", "descriptors"), full
+        assert call("fork_session", name="f")["error"] == "machine_full"
+        assert call("eval_code", code="x.append(3); x")["result"] == "[0, 1, 2, 3]"
+        psutil.Process(call("status")["kernel"]["pid"]).kill()
+        until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
+    assert call("eval_code", session="t", code="1")["result"] == "1"
+    assert inventory.host() == process
 
 
 def test_an_inventory_sees_what_a_session_holds(until) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.errors import CallerError, KernelError, to_wire
+from rlm_kernel.host.capacity import full_instead
 from rlm_kernel.host.doors import Door
 from rlm_kernel.host.host import Host
 from rlm_kernel.host.images import Attachment
@@ -49,7 +50,12 @@ class Connection:
             return
         task = asyncio.get_running_loop().create_task(self._answer(message))
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(lambda done: self._answered(done, message))
+
+    def _answered(self, task: asyncio.Task[None], message: wire.Message) -> None:
+        # Here, because a task that is cancelled before its first step runs no line of its own.
+        self.tasks.discard(task)
+        message.close()
 
     def _closed(self) -> None:
         self.control.connections.discard(self)
@@ -73,7 +79,7 @@ class Connection:
             content, blobs = await operation(self, call, message.descriptors)
             reply = {"id": call["id"], "ok": True, **content}
         except (KernelError, ValueError, LookupError, TypeError, OSError) as error:
-            reply = {"id": call.get("id"), "ok": False, **to_wire(error)}
+            reply = {"id": call.get("id"), "ok": False, **to_wire(full_instead(error))}
         self.stream.send(tags.RESULT, (json.dumps(reply).encode("utf-8", "replace"), *blobs))
 
 
@@ -134,7 +140,7 @@ class Control:
             connection.stream.close()
 
 
-# -- operations: (connection, call, descriptors) → (content, blobs)
+# -- operations: (connection, call, descriptors, which are closed when it has ended) → (content, blobs)
 
 
 async def _hello(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
@@ -181,12 +187,8 @@ async def _output(client: Connection, call: dict[str, Any], descriptors: tuple[i
 
 
 async def _request(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
-    try:
-        file = descriptors[0] if descriptors else None
-        return await client.host.find(call["kernel_id"]).ask(call["request"], call.get("wait_seconds"), file)
-    finally:
-        for fd in descriptors:
-            os.close(fd)
+    file = descriptors[0] if descriptors else None
+    return await client.host.find(call["kernel_id"]).ask(call["request"], call.get("wait_seconds"), file)
 
 
 async def _attach(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:

@@ -22,6 +22,7 @@ from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import CallerError, KernelDied, UnknownKernel
 from rlm_kernel.host import leftovers
 from rlm_kernel.host.branching import Origin, branch, refuse_looser
+from rlm_kernel.host.capacity import SOCKETS_PER_SESSION, Capacity, full_instead
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork
 from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.session import KernelSession
@@ -47,7 +48,9 @@ class Host:
     def __init__(self, runtime: Path, log: Path) -> None:
         self.runtime, self.log = runtime, log
         self.emit: Emit = _to_nobody
+        self.capacity = Capacity()
         self.context: zmq.Context[Any] = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, SOCKETS_PER_SESSION * (self.capacity.sessions + 1))
         self.sessions: dict[str, KernelSession] = {}
         self._zygotes: dict[tuple[str, ...], asyncio.Task[Peer]] = {}
         self._ready: dict[tuple[str, ...], Peer] = {}
@@ -157,13 +160,14 @@ class Host:
             return session, await branch(parent, session)
         except BaseException:
             self.sessions.pop(session.kernel_id, None)
-            session.front.close()
+            session.close()
             raise
 
     def _new_session(self, request: dict[str, Any]) -> KernelSession:
         kernel_id = str(request["kernel_id"])
         if kernel_id in self.sessions:
             raise CallerError(f"there is already a kernel {kernel_id!r}")
+        self.capacity.demand_room(len(self.sessions))
         preload = importable(read_policy(request["policy"]))
         spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
         spec["protect"] = [str(self.runtime), str(self.log.parent)]
@@ -173,7 +177,10 @@ class Host:
         try:
             session = KernelSession(kernel_id, spec, self.context, image, self.runtime / "spool", self._emitted)
         except zmq.ZMQError as error:
-            raise CallerError(f"the addresses of the connection cannot be bound: {error}") from error
+            full = full_instead(error)
+            raise (
+                CallerError(f"the addresses of the connection cannot be bound: {error}") if full is error else full
+            ) from error
         self.sessions[kernel_id] = session
         return session
 

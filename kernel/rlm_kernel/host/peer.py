@@ -19,10 +19,11 @@ MAX_KERNEL_PAYLOAD = 512 << 20
 
 
 class ForkRefused(KernelError):
-    """A process cannot be copied now: it has ``threads``, or no memory is left."""
+    """A process cannot be copied now: it has ``threads``, or the system refuses it (``errno``)."""
 
-    def __init__(self, reason: str, threads: Sequence[str] = ()) -> None:
+    def __init__(self, reason: str, threads: Sequence[str] = (), errno: int | None = None) -> None:
         self.threads = list(threads)
+        self.errno = errno
         super().__init__(f"{reason}: {', '.join(self.threads)}" if threads else reason)
 
 
@@ -208,7 +209,10 @@ async def fork(
     An ``expectant`` parent then makes ready for its next cell.
     Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
     """
-    ours, theirs = wire.pair()
+    try:
+        ours, theirs = wire.pair()
+    except OSError as error:
+        raise ForkRefused(str(error), errno=error.errno) from error
     child = Peer(ours)
     hello, forked = child.expect(tags.HELLO), parent.expect(tags.FORKED)
     hello.add_done_callback(retrieved)
@@ -218,7 +222,10 @@ async def fork(
     try:
         answer = load(await asyncio.wait_for(forked, seconds))
         if "error" in answer:
-            raise ForkRefused(str(answer["error"]), texts(answer.get("threads")))
+            number = answer.get("errno")
+            raise ForkRefused(
+                str(answer["error"]), texts(answer.get("threads")), number if isinstance(number, int) else None
+            )
         if introduced:
             await asyncio.wait_for(hello, seconds)
         elif not child.watch(answer.get("pid")):

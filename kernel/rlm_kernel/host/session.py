@@ -118,8 +118,8 @@ class KernelSession:
         self.emit(self.kernel_id, {"event": "ended"})
 
     def _fail_waiting(self, error: KernelError) -> None:
-        waiting: list[asyncio.Future[Any] | None] = [self.relay.current.direct if self.relay.current else None]
-        waiting += [item.direct if isinstance(item, Request) else item[1] for item in self._queue]
+        items = [*([self._taken] if self._taken is not None else []), *self._queue]
+        waiting = [item.direct if isinstance(item, Request) else item[1] for item in items]
         self._queue.clear()
         for future in waiting:
             if future is not None and not future.done():
@@ -140,7 +140,7 @@ class KernelSession:
             "contexts": sorted(self.images.contexts),
             "label": self.spec.get("label") or {},
             "memory_bytes": max(0, private_memory(live.pid) - self.memory_base) if live and live.pid else 0,
-            "checkpoint": self.images.newest is not None,
+            "checkpoint": self.images.newest is not None and self.images.newest.peer.pid is not None,
             "undoable": self.undoable,
             "last_used": self.last_used,
             "waiting": sorted(self.round.open) if self.round is not None else [],
@@ -203,8 +203,8 @@ class KernelSession:
         return result
 
     async def attach(self, name: str, attachment: Attachment) -> None:
-        """Bind a context to a global, now and in every process that takes over."""
-        await self.operation(lambda: self.images.attach(name, attachment))
+        """Bind a context to a global, now and in every process that takes over; ``attachment`` stays the caller's."""
+        await self.operation(lambda: self.images.attach(name, attachment.shared()))
         self.copying.later()
 
     async def detach(self, name: str) -> None:
@@ -349,6 +349,8 @@ class KernelSession:
         try:
             if not self.images.alive:
                 await self._recover()
+            if self.closed or future.cancelled():  # and what the caller had lent to it is gone
+                return
             result = await work()
         except PeerDied:
             error = KernelDied(*await self._recovered_from(None))

@@ -254,7 +254,8 @@ class Worker:
             pid = process.fork_leaving_threads() if threads else process.fork_sibling(still=still)
         except (OSError, MemoryError) as error:
             message.close()
-            self.link.send(tags.FORKED, (wire.json_frame({"error": str(error)}),))
+            refused = {"error": str(error), "errno": getattr(error, "errno", None)}
+            self.link.send(tags.FORKED, (wire.json_frame(refused),))
             return
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
