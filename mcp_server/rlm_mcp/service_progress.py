@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
+from contextvars import copy_context
+from typing import ParamSpec, Protocol, TypeVar
 
 from rlm_kernel.contexts.progress import Meter, watched
 
-__all__ = ["Progress", "telling"]
+__all__ = ["Progress", "patiently", "telling"]
 
 _EVERY_SECONDS = 0.5
+_PATIENT = ThreadPoolExecutor(4, thread_name_prefix="patient")
+"""Threads for what may take minutes: those of the event loop stay free for what answers at once."""
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Progress(Protocol):
@@ -19,6 +27,18 @@ class Progress(Protocol):
 
     async def __call__(self, done: float, message: str, total: float | None = None) -> None:
         """Tell how much is done (seconds or bytes), what is happening, and how much there is, if that is known."""
+
+
+async def patiently(work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    """Do what may take minutes in a thread. When the call is cancelled, a confined process that it waits for ends."""
+    meter = watched.get() or Meter()
+    context = copy_context()
+    context.run(watched.set, meter)
+    job = functools.partial(context.run, work, *args, **kwargs)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_PATIENT, job)
+    finally:
+        meter.stop.set()
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import glob
 import os
 from collections import Counter
@@ -18,6 +17,7 @@ from rlm_kernel.contexts.sources import Loaded, put_file, put_files, put_url
 from rlm_kernel.contexts.store import ContextStore
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_progress import patiently
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.service_texts import SYSTEM_FOLDERS, readable_path
 from rlm_sandbox.policy_urls import is_url, permits
@@ -123,7 +123,7 @@ def _matching(pattern: str, session: Session, hello: ClientHello) -> tuple[list[
 
 async def take(files: ContextStore, source: FileSource, limit: int) -> Taken:
     """Store what the paths hold; raises SourceError or TextTooLarge."""
-    return await asyncio.to_thread(_take, files, source, limit)
+    return await patiently(_take, files, source, limit)
 
 
 def _take(files: ContextStore, source: FileSource, limit: int) -> Taken:

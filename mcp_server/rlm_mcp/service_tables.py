@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from rlm_kernel.confined.process import Job, Limits, messages
@@ -16,6 +15,7 @@ from rlm_kernel.contexts.errors import HelperDied, MissingExtra
 from rlm_mcp.service_answers import Answer, encode
 from rlm_mcp.service_contexts import Contexts
 from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_progress import patiently
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.service_texts import Texts
 
@@ -38,7 +38,6 @@ class Tables:
     async def query(self, session: Session, names: list[str], sql: str) -> Answer:
         """Run SQL over the named contexts; rows for which an answer has no room are kept as JSON lines."""
         policy = session.policy.limits
-        stop = Event()
         async with self._slots:
             with ExitStack() as leases:
                 tables = [await self._table(session, name, leases) for name in names]
@@ -46,11 +45,9 @@ class Tables:
                 limits = Limits(_SECONDS, policy.memory_bytes, policy.content_bytes)
                 rows = _Rows(policy.answer_chars - _OVERHEAD)
                 try:
-                    await asyncio.to_thread(rows.take, job, limits, stop)
+                    await patiently(rows.take, job, limits)
                 except MissingExtra as missing:
                     raise MissingExtra(f"{missing}: query needs DuckDB: pip install 'rlm-kernel[query]'") from missing
-                finally:
-                    stop.set()
         return rows.answer()
 
     async def _table(self, session: Session, name: str, leases: ExitStack) -> dict[str, Any]:
@@ -62,7 +59,7 @@ class Tables:
         path = leases.enter_context(self._texts.files.leased(self._texts.stored(content.digest)))
         table = {"name": name, "path": str(path), "size": content.size, "format": "text"}
         if shape is not None:
-            table |= {"format": shape.format, "delimiter": shape.delimiter, "array": shape.array}
+            table |= {"format": shape.format, "delimiter": shape.delimiter, "skip": shape.skip, "array": shape.array}
         return table
 
 
@@ -76,10 +73,10 @@ class _Rows:
         self._count = 0
         self._spool: Path | None = None
 
-    def take(self, job: Job, limits: Limits, stop: Event) -> None:
+    def take(self, job: Job, limits: Limits) -> None:
         """Run the job and take its rows; called in a thread."""
         try:
-            said = messages(job, limits, stop)
+            said = messages(job, limits)
             self._columns = _columns(next(said, {}))
             self._fill(row for message in said for row in _checked(message, len(self._columns)))
         except BaseException:

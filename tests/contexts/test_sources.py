@@ -220,6 +220,7 @@ def test_changes_of_large_texts_are_counted_without_being_shown() -> None:
         ('[{"a": 1},\n {"b": 2}]', "", {"format": "json", "items": 2, "columns": ["a", "b"]}),
         ('{"a": 1}\n{"a": 2, "c": 3}\n', "log", {"format": "jsonl", "rows": 2, "columns": ["a", "c"]}),
         ("id;name\n1;x\n2;y\n", "x.csv", {"format": "csv", "rows": 2, "columns": ["id", "name"]}),
+        ("# source\n\n# year\nid,name\n1,x\n", "a.csv", {"format": "csv", "rows": 1, "columns": ["id", "name"]}),
         ("\ufeffid,name\n1,x\n", "log.csv.gz", {"format": "csv", "rows": 1, "columns": ["id", "name"]}),
         ('id\tname\n1\t"a\nb"\n', "tsv", {"format": "tsv", "rows": "<=2", "columns": ["id", "name"]}),
         ("[2026-01-01] started\n[2026-01-01] ended\n", "log", None),

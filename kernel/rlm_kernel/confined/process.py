@@ -30,6 +30,7 @@ from rlm_kernel.contexts.errors import (
     SourceError,
     TextTooLarge,
 )
+from rlm_kernel.contexts.progress import Meter, watched
 
 __all__ = ["Job", "Limits", "messages"]
 
@@ -73,8 +74,10 @@ class Job:
     file_bytes: int = 64 << 20
 
 
-def messages(job: Job, limits: Limits, stop: Event | None = None) -> Iterator[dict[str, Any]]:
-    """Do a job, yielding what it says as it says it. Closing the generator, or setting ``stop``, ends the process.
+def messages(job: Job, limits: Limits) -> Iterator[dict[str, Any]]:
+    """Do a job, yielding what it says as it says it.
+
+    Closing the generator ends the process, and so does the `stop` of the load that is watched.
 
     Raises:
         SourceError, QueryRefused, MissingExtra: the job says so.
@@ -83,7 +86,7 @@ def messages(job: Job, limits: Limits, stop: Event | None = None) -> Iterator[di
     """
     with tempfile.TemporaryDirectory(prefix="rlm-job-") as scratch, _started(job, limits, scratch) as process:
         assert process.stdout is not None
-        for line in _lines(process.stdout, limits, stop or Event()):
+        for line in _lines(process.stdout, limits, (watched.get() or Meter()).stop):
             said = _parsed(line)
             if "fault" in said:
                 raise _fault(said)

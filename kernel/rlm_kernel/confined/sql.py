@@ -79,7 +79,8 @@ def reader(table: dict[str, Any]) -> str | None:
     if kind == "parquet":
         return f"read_parquet({path})"
     if kind in {"csv", "tsv"}:
-        return f"read_csv({path}, header = true, delim = {_quoted(table['delimiter'], chr(39))}, sample_size = -1)"
+        delimiter, skip = _quoted(table["delimiter"], "'"), int(table.get("skip", 0))
+        return f"read_csv({path}, header = true, delim = {delimiter}, skip = {skip}, sample_size = -1)"
     if kind in {"json", "jsonl"}:
         layout = {"jsonl": "newline_delimited", "json": "array" if table.get("array") else "unstructured"}[kind]
         largest = _LONGEST_ROW if kind == "jsonl" else max(_LONGEST_ROW, int(table["size"]) + 1)

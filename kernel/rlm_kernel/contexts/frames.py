@@ -34,7 +34,7 @@ def dataframe(text: Text, data: memoryview | None, hint: str, columns: Sequence[
         raise ValueError("this text is no table that is recognised; load CSV with content_type='csv'")
     if shape.delimiter:
         reader = io.BufferedReader(_Bytes(text.view))
-        return _pandas().read_csv(reader, sep=shape.delimiter, usecols=columns, nrows=rows)
+        return _pandas().read_csv(reader, sep=shape.delimiter, skiprows=shape.skip, usecols=columns, nrows=rows)
     frame = _pandas().DataFrame(list(itertools.islice(_rows(text, shape), rows)))
     return frame if columns is None else frame[list(columns)]
 

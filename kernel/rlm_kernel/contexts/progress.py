@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 __all__ = ["Meter", "follow", "watched"]
 
@@ -17,11 +18,12 @@ __all__ = ["Meter", "follow", "watched"]
 class Meter:
     """Bytes of a load.
 
-    Attributes: done, as last seen; total, if it is known.
+    Attributes: done, as last seen; total, if it is known; stop, set when nobody waits for the load any more.
     """
 
     done: int = 0
     total: int | None = None
+    stop: Event = field(default_factory=Event)
     _draft: Path | None = None
 
     def look(self) -> int:

@@ -29,12 +29,14 @@ class Shape:
         format: json, jsonl, csv, tsv or parquet.
         facts: `rows` and `columns` of a table, `keys` or `items` of a document.
         delimiter: of csv and tsv.
+        skip: lines of comment before the header of csv and tsv.
         array: whether a JSON document is an array of rows.
     """
 
     format: str
     facts: dict[str, Any]
     delimiter: str = ""
+    skip: int = 0
     array: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,13 +58,14 @@ def shape_of(text: Text, hint: str = "") -> Shape | None:
     if not text.line_count:
         return None
     start = text.peek(0, _SAMPLE, _LONGEST)
-    lines = [line for line in start.text.removeprefix("\ufeff").split("\n") if line.strip()]
+    every = start.text.removeprefix("\ufeff").split("\n")
+    lines = [line for line in every if line.strip()]
     if not lines:
         return None
     if lines[0].lstrip()[:1] in {"{", "["}:
         return _json(text, lines, whole=not start.has_more and not start.cut_line)
     ending = _ending(hint)
-    return _table(text, lines, ending) if ending in _DELIMITERS else None
+    return _table(text, every, ending) if ending in _DELIMITERS else None
 
 
 def _ending(hint: str) -> str:
@@ -120,11 +123,13 @@ def _parts(start: str) -> Iterator[object]:
 
 
 def _table(text: Text, lines: Sequence[str], kind: str) -> Shape | None:
-    delimiter = max(_DELIMITERS[kind], key=lines[0].count)
+    skip = next((number for number, line in enumerate(lines) if line.strip() and not line.startswith("#")), 0)
+    delimiter = max(_DELIMITERS[kind], key=lines[skip].count)
     try:
-        columns = next(csv.reader(lines, delimiter=delimiter), [])
+        columns = next(csv.reader(lines[skip:], delimiter=delimiter), [])
     except csv.Error:
         return None
+    most = text.line_count - skip - 1
     # A quoted cell may hold newlines, and to know takes a pass over all.
-    rows = f"<={text.line_count - 1}" if any('"' in line for line in lines) else text.line_count - 1
-    return Shape(kind, {"rows": rows, "columns": [c.strip() for c in columns[:_MOST_COLUMNS]]}, delimiter)
+    rows = f"<={most}" if any('"' in line for line in lines) else most
+    return Shape(kind, {"rows": rows, "columns": [c.strip() for c in columns[:_MOST_COLUMNS]]}, delimiter, skip)

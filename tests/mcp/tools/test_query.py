@@ -4,13 +4,13 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 
 import psutil
 import pytest
 
 from rlm_kernel.confined.process import Job, Limits, messages
 from rlm_kernel.contexts import errors
+from rlm_kernel.contexts.progress import Meter, watched
 
 pytestmark = pytest.mark.anyio
 MIB = 1 << 20
@@ -31,7 +31,7 @@ def said(sql: str, *paths: Path, seconds: float = 30, memory: int = 512 * MIB, a
 async def test_data_is_queried_by_its_columns_and_any_text_by_its_lines(connect) -> None:
     """Ours: CSV, JSON and JSON lines, and a log whose line numbers are those of peek and scan."""
     async with connect() as agent:
-        await agent("load_context", name="sales", content=SALES, content_type="csv")
+        await agent("load_context", name="sales", content="# daily\n" + SALES, content_type="csv")
         await agent("load_context", name="shops", content='[{"shop": "a", "tags": ["x"]}, {"shop": "b"}]')
         await agent("load_context", name="events", content='{"n": 1}\n{"n": 3}\n')
         await agent("load_context", name="log", content="zero\r\n\n\xe9rror \0 two\nthree")
@@ -132,11 +132,12 @@ def test_a_query_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     """A cancelled call does not leave a process that computes."""
     path = tmp_path / "x"
     path.write_text("x\n")
-    stop = Event()
-    stop.set()
-    job = Job("sql", {"sql": "SELECT 1", "tables": [table(path)]}, [path])
+    meter = Meter()
+    meter.stop.set()
+    token = watched.set(meter)
     with pytest.raises(errors.HelperTimeout):
-        list(messages(job, Limits(30, 512 * MIB, MIB), stop))
+        said("SELECT 1", path)
+    watched.reset(token)
     assert psutil.Process().children() == []
 
 

@@ -1,5 +1,6 @@
 """URLs as sources: a real web server on this machine, which also means harm."""
 
+import asyncio
 import gzip
 import http.server
 import itertools
@@ -7,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.anyio
@@ -85,6 +87,7 @@ def sites() -> Iterator[tuple[http.server.ThreadingHTTPServer, http.server.Threa
     one.RequestHandlerClass.elsewhere = f"http://127.0.0.1:{other.server_port}/open/log"  # type: ignore[attr-defined]
     yield one, other
     for server in (one, other):
+        server.RequestHandlerClass.seen.set()  # type: ignore[attr-defined]
         server.shutdown()
         server.server_close()
 
@@ -165,3 +168,22 @@ async def test_a_long_load_tells_how_far_it_has_come(connect, sites, site: str, 
         await agent.client.call_tool("load_context", load, progress_callback=progress)
         assert told[0] == (1000, None, "loading log: 1,000 bytes")
         assert (await agent("list_vars"))["total_size"] == 2000
+
+
+async def test_a_load_that_nobody_waits_for_ends(connect, sites, site: str, policy: str) -> None:
+    """A cancelled call leaves no process, and nothing that could have been half a text."""
+    begun = asyncio.Event()
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        begun.set()
+
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        load = {"name": "log", "path": f"{site}/open/slow"}
+        call = asyncio.create_task(agent.client.call_tool("load_context", load, progress_callback=progress))
+        await begun.wait()
+        assert psutil.Process().children() != []
+        call.cancel()
+        async with asyncio.timeout(30):
+            while psutil.Process().children():
+                await asyncio.sleep(0.05)
+        assert (await agent("list_vars"))["variables"] == []
