@@ -1,6 +1,8 @@
 """The reference implementation of recursive language models on our sessions, with a scripted model."""
 
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # the library leaves sockets open
 ]
 SUBMIT = "answer['content'] = {}\nanswer['ready'] = True"
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Have what the library left open found while its warnings are passed over."""
+    yield
+    gc.collect()
 
 
 def code(*lines: str) -> Reply:

@@ -33,14 +33,8 @@ from rlm_kernel.recursion.replies import submitted
 __all__ = ["NAME", "SessionEnvironment", "register"]
 
 NAME = "rlm-kernel"
-_SETUP = """\
-answer = {"content": "", "ready": False}
-def rlm_query(prompt, model=None):
-    return llm_query(prompt, model)
-def rlm_query_batched(prompts, model=None):
-    return llm_query_batched(prompts, model)
-"""
-_SCAFFOLD = frozenset({"answer", "rlm_query", "rlm_query_batched", "SHOW_VARS"})
+_SETUP = 'answer = {"content": "", "ready": False}'
+_SCAFFOLD = frozenset({"answer", "SHOW_VARS"})
 _MOST_CHARS = 1_000_000
 
 
