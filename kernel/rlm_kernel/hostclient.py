@@ -62,9 +62,10 @@ SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "quer
 class KernelInfo:
     """A kernel that the host holds. ``undoable`` are the numbers of last cells that `HostClient.rollback` can undo.
 
-    ``memory_bytes`` is what its code has taken, as ``limits.memory_bytes`` counts it; ``walls`` what stands around it,
-    ``last_used`` when a client last had it run something (seconds since the epoch). ``waiting`` are the queries that
-    its cell waits for, ``doors`` the doors by which front ends have it open.
+    ``latest`` is how the code of these cells begins, the newest first. ``memory_bytes`` is what its code has taken,
+    as ``limits.memory_bytes`` counts it; ``walls`` what stands around it, ``last_used`` when a client last had it
+    run something (seconds since the epoch). ``waiting`` are the queries that its cell waits for, ``doors`` the
+    doors by which front ends have it open.
     """
 
     kernel_id: str
@@ -80,6 +81,7 @@ class KernelInfo:
     memory_bytes: int
     checkpoint: bool
     undoable: list[int]
+    latest: list[str]
     last_used: float
     waiting: list[str]
     doors: list[str]

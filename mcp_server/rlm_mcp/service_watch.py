@@ -231,6 +231,7 @@ def _about(session: Session, kernel: KernelInfo | None) -> dict[str, Any]:
         "cell_seconds": limits.cell_seconds,
         "idle_seconds": limits.idle_seconds,
         "can_undo": kernel.undoable if kernel is not None else [],
+        "latest": [_plain(code) for code in kernel.latest] if kernel is not None else [],
         "doors": len(kernel.doors) if kernel is not None else 0,
         "connection_file": kernel.connection_file if kernel is not None else None,
     }

@@ -115,16 +115,22 @@ def test_the_running_cell_is_followed_and_interrupted(show: Any, begin: Any) -> 
     assert "CellInterrupted" in str(cell.result(30))
 
 
-def test_cells_are_rolled_back(show: Any) -> None:
-    """The dialog names the cell that will be undone; afterwards its variable is gone."""
-    run("undo", "undone_name = 1")
+def test_cells_are_rolled_back(show: Any, tmp_path: Path) -> None:
+    """The dialog names the cells that will be undone, which are not those that were undone before."""
+    policy = tmp_path / "undo.yaml"
+    policy.write_text("description: Undo.\nextends: default\ncheckpoint: strict\nlimits: {rollback_cells: 2}\n")
+    for code in ("first_name = 1", "second_name = 2"):
+        call_tool("eval_code", {"code": code}, session="undo", policy=str(policy))
     page = show("undo")
-    expect(button(page, "Roll back…")).to_be_enabled()
-    button(page, "Roll back…").click()
-    expect(page.locator("#ask .undone li")).to_have_text("undone_name = 1")
-    button(page, "Undo").click()
-    expect(page.locator("#said")).to_contain_text("1 cell is undone")
-    assert "NameError" in run("undo", "undone_name")["error"]
+    for name, left in (("second_name = 2", 1), ("first_name = 1", 0)):
+        expect(button(page, "Roll back…")).to_be_enabled()
+        button(page, "Roll back…").click()
+        expect(page.locator("#ask .undone li")).to_have_text(name)
+        button(page, "Undo").click()
+        expect(page.locator("#said")).to_contain_text("1 cell is undone")
+        expect(page.locator("#gauges")).to_contain_text("1 cell" if left else "nothing")
+    expect(button(page, "Roll back…")).to_be_disabled()
+    assert "NameError" in run("undo", "first_name")["error"]
 
 
 def test_a_session_is_forked(show: Any) -> None:

@@ -23,7 +23,7 @@ PROGRAM = Path(sys.executable).with_name("rlm-kernel")
 @pytest.fixture(scope="module")
 def sessions(daemon: Path) -> None:
     """A session with an open query, and its fork, beside the daemon's first session."""
-    call_tool("eval_code", {"code": "q = llm_query('what\\nnow?')"}, session="trunk")
+    call_tool("eval_code", {"code": "x = b'x' * 8_000_000; q = llm_query('what\\nnow?')"}, session="trunk")
     call_tool("fork_session", {"name": "branch"}, session="trunk")
 
 
@@ -37,7 +37,7 @@ def test_a_script_gets_the_sessions_as_json(sessions: None) -> None:
     seen = json.loads(_top("--json"))
     rows = {row["session"]: row for row in seen["sessions"]}
     assert rows["branch"]["parent"] == "trunk"
-    assert rows["trunk"]["memory_bytes"] > 0
+    assert rows["trunk"]["memory_bytes"] > 4_000_000
     assert [(query["session"], query["id"], query["prompt"]) for query in seen["asked"]] == [
         ("branch", "q_000", "what\nnow?"),
         ("trunk", "q_000", "what\nnow?"),

@@ -181,10 +181,10 @@ def _row(parts: dict[str, Any], session: str) -> dict[str, Any]:
 
 def test_sessions_are_shown_with_state_memory_walls_and_policy(page: Any, run: Any) -> None:
     """All at a glance: what each is, what it holds and what stands around it."""
-    run("seen", "x = 1")
+    run("seen", "x = b'x' * 8_000_000")
     row = _row(page.look(), "seen")
     assert (row["state"], row["policy"], row["parent"]) == ("idle", "default", None)
-    assert row["memory_bytes"] > 0
+    assert row["memory_bytes"] > 4_000_000
     assert row["memory_limit"] == 512 << 20
     assert row["walls_standing"] + len(row["walls_missing"]) == 11
 

@@ -74,6 +74,10 @@ class History:
         asked = [str(query["id"]) for query in request.queries]
         self._cells.append(Undone(number, code, texts(summary.get("defined"))[:MOST_NAMES], asked))
 
+    def latest(self, count: int) -> list[str]:
+        """The beginning of the code of the last ``count`` cells, the newest first."""
+        return [cell.code for cell in reversed(self._cells)][:count]
+
     def undo_after(self, number: int) -> list[Undone]:
         """Forget the cells after that one; returns them, the oldest first."""
         undone = [cell for cell in self._cells if cell.number > number]

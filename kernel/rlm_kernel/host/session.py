@@ -142,6 +142,7 @@ class KernelSession:
             "memory_bytes": max(0, private_memory(live.pid) - self.memory_base) if live and live.pid else 0,
             "checkpoint": self.images.newest is not None and self.images.newest.peer.pid is not None,
             "undoable": self.undoable,
+            "latest": self.history.latest(max(self.undoable, default=0)),
             "last_used": self.last_used,
             "waiting": sorted(self.round.open) if self.round is not None else [],
             "doors": [door.name for door in self.front.doors.values()],

@@ -116,8 +116,8 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
     ):
         grid.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for depth, row in _as_tree(rows):
-        missing = row["walls_missing"]
-        walls = Text(f"no {', '.join(missing)}", "red") if missing else Text(str(row["walls_standing"] or "-"))
+        missing = len(row["walls_missing"])
+        walls = Text(f"{missing} missing", "red") if missing else Text(str(row["walls_standing"] or "-"))
         grid.add_row(
             Text("\u00a0\u00a0" * (depth - 1) + "└\u00a0" * (depth > 0) + row["session"]),
             Text(row["state"], _STYLES.get(row["state"], "dim")),

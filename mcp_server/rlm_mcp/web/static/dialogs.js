@@ -54,11 +54,11 @@ export function interrupt(session, button) {
   });
 }
 
-export function rollBack(session, possible, journal) {
+export function rollBack(session, possible, latest) {
   const count = h("select", { id: "count" }, ...possible.map((cells) => h("option", { value: cells }, String(cells))));
   const list = h("ol", { class: "undone" });
   const fill = () =>
-    list.replaceChildren(...journal.slice(0, count.value).map((cell) => theirs(firstLine(cell.code), "li", { class: "their" })));
+    list.replaceChildren(...latest.slice(0, count.value).map((code) => theirs(firstLine(code), "li", { class: "their" })));
   count.addEventListener("change", fill);
   fill();
   const body = [

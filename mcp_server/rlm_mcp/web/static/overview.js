@@ -61,7 +61,7 @@ function makeSession(row) {
     anchor.classList.toggle("fork", now.depth > 0);
     state.dataset.state = now.state;
     write(state, STATES[now.state] ?? now.state);
-    write(memory, now.memory_bytes ? bytes(now.memory_bytes) : "–");
+    write(memory, ["not started", "lost"].includes(now.state) ? "–" : bytes(now.memory_bytes));
     const missing = now.walls_missing.length;
     note.classList.toggle("bad", missing > 0);
     write(note, missing ? several(missing, "wall missing", "walls missing") : now.policy);
@@ -109,7 +109,7 @@ function makeTotal() {
     write(name, title);
     write(value, String(text));
     node.classList.toggle("bad", title === "Walls missing in" && text > 0);
-    node.classList.toggle("nothing", text === 0);
+    node.classList.toggle("nothing", text === 0 || text === bytes(0));
   };
   return node;
 }

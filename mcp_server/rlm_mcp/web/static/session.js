@@ -10,7 +10,7 @@ let known = {};
 
 const buttons = {
   interrupt: h("button", { onclick: (event) => interrupt(known.about.session, event.currentTarget) }, "Interrupt"),
-  rollback: h("button", { onclick: () => rollBack(known.about.session, known.about.can_undo, known.journal) }, "Roll back…"),
+  rollback: h("button", { onclick: () => rollBack(known.about.session, known.about.can_undo, known.about.latest) }, "Roll back…"),
   fork: h("button", { onclick: () => fork(known.about.session, known.about.policy) }, "Fork…"),
   open: h("button", { onclick: () => open(known.about.session, known.about.connection_file) }, "Open…"),
   export: h("button", { onclick: () => save(known.about.session) }, "Export…"),
@@ -70,6 +70,7 @@ function renderAbout(about, { sessions }) {
   const notice = about.notice || NOTICES[about.state] || "";
   write(byId("notice"), notice);
   show(byId("notice"), notice !== "");
+  for (const id of ["gauges", "variables-part", "walls-part"]) show(byId(id), isOpen(about));
   renderGauges(about, row);
   renderPolicy(about);
 }
@@ -85,7 +86,7 @@ function renderGauges(about, row) {
   const gauges = [];
   if (about.pid) {
     const share = h("meter", { min: 0, max: about.memory_limit, value: about.memory_bytes, "aria-label": "Memory" });
-    gauges.push(["Memory", bytes(about.memory_bytes), `cells may add ${bytes(about.memory_limit)}`, share]);
+    gauges.push(["Memory", bytes(about.memory_bytes), `of ${bytes(about.memory_limit)} for its code`, share]);
     const most = Math.max(0, ...about.can_undo);
     gauges.push(["Can be undone", most ? several(most, "cell") : "nothing", `copies of the process: ${about.checkpoint}`]);
   }
@@ -106,7 +107,7 @@ function renderPolicy(about) {
     ? [
         ["Network", about.network ? "allowed" : "none"],
         ["A cell may take", duration(about.cell_seconds)],
-        ["Cells may add", bytes(about.memory_limit)],
+        ["Memory for code", bytes(about.memory_limit)],
         ["Ends when idle for", duration(about.idle_seconds)],
       ]
     : [];
