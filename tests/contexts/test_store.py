@@ -103,6 +103,14 @@ def test_a_long_text_is_measured_like_a_short_one(wide: str) -> None:
     assert list(context.index.ranks) == list(LineIndex.build(context.view).ranks)
 
 
+def test_pieces_are_written_whole_when_the_system_takes_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it may, when a signal comes or the disk is nearly full."""
+    monkeypatch.setattr(os, "writev", lambda fd, pieces: os.write(fd, b"".join(pieces)[:4]))
+    with (tmp_path / "file").open("wb") as file:
+        files.write_pieces(file.fileno(), [b"one", b"two", b"three"])
+    assert (tmp_path / "file").read_bytes() == b"onetwothree"
+
+
 def test_the_same_content_is_stored_once_whatever_its_source(store: ContextStore, tmp_path: Path) -> None:
     """Bytes, text, chunks and a path with the same content give the same digest and one file."""
     source = tmp_path / "log.txt"

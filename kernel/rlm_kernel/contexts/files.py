@@ -122,6 +122,13 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
+def write_pieces(fd: int, pieces: list[bytes]) -> None:
+    """Write a few pieces as if they were one.  Raises: OSError."""
+    written = os.writev(fd, pieces)
+    if written < sum(map(len, pieces)):
+        write_all(fd, b"".join(pieces)[written:])
+
+
 def prepare(root: Path) -> None:
     """Create the store's directories, 0700 and ours.  Raises: StoreError."""
     try:

@@ -60,7 +60,7 @@ class Mapping:
 def _reserve(length: int) -> int:
     """Zero pages that nothing else will be mapped over; read-only, so they count against no limit.
 
-    A large file begins at a boundary at which the system can map its large pages as such.
+    A large file begins at a boundary at which the large pages of the page cache can be used as such.
     """
     spare = _LARGE_PAGE if length > _LARGE_PAGE else 0
     found = _call_mmap(None, length + spare, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)

@@ -27,7 +27,9 @@ from .progress import follow
 from .sharedstr import encode_for, encoding_of
 from .text import Text
 
-_PIECE = 1 << 21  # bytes read, hashed and written at a time: a file written so is cached in pages of that size
+# Bytes read, hashed and written at a time.  The page cache keeps what is written at once in one large page if it can:
+# with less a file is slower to read, with more the system spends longer than the copy on making room for such pages.
+_PIECE = 1 << 18
 _RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fresh pages from the system each time
 
 
@@ -380,7 +382,7 @@ def _write_wide(root: Path, path: Path, stored: StoredText, text_fd: int) -> Non
             pieces.append(encode_for(encoding, str(view[start:stop], "utf-8")))
             start = stop
             if start == stored.size or sum(map(len, pieces)) >= _PIECE:
-                files.write_all(fd, b"".join(pieces))
+                files.write_pieces(fd, pieces)
                 pieces.clear()
         os.fchmod(fd, 0o400)
         Path(name).replace(path)
