@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards lock clean install bench-fork escapes
+.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards lock clean install bench-fork bench-queries escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ bench: $(STAMP)  ## Measure the speed the project promises (ratios of interleave
 
 bench-contexts: $(STAMP)  ## Measure loading and searching against the targets (ARGS="--mb 1000" for a larger log)
 	@$(BIN)/python bench/contexts.py $(ARGS)
+
+bench-queries: $(STAMP)  ## Measure what waiting for an answer costs, and how fast a batch is answered
+	@$(BIN)/python bench/queries.py $(ARGS)
 
 bench-fork: $(STAMP)  ## Measure forks, checkpoints, rollback and recovery (ARGS="--quick" without 1 GB sessions)
 	@$(BIN)/python bench/fork.py $(ARGS)

@@ -296,7 +296,7 @@ class Service:
     def _listen(self, session: Session) -> None:
         """Have what the session's kernel tells written down: queries, and cells that no call of ours waits for."""
         kernel = session.kernel
-        kernel.on_query = lambda query: self._asked(session, query)
+        kernel.on_queries = lambda told: self._asked(session, told)
         kernel.on_rest = lambda ids: self.providers.withdraw(session, ids)
         kernel.spent = lambda: self.providers.spent(session)
         kernel.on_cell = lambda note: self.journal.told(session.id, kernel.kernel_id or "", note)
@@ -305,9 +305,8 @@ class Service:
         if session.policy.reopen:
             kernel.on_fresh = lambda client, kernel_id: self.snapshots.revive(session, client, kernel_id)
 
-    def _asked(self, session: Session, query: dict[str, Any]) -> None:
-        row = self.runs.note_query(session, query)
-        if row is not None:
+    def _asked(self, session: Session, told: list[dict[str, Any]]) -> None:
+        for row in self.runs.note_queries(session, told):
             self.providers.asked(session, row)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
@@ -315,8 +314,7 @@ class Service:
         session.kernel.adopt(info)
         with suppress(KernelError, OSError):
             client = await self.gateway.client(start=False)
-            for query in await client.pending_queries(info.kernel_id):
-                self.runs.note_query(session, query)
+            self.runs.note_queries(session, await client.pending_queries(info.kernel_id))
             for row in queries.pending(self._store, session.id):
                 self.providers.asked(session, row)
             for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):

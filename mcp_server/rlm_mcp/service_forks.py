@@ -108,13 +108,10 @@ class Forks:
                 if parent.kernel.has(text) and text.name in forked.kernel.contexts:
                     attached[text.name] = shared.revision
             queries.continue_from(self._store, child_id, parent.id)
-            for row in asked:
-                queries.record(
-                    self._store, child_id, row.id, row.prompt, row.model, now, form=row.form, recursive=row.recursive
-                )
-            for query in forked.queries:
-                how = {"mode": query["mode"], "form": query["schema"], "recursive": query["recursive"]}
-                queries.record(self._store, child_id, query["id"], query["prompt"], query["model"], now, **how)
+            open_ones = [
+                queries.Asked(row.id, row.prompt, row.model, row.mode, row.form, row.recursive) for row in asked
+            ]
+            queries.record(self._store, child_id, open_ones, now)
         return self._live.admit_fork(opened, parent, forked.kernel, attached)
 
     def _share(self, text: ContextRow, child_id: str, now: float) -> ContextRow:

@@ -116,7 +116,7 @@ class SessionKernel:
         """What the next answer has to tell: variables that were lost between two calls."""
         self.names: set[str] = set()
         """Globals that cells have defined; names that the service makes up must not hide them."""
-        self.on_query: Callable[[dict[str, Any]], None] = _ignore
+        self.on_queries: Callable[[list[dict[str, Any]]], None] = _ignore
         self.on_cell: Callable[[dict[str, Any]], None] = _ignore
         self.on_fresh: Fresh | None = None
         """Fills a kernel that has just started, after its contexts and before its first cell."""
@@ -131,6 +131,7 @@ class SessionKernel:
         """Is told of queries that a cell waited for and waits for no more."""
         self.spent: Callable[[], dict[str, float]] = dict
         """Tells what queries of the session have used of providers."""
+        self._told: list[dict[str, Any]] = []
         self._suspension: asyncio.Future[None] | None = None
         self._store = store
         self._gateway = gateway
@@ -472,7 +473,7 @@ class SessionKernel:
     def _on_event(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
         if kind == "query":
-            self.on_query(event)
+            self._asked(event)
         elif kind == "waiting":
             self._suspended(frozenset(map(str, event.get("ids", ()))))
         elif kind == "cell":
@@ -495,6 +496,18 @@ class SessionKernel:
         elif event.get("door") in self.doors:
             self.doors.remove(str(event.get("door")))
         self.on_door(event)
+
+    def _asked(self, event: dict[str, Any]) -> None:
+        """Take note of a query, together with those that come with it; before whatever the cell does next."""
+        if event.get("mode") == "provider":
+            self.provided.add(str(event.get("id")))
+        if not self._told:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._told.append(event)
+
+    def _tell(self) -> None:
+        told, self._told = self._told, []
+        self.on_queries(told)
 
     def _suspended(self, ids: frozenset[str]) -> None:
         """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""

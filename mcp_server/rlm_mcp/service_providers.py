@@ -48,6 +48,10 @@ class _Desk:
     handing: asyncio.Task[None] | None = None
     at_work: int = 0
     since: float = 0.0
+    spent: dict[str, float] = field(default_factory=dict)
+    """What has been used, without what is under way; empty until it was looked up."""
+    bills: list[dict[str, Any]] = field(default_factory=list)
+    """What has been used and is not written down yet."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,10 @@ class Providers:
     def drop(self, session: str) -> None:
         """Forget a session that has ended."""
         desk = self._desks.pop(session, None)
-        for task in [] if desk is None else list(desk.tasks.values()):
-            task.cancel()
+        if desk is not None:
+            self._write_bills(session, desk)
+            for task in list(desk.tasks.values()):
+                task.cancel()
 
     def spent(self, session: Session) -> dict[str, float]:
         """What the queries of this life of the session have used of providers: tokens, cost and seconds.
@@ -130,11 +136,14 @@ class Providers:
         Of a session that another one pays for it is what that one has used.
         """
         session = self._payers[session.id].session if session.id in self._payers else session
-        used = queries.spent(self._store, session.id, session.row.created_at)
         desk = self._desks[session.id]
+        if not desk.spent:
+            used = queries.spent(self._store, session.id, session.row.created_at)
+            seconds = self._store.peek_count(_seconds_scope(session)) / 1000
+            desk.spent = {"tokens": used.tokens, "cost": used.cost, "seconds": seconds}
         running = asyncio.get_running_loop().time() - desk.since if desk.at_work else 0.0
-        seconds = self._store.peek_count(_seconds_scope(session)) / 1000 + running
-        return {"tokens": used.tokens, "cost": round(used.cost, 6), "seconds": round(seconds, 3)}
+        now = {**desk.spent, "seconds": desk.spent["seconds"] + running}
+        return {name: round(used, 6) for name, used in now.items()}
 
     def budget(self, session: Session) -> dict[str, dict[str, float]]:
         """What the session's queries have used, and what they may."""
@@ -152,6 +161,8 @@ class Providers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *(desk.handing for desk in desks if desk.handing), return_exceptions=True)
+        for session, desk in self._desks.items():
+            self._write_bills(session, desk)
         for models in self._models:
             await models.aclose()
 
@@ -211,12 +222,13 @@ class Providers:
             ModelError: there is no answer.
         """
         session, row, models = payer.session, payer.row, self._opened()
-        loop, began = asyncio.get_running_loop(), False
+        loop, desk = asyncio.get_running_loop(), self._desks[session.id]
+        began = False
 
         def begin() -> None:
             nonlocal began
             limit.reschedule(loop.time() + self._left(session))
-            self._begin(session)
+            self._begin(desk)
             began = True
 
         try:
@@ -228,12 +240,12 @@ class Providers:
             raise
         finally:
             if began:
-                self._end(session)
+                self._end(session, desk)
         usage = came.usage
-        queries.spend(
-            self._store, session.id, row.id,
-            model=came.model, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cost=usage.cost,
-        )  # fmt: skip
+        desk.spent["tokens"] += usage.tokens
+        desk.spent["cost"] += usage.cost
+        tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        desk.bills.append({"query": row.id, "model": came.model, "cost": usage.cost, **tokens})
         return came
 
     def _left(self, session: Session) -> float:
@@ -249,18 +261,25 @@ class Providers:
         limit = getattr(session.policy.limits, f"query_{name}")
         return f"the budget is used up: queries of this session may use {limit:g} {name} (limits.query_{name})"
 
-    def _begin(self, session: Session) -> None:
-        desk = self._desks[session.id]
+    @staticmethod
+    def _begin(desk: _Desk) -> None:
         if not desk.at_work:
             desk.since = asyncio.get_running_loop().time()
         desk.at_work += 1
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: Session, desk: _Desk) -> None:
         """Count the time in which anything was under way, however much."""
-        desk = self._desks[session.id]
         desk.at_work -= 1
         if not desk.at_work:
-            self._store.count(_seconds_scope(session), round(1000 * (asyncio.get_running_loop().time() - desk.since)))
+            seconds = asyncio.get_running_loop().time() - desk.since
+            desk.spent["seconds"] += seconds
+            self._store.count(_seconds_scope(session), round(1000 * seconds))
+
+    def _write_bills(self, session: str, desk: _Desk) -> None:
+        """Write down what has been used."""
+        bills, desk.bills = desk.bills, []
+        for bill in bills:
+            queries.spend(self._store, session, **bill)
 
     # --- handing in -------------------------------------------------------------------------------
 
@@ -275,6 +294,8 @@ class Providers:
         while desk.ready:
             outcomes, desk.ready = desk.ready, []
             try:
+                with self._store.transaction():
+                    self._write_bills(session.id, desk)
                 await self._queries.take(session, outcomes, self.spent(session))
             except StoreFault:
                 log.exception("answers of session %s cannot be written down", session.id)

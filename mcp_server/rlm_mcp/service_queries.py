@@ -104,14 +104,11 @@ class Queries:
         told: dict[str, dict[str, Any]] = {}
         with self._store.transaction():
             for outcome in outcomes:
-                name, now = outcome.row.id, self._clock()
-                try:
-                    row = queries.settle(
-                        self._store, session.id, name, answer=outcome.answer, error=outcome.error, now=now
-                    )
-                except CallerError:
-                    continue
-                told[name] = {**_told(row), "spent": spent, **({"over": True} if outcome.over else {})}
+                name, said = outcome.row.id, {"answer": outcome.answer or ""}
+                if outcome.error is not None:
+                    said = {"error": outcome.error}
+                if queries.settle_pending(self._store, session.id, name, **said, now=self._clock()):
+                    told[name] = {**said, "spent": spent, **({"over": True} if outcome.over else {})}
         await self._inject(session, told)
 
     async def _settle(self, session: Session, item: GivenAnswer) -> QueryRow:

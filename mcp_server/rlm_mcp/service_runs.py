@@ -23,7 +23,7 @@ from rlm_mcp.service_progress import Progress
 from rlm_mcp.service_queries import asked_row, row_shown
 from rlm_mcp.service_sessions import Session
 from rlm_memory import contexts, queries
-from rlm_memory.queries import QueryRow, QueryState
+from rlm_memory.queries import Asked, QueryRow, QueryState
 from rlm_memory.store import Store
 
 __all__ = ["Run", "Runs", "Waiting"]
@@ -246,9 +246,8 @@ class Runs:
         session = run.session
         gone = session.kernel.finished(list(result.dropped), list(result.defined))
         contexts.drop(self._store, session.id, gone)
-        for query in result.queries:
-            if query.get("id") not in run.asked:
-                self.note_query(session, query)
+        if untold := [query for query in result.queries if query.get("id") not in run.asked]:
+            self.note_queries(session, untold)
         fields = _fields(result, notice, self._unanswered(session, result))
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.id, run.id, shown)
@@ -262,27 +261,13 @@ class Runs:
         pending = {row.id for row in queries.pending(self._store, session.id)}
         return [query for query in result.queries if query.get("id") in pending]
 
-    def note_query(self, session: Session, query: dict[str, Any]) -> QueryRow | None:
-        """Write down a query of code; None when it is known: it is reported when it is asked and at the cell's end."""
-        identity = clean_text(str(query.get("id", "")))
-        model, mode = query.get("model"), str(query.get("mode") or "deferred")
-        if mode == "provider":
-            session.kernel.provided.add(identity)
-        row = queries.record(
-            self._store,
-            session.id,
-            identity,
-            clean_text(str(query.get("prompt", ""))),
-            clean_text(str(model)) if model is not None else None,
-            self._clock(),
-            mode=mode,
-            form=clean(query.get("schema")),
-            recursive=query.get("recursive") is True,
-        )
+    def note_queries(self, session: Session, told: list[dict[str, Any]]) -> list[QueryRow]:
+        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end."""
+        asked = [_asked(query) for query in told]
         for run in self.active(session):
             if run.state == "running":
-                run.asked.add(identity)
-        return row
+                run.asked.update(query.id for query in asked)
+        return queries.record(self._store, session.id, asked, self._clock())
 
     def _next_number(self) -> int:
         number = next(self._numbers, None)
@@ -297,6 +282,19 @@ class Runs:
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
         task.add_done_callback(_retrieved)
+
+
+def _asked(query: dict[str, Any]) -> Asked:
+    """A query as the host tells it."""
+    model = query.get("model")
+    return Asked(
+        clean_text(str(query.get("id", ""))),
+        clean_text(str(query.get("prompt", ""))),
+        clean_text(str(model)) if model is not None else None,
+        str(query.get("mode") or "deferred"),
+        clean(query.get("schema")),
+        query.get("recursive") is True,
+    )
 
 
 def _raise_if_died(result: CellResult) -> None:

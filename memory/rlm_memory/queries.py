@@ -12,11 +12,11 @@ without code are numbered here (``q_t000`` …), so that the two never meet whil
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.schema import queries as table
@@ -25,6 +25,7 @@ from rlm_memory.store import Store
 
 __all__ = [
     "TRANSITIONS",
+    "Asked",
     "QueryRow",
     "QueryState",
     "Spent",
@@ -39,6 +40,7 @@ __all__ = [
     "record",
     "restore",
     "settle",
+    "settle_pending",
     "spend",
     "spent",
 ]
@@ -121,36 +123,57 @@ def ask(store: Store, session: str, prompts: Iterable[str], model: str | None, n
         ]
 
 
-def record(
-    store: Store,
-    session: str,
-    query: str,
-    prompt: str,
-    model: str | None,
-    now: float,
-    *,
-    mode: str = "deferred",
-    form: dict[str, Any] | None = None,
-    recursive: bool = False,
-) -> QueryRow | None:
-    """Note a query that the kernel has numbered itself.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query as the kernel has told it, which has numbered it itself."""
 
-    Returns None when it is known already: a kernel reports a query when it is asked and again when the cell
-    ends. The same id with another prompt is a new query: the kernel is the one that holds its placeholder.
+    id: str
+    prompt: str
+    model: str | None = None
+    mode: str = "deferred"
+    form: dict[str, Any] | None = None
+    recursive: bool = False
+
+
+def record(store: Store, session: str, asked: Iterable[Asked], now: float) -> list[QueryRow]:
+    """Note queries that the kernel has numbered itself, in their order.
+
+    Returns those that were not known: a kernel reports a query when it is asked and again when the cell ends. The same
+    id with another prompt is a new query: the kernel is the one that holds its placeholder.
     """
+    told = {query.id: query for query in asked}
     with store.transaction() as connection:
-        mine = and_(table.c.session == session, table.c.id == query)
-        if connection.execute(select(table.c.prompt).where(mine)).scalar() == prompt:
-            return None
-        connection.execute(delete(table).where(mine))
-        digits = query.removeprefix("q_")
-        if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
-            store.raise_count(f"query {session}", int(digits) + 1)
-        connection.execute(delete(details).where(details.c.session == session, details.c.query == query))
-        connection.execute(
-            insert(details).values(session=session, query=query, mode=mode, form=form, recursive=recursive)
-        )
-        return _insert(store, session, query, prompt, model, now)
+        mine = and_(table.c.session == session, table.c.id.in_(told))
+        known = {row.id: row.prompt for row in connection.execute(select(table.c.id, table.c.prompt).where(mine))}
+        new = [query for query in told.values() if known.get(query.id) != query.prompt]
+        if not new:
+            return []
+        if replaced := [query.id for query in new if query.id in known]:
+            connection.execute(delete(table).where(table.c.session == session, table.c.id.in_(replaced)))
+            connection.execute(delete(details).where(details.c.session == session, details.c.query.in_(replaced)))
+        digits = [digit for query in new if (digit := query.id.removeprefix("q_")).isdecimal()]
+        store.raise_count(f"query {session}", 1 + max((int(d) for d in digits if len(d) <= _MOST_DIGITS), default=-1))
+        first = store.count("query order", len(new))
+        rows = [
+            QueryRow(
+                session, query.id, first + n, query.prompt, query.model, QueryState.PENDING, None, None, now, None,
+                query.mode, query.form, None, query.recursive,
+            )
+            for n, query in enumerate(new)
+        ]  # fmt: skip
+        _write(connection, rows)
+    return rows
+
+
+def _write(connection: Connection, rows: list[QueryRow]) -> None:
+    """Write rows and their details."""
+    plain = [asdict(row) | {"state": row.state.value} for row in rows]
+    more = [{name: values.pop(name) for name in _IN_DETAILS} for values in plain]
+    connection.execute(insert(table), plain)
+    connection.execute(
+        insert(details),
+        [{"session": row.session, "query": row.id, **values} for row, values in zip(rows, more, strict=True)],
+    )
 
 
 def spend(
@@ -201,10 +224,7 @@ def restore(store: Store, rows: Iterable[QueryRow]) -> None:
                 if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
                     store.raise_count(f"{scope} {row.session}", int(digits) + 1)
                     break
-            values = {**asdict(row), "state": row.state.value, "ordinal": store.count("query order")}
-            more = {name: values.pop(name) for name in _IN_DETAILS}
-            connection.execute(insert(table).values(**values))
-            connection.execute(insert(details).values(session=row.session, query=row.id, **more))
+            _write(connection, [replace(row, ordinal=store.count("query order"))])
 
 
 def get(store: Store, session: str, query: str) -> QueryRow:
@@ -252,6 +272,17 @@ def settle(
         statement = update(table).where(table.c.session == session, table.c.id == query)
         connection.execute(statement.values(state=wanted.value, answer=answer, error=error, settled_at=now))
         return get(store, session, query)
+
+
+def settle_pending(
+    store: Store, session: str, query: str, *, answer: str | None = None, error: str | None = None, now: float
+) -> bool:
+    """Do as `settle` does, in one step, if the query is pending; otherwise return False."""
+    wanted = QueryState.ANSWERED if error is None else QueryState.FAILED
+    mine = and_(table.c.session == session, table.c.id == query, table.c.state == QueryState.PENDING.value)
+    statement = update(table).where(mine).values(state=wanted.value, answer=answer, error=error, settled_at=now)
+    with store.transaction() as connection:
+        return bool(connection.execute(statement).rowcount)
 
 
 def cancel_pending(store: Store, session: str, now: float, *, among: Iterable[str] | None = None) -> list[str]:

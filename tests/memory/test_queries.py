@@ -11,7 +11,7 @@ from rlm_memory.queries import TRANSITIONS, QueryState
 
 def put_in(store, state: QueryState) -> None:
     """Take the query q_000 of session a to a state."""
-    queries.record(store, "a", "q_000", "why?", None, 1.0)
+    queries.record(store, "a", [queries.Asked("q_000", "why?")], 1.0)
     if state is QueryState.ANSWERED:
         queries.settle(store, "a", "q_000", answer="because", now=2.0)
     elif state is QueryState.FAILED:
@@ -39,8 +39,8 @@ def test_ids_of_code_and_of_tools_never_meet_or_repeat(store, session) -> None:
     """K-22: the kernel's base follows what it reported; tools are numbered apart."""
     session("a")
     assert queries.next_in_code(store, "a") == 0
-    queries.record(store, "a", "q_000", "x", None, 1.0)
-    queries.record(store, "a", "q_001", "y", "flash", 1.0)
+    queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0)
+    queries.record(store, "a", [queries.Asked("q_001", "y", "flash")], 1.0)
     asked = queries.ask(store, "a", ["m", "n"], None, 1.0)
     assert [row.id for row in asked] == ["q_t000", "q_t001"]
     assert queries.next_in_code(store, "a") == 2
@@ -50,18 +50,18 @@ def test_ids_of_code_and_of_tools_never_meet_or_repeat(store, session) -> None:
 def test_a_query_reported_twice_is_one_query(store, session) -> None:
     """K-22: the live report and the one at the cell's end are the same query."""
     session("a")
-    assert queries.record(store, "a", "q_000", "x", None, 1.0) is not None
-    assert queries.record(store, "a", "q_000", "x", None, 1.0) is None
+    assert [row.id for row in queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0)] == ["q_000"]
+    assert queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0) == []
     assert len(queries.of_session(store, "a")) == 1
 
 
 def test_an_id_that_comes_back_with_another_prompt_is_pending_again(store, session) -> None:
     """K-22: the kernel holds the placeholder, so its newest query of an id is the one to answer."""
     session("a")
-    queries.record(store, "a", "q_000", "x", None, 1.0)
+    queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0)
     queries.settle(store, "a", "q_000", answer="1", now=1.0)
-    row = queries.record(store, "a", "q_000", "other", None, 2.0)
-    assert row is not None
+    (row,) = queries.record(store, "a", [queries.Asked("q_000", "other")], 2.0)
+    assert row == queries.get(store, "a", "q_000")
     assert (row.prompt, row.state) == ("other", QueryState.PENDING)
 
 
@@ -69,7 +69,7 @@ def test_an_id_that_comes_back_with_another_prompt_is_pending_again(store, sessi
 def test_odd_ids_from_a_hostile_kernel_do_no_harm(store, session, odd) -> None:
     """K-22: an id is a key, whatever it holds; the counter takes only plain numbers."""
     session("a")
-    assert queries.record(store, "a", odd, "x", None, 1.0) is not None
+    assert queries.record(store, "a", [queries.Asked(odd, "x")], 1.0)
     assert queries.next_in_code(store, "a") < 10**9
 
 
@@ -99,3 +99,27 @@ def test_cancelling_leaves_the_settled_ones(store, session) -> None:
     assert queries.cancel_pending(store, "a", 3.0, among=["q_t000", "q_t001"]) == ["q_t001"]
     assert queries.cancel_pending(store, "a", 3.0) == ["q_t002"]
     assert queries.get(store, "a", "q_t000").state is QueryState.ANSWERED
+
+
+def test_what_queries_have_used_is_summed_up_by_life(store, session) -> None:
+    """K-22: attempts add up; an earlier life of the session does not count."""
+    session("a")
+    queries.record(store, "a", [queries.Asked("q_000", "x", mode="provider")], 1.0)
+    queries.record(store, "a", [queries.Asked("q_001", "y", mode="provider", form={"type": "integer"})], 5.0)
+    for query in ("q_000", "q_001", "q_001"):
+        queries.spend(store, "a", query, model="m", input_tokens=10, output_tokens=5, cost=0.5)
+    assert queries.spent(store, "a", 0.0) == queries.Spent(45, 1.5)
+    assert queries.spent(store, "a", 5.0) == queries.Spent(30, 1.0)
+    assert queries.count_since(store, "a", 5.0) == 1
+    row = queries.get(store, "a", "q_001")
+    assert (row.mode, row.form, row.answered_by) == ("provider", {"type": "integer"}, "m")
+
+
+def test_only_what_is_pending_is_settled_in_one_step(store, session) -> None:
+    """K-23: an answer that comes after the query was cancelled changes nothing."""
+    session("a")
+    queries.record(store, "a", [queries.Asked("q_000", "x"), queries.Asked("q_001", "y")], 1.0)
+    queries.cancel_pending(store, "a", 2.0, among=["q_000"])
+    settled = [queries.settle_pending(store, "a", f"q_00{n}", answer="A", now=3.0) for n in range(2)]
+    assert settled == [False, True]
+    assert [row.state for row in queries.of_session(store, "a")] == [QueryState.CANCELLED, QueryState.ANSWERED]
