@@ -4,13 +4,15 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from model_endpoint import Reply
 from rich.console import Console
 
 from rlm_mcp.demo.answerer import NOTICE, answer_all
 from rlm_mcp.demo.corpus import standard_library, users_file
-from rlm_mcp.demo.report import size
+from rlm_mcp.demo.report import show_answers, size
 from rlm_mcp.demo.run import main
 from rlm_mcp.demo.tasks import PYTHON_TASKS, TEXT_TASKS, Task
 
@@ -106,11 +108,28 @@ def test_a_task_is_a_short_prompt_and_code_that_leaves_its_question(task: Task) 
     assert f"{task.agent}_note = llm_query" in code
 
 
-def test_canned_answers_go_to_the_queries_that_asked() -> None:
+QUESTIONS = [{"id": "q_000", "prompt": "Why?"}, {"id": "q_001", "prompt": "How?"}]
+
+
+@pytest.mark.anyio
+async def test_canned_answers_go_to_the_queries_that_asked() -> None:
     """Each answer is keyed by the id of its query."""
-    answers = answer_all([{"id": "q_000", "prompt": "Why?"}, {"id": "q_001", "prompt": "How?"}])
+    answers = await answer_all(QUESTIONS)
     assert list(answers) == ["q_000", "q_001"]
     assert all(text.startswith(NOTICE) for text in answers.values())
+
+
+@pytest.mark.anyio
+async def test_a_configured_model_answers_in_their_place(endpoint: Any, isolation: Any) -> None:
+    """What it cannot answer is an error of that question alone."""
+    endpoint.configure(isolation.config, retries=0)
+    endpoint.reply = lambda asked: Reply("no", status=400) if asked.prompt == "How?" else Reply("Because.")
+    answers = await answer_all(QUESTIONS)
+    assert answers["q_000"] == "Because."
+    assert "refuses this request" in answers["q_001"]["error"]
+    shown = io.StringIO()
+    show_answers(Console(file=shown, width=120), "because", 2)
+    assert "A configured model has answered." in shown.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,13 @@
-"""Answers deferred queries in the place of a model, and says that it does."""
+"""Answers deferred queries: by a model if one is configured, else in its place, and says that it does."""
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm_kernel.models.errors import ModelError, ModelMisconfigured
+from rlm_kernel.models.router import Models, open_models
 
 NOTICE = "[canned answer: no model was asked]"
 
@@ -10,6 +17,20 @@ def answer(prompt: str) -> str:
     return f"{NOTICE} a prompt of {len(prompt)} characters that starts {prompt[:40]!r}"
 
 
-def answer_all(queries: Iterable[Mapping[str, str]]) -> dict[str, str]:
+async def answer_all(queries: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Answer pending queries (each with `id` and `prompt`); returns the answers by id."""
-    return {query["id"]: answer(query["prompt"]) for query in queries}
+    try:
+        models = open_models()
+    except ModelMisconfigured:
+        return {query["id"]: answer(query["prompt"]) for query in queries}
+    async with models:
+        answers = await asyncio.gather(*(_asked(models, query["prompt"]) for query in queries))
+    return {query["id"]: given for query, given in zip(queries, answers, strict=True)}
+
+
+async def _asked(models: Models, prompt: str) -> str | dict[str, str]:
+    """Ask the configured model; what it cannot answer fails alone."""
+    try:
+        return (await models.complete([{"role": "user", "content": prompt}])).text
+    except ModelError as error:
+        return {"error": str(error)}

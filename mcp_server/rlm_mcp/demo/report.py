@@ -62,7 +62,8 @@ def show_insight(console: Console, insight: Insight) -> None:
 def show_answers(console: Console, printed: str, count: int) -> None:
     """Show the root's last cell: every deferred value is its answer now."""
     title = f"{count} deferred questions, answered through the values that asked them"
-    note = Text(f"\nThe answers are canned and say so: {NOTICE}", style="dim")
+    canned = f"The answers are canned and say so: {NOTICE}" if NOTICE in printed else "A configured model has answered."
+    note = Text(f"\n{canned}", style="dim")
     console.print(Panel(Text(printed.strip()) + note, title=title, title_align="left", border_style="green"))
 
 

@@ -176,6 +176,6 @@ def _matches(found: dict[str, Any]) -> str:
 async def _answer(root: Agent, insights: list[Insight], tasks: tuple[Task, ...], console: Console) -> None:
     """Answer every pending question, then let the root read the answers through the deferred values."""
     pending = [query for insight in insights for query in insight.queries]
-    await root.call("answer_queries", answers=answer_all(pending))
+    await root.call("answer_queries", answers=await answer_all(pending))
     printed = await root.call("eval_code", code=report_code(tasks))
     show_answers(console, printed["stdout"], len(pending))
