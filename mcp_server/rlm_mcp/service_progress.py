@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -52,8 +52,7 @@ async def telling(progress: Progress, name: str) -> AsyncIterator[None]:
     finally:
         watched.reset(before)
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await asyncio.gather(task, return_exceptions=True)  # a client that is gone cannot be told, and need not be
 
 
 async def _tell(meter: Meter, progress: Progress, name: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,9 @@ class _Rows:
     def take(self, job: Job, limits: Limits) -> None:
         """Run the job and take its rows; called in a thread."""
         try:
-            said = messages(job, limits)
-            self._columns = _columns(next(said, {}))
-            self._fill(row for message in said for row in _checked(message, len(self._columns)))
+            with closing(messages(job, limits)) as said:
+                self._columns = _columns(next(said, {}))
+                self._fill(row for message in said for row in _checked(message, len(self._columns)))
         except BaseException:
             self._discard()
             raise

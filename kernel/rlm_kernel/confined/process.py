@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +74,7 @@ class Job:
     file_bytes: int = 64 << 20
 
 
-def messages(job: Job, limits: Limits) -> Iterator[dict[str, Any]]:
+def messages(job: Job, limits: Limits) -> Generator[dict[str, Any], None, None]:
     """Do a job, yielding what it says as it says it.
 
     Closing the generator ends the process, and so does the `stop` of the load that is watched.

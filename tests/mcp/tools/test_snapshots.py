@@ -9,6 +9,7 @@ import zipfile
 from hashlib import sha256
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from rlm_mcp import service_snapshots
@@ -164,6 +165,23 @@ async def test_texts_that_are_not_on_this_machine_are_named(connect_own, own, el
     said = reasons(answer["not_restored"])
     assert "load it again" in said["log"]
     assert "'log', which was not restored" in said["text"]
+
+
+async def test_a_parquet_file_is_there_again_where_it_still_is(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """A snapshot holds texts: on another machine a binary table is named as missing, and nothing passes for it."""
+    pd.DataFrame({"n": [1, 2]}).to_parquet(tmp_path / "table.parquet")
+    file = tmp_path / "table.rlmsnap"
+    async with connect_own("first", cwd=str(tmp_path)) as agent:
+        await agent("load_context", name="table", path="table.parquet")
+        await agent.run("n = 1")
+        await own.save_session("first", file, embed=True)
+    async with elsewhere() as (other, _connect):
+        answer = await other.restore_session(Request("", file, "", ""), HELLO)
+        assert "load it again" in reasons(answer["not_restored"])["table"]
+    assert (await own.restore_session(Request("", file, "copy", ""), HELLO))["contexts"] == ["table"]
+    async with connect_own("copy") as agent:
+        assert (await agent("query", name="table", sql="SELECT sum(n) FROM table"))["error"] == "invalid_query"
+        assert (await agent("query", name="table", sql='SELECT sum(n) FROM "table"'))["rows"] == [[3]]
 
 
 async def test_a_saved_session_reopens_by_itself_when_its_policy_says_so(
