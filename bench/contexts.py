@@ -1,6 +1,6 @@
 """Contexts against the machine: load against copy, scan against grep, content and lines against plain ones.
 
-    python bench/contexts.py [--mb 100] [--file PATH] [--dir FOLDER] [--json]
+    python bench/contexts.py [--mb 100] [--file PATH] [--dir FOLDER] [--rounds N] [--json]
 
 Everything is measured on one generated log, or a file of yours, in one run; what is compared with a target is the
 median, over the rounds, of the ratio within a round. Searches and idioms are compared by the processor time they
@@ -22,14 +22,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from memory import SETTLED_SECONDS, megabytes, ours
-from ratio import Case, compare
+from ratio import Case, Result
+from ratio import compare as compare_in_rounds
 
 from rlm_kernel import Client
 from rlm_kernel.contexts.scan import scan
@@ -108,6 +109,11 @@ def main() -> None:
         _idioms(log)
         _sharing(source, Path(folder) / "s")
         _print_targets(stored.size)
+
+
+def compare(benchmark: str, cases: Sequence[Case], *, rounds: int) -> list[Result]:
+    """Compare in so many rounds, or as many as the command line says."""
+    return compare_in_rounds(benchmark, cases, rounds=int(_option("--rounds", None) or rounds))
 
 
 def _print_targets(size: int) -> None:
