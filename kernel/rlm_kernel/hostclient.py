@@ -36,6 +36,7 @@ class SpawnRequest:
     ``policy`` may hold path variables: they are resolved against ``workspace`` and the scratch folder that the kernel
     gets. ``connection`` is a Jupyter connection to bind (None: ipc in the runtime folder), ``connection_file`` where
     to write it. ``query_base`` is the number of the first query. ``label`` is handed back by `HostClient.kernels`.
+    A ``trusted`` fork may be without its parent's language wall; it ends with the front end that opens it.
     An ``owned`` kernel is its caller's alone: it ends with the caller's connection, and when a Jupyter client asks it
     to shut down. Sessions of agents outlive both.
     """
@@ -48,6 +49,7 @@ class SpawnRequest:
     query_base: int = 0
     label: dict[str, Any] = field(default_factory=dict)
     owned: bool = False
+    trusted: bool = False
 
     def to_call(self, policy: Policy, scratch: Path) -> dict[str, Any]:
         """The request as the host takes it, with the resolved ``policy``."""
@@ -55,7 +57,7 @@ class SpawnRequest:
         return {**plain, "policy": policy.model_dump_json(), "scratch": str(scratch)}
 
 
-SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "query_base", "label", "owned"]
+SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "query_base", "label", "owned", "trusted"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class Service:
         snapshots = files.root.parent / "snapshots"
         self.snapshots = Snapshots(store, files, self.sessions, self.journal, clock, snapshots)
         self.control = Control(store, self.sessions, self.runs, self.gateway, clock)
-        self.doors = Doors(store, self.sessions, self.gateway, clock)
+        self.doors = Doors(store, self.sessions, self.gateway, self.journal, clock)
         self.sessions.on_closed = self.doors.withdraw
         self.watch = Watch(store, self.sessions, self.gateway, self.runs, self.journal, variables)
         self._forks = Forks(store, self.sessions, clock)

@@ -18,6 +18,7 @@ from rlm_kernel import doorfiles
 from rlm_kernel.errors import KernelError
 from rlm_mcp.service_answers import moment
 from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_kernels import KernelGateway
 from rlm_mcp.service_sessions import Clock, Session, Sessions
 from rlm_memory import doors
@@ -32,12 +33,16 @@ log = logging.getLogger(__name__)
 class Doors:
     """The doors of all sessions of the daemon."""
 
-    def __init__(self, store: Store, sessions: Sessions, gateway: KernelGateway, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, sessions: Sessions, gateway: KernelGateway, journal: Journal, clock: Clock
+    ) -> None:
         self._store = store
         self._sessions = sessions
         self._gateway = gateway
+        self._journal = journal
         self._clock = clock
         self._listed: set[str] = set()
+        self._copies: dict[str, set[str]] = {}
 
     def publish(self, session: Session) -> None:
         """List a session that has no door yet in the front ends of its user, unless its policy has it otherwise."""
@@ -96,9 +101,30 @@ class Doors:
             raise ToolFault("door_refused", "the door has another key", _LIST)
         session = self._open(door.session)
         with self._sessions.use(session):
-            kernel_id = await session.kernel.open()
+            if door.mode is DoorMode.TRUSTED:
+                opened = await self._copy(session, door)
+            else:
+                watches = door.mode is DoorMode.WATCH
+                opened = {"kernel_id": await session.kernel.open(), "door": door.id, "watches": watches}
         self._note(door, "opened")
-        return {"kernel_id": kernel_id, "door": door.id, "watches": door.mode is DoorMode.WATCH}
+        return opened
+
+    async def _copy(self, session: Session, door: Door) -> dict[str, Any]:
+        """Make the copy of a session in which a developer's own code runs; it ends with the front end."""
+
+        def tell(kernel_id: str, event: dict[str, Any]) -> None:
+            kind = event.get("event")
+            if kind == "cell":
+                self._journal.told(session.id, kernel_id, event)
+            elif kind == "door" and not event.get("open"):
+                self._note(door, "closed")
+            elif kind == "ended":
+                self._gateway.unlisten(kernel_id)
+                self._copies[door.id].discard(kernel_id)
+
+        copy = await session.kernel.copy_for(door.id, tell)
+        self._copies.setdefault(door.id, set()).add(copy)
+        return {"kernel_id": copy, "door": f"trusted-{door.id}", "owned": True}
 
     async def revoke(self, door_id: str) -> dict[str, Any]:
         """End a door for good: front ends that have it open lose it at once; raises ToolFault if it is none."""
@@ -108,10 +134,12 @@ class Doors:
         self._remove(door.id)
         self._note(door, "revoked")
         closed, session = 0, self._sessions.get(door.session)
-        kernel_id = session.kernel.kernel_id if session is not None else None
-        if kernel_id is not None:
+        places = {(copy, f"trusted-{door.id}") for copy in self._copies.get(door.id, ())}
+        if session is not None and session.kernel.kernel_id is not None:
+            places.add((session.kernel.kernel_id, door.id))
+        for kernel_id, name in places:
             try:
-                closed = await (await self._gateway.client(start=False)).close_door(kernel_id, door.id)
+                closed += await (await self._gateway.client(start=False)).close_door(kernel_id, name)
             except (KernelError, OSError) as error:
                 log.warning("door %s is revoked, but the host does not say that it is closed: %s", door.id, error)
         return {"revoked": door.id, "session": door.session, "closed": closed}
@@ -150,9 +178,13 @@ class Doors:
 
     @staticmethod
     def _refuse_more(session: Session, mode: str) -> None:
-        permitted = session.policy.doors.mode
-        if permitted == "none" or (permitted == "watch" and mode != "watch"):
-            why = f"the policy {session.row.policy!r} has doors.mode: {permitted}"
+        permitted = session.policy.doors
+        why = ""
+        if permitted.mode == "none" or (permitted.mode == "watch" and mode != "watch"):
+            why = f"the policy {session.row.policy!r} has doors.mode: {permitted.mode}"
+        elif mode == "trusted" and not permitted.trusted:
+            why = f"the policy {session.row.policy!r} has doors.trusted: false"
+        if why:
             raise ToolFault("door_not_permitted", why, "choose another policy when the session starts")
 
     def _row(self, door: Door) -> dict[str, Any]:
@@ -162,7 +194,7 @@ class Doors:
             "door": door.id,
             "session": door.session,
             "mode": door.mode.value,
-            "open": opened[door.id],
+            "open": opened[door.id] + len(self._copies.get(door.id, ())),
             "revoked": door.revoked,
             "kernelspec": doorfiles.spec_name(door.session, door.mode),
             "created": moment(door.created_at),

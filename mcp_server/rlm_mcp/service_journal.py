@@ -152,7 +152,7 @@ def entry_row(entry: JournalEntry) -> dict[str, Any]:
         del row[name]
     times = {name: moment(row[name]) for name in ("started_at", "ended_at")}
     seconds = round(entry.ended_at - entry.started_at, 3)
-    return {**row, **times, "seconds": seconds, "author": entry.author.value, "queries": list(entry.queries)}
+    return {**row, **times, "seconds": seconds, "author": entry.by, "queries": list(entry.queries)}
 
 
 def _output(result: CellResult) -> str:

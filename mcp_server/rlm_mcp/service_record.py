@@ -79,7 +79,7 @@ def note_turn(store: Store, told: object) -> dict[str, Any]:
 def _cell(entry: JournalEntry, asked: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {
         "number": entry.number,
-        "author": entry.author.value,
+        "author": entry.by,
         "door": entry.door,
         "displays": list(entry.displays),
         "code": entry.code,

@@ -217,6 +217,11 @@ class DoorPolicy(_Section):
         description="What a front end gets that restarts its kernel. attach: the same session, nothing is lost; "
         "fresh: the session begins anew, for the agent too.",
     )
+    trusted: bool = Field(
+        False,
+        description="Whether a developer who confirms it may open a copy of the session without the language wall, "
+        "behind the same walls of the operating system; nothing of the copy comes back to the agent.",
+    )
 
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"

@@ -372,6 +372,39 @@ def test_open_says_what_is_missing_and_keeps_a_notebook_that_is_there(
     assert CliRunner().invoke(app, ["open", "nobody", "--print"]).exit_code == 1
 
 
+def test_a_developers_own_code_runs_in_a_copy_of_which_nothing_comes_back(isolation: Any) -> None:
+    """K-29: plain Python where policy and person permit it, behind the walls of the system, marked in the journal."""
+    folder = isolation.config / "policies"
+    folder.mkdir(exist_ok=True)
+    (folder / "confirmable.yaml").write_text("extends: default\ndoors: {trusted: true}\n")
+    agent("guarded", "found = [1]\ndef double(x):\n    return [2 * n for n in x]", "confirmable")
+    agent("guarded-by-default", "1")
+    run = CliRunner().invoke
+    refused = run(app, ["doors", "add", "guarded-by-default", "--trusted", "--yes"])
+    assert (refused.exit_code, "doors.trusted: false" in refused.stderr) == (1, True)
+    assert run(app, ["doors", "add", "guarded", "--trusted"], input="n\n").exit_code == 1
+    assert doorfiles.spec_name("guarded", "trusted") not in KernelSpecManager().find_kernel_specs()
+    assert run(app, ["doors", "add", "guarded", "--trusted"], input="y\n").exit_code == 0
+    with opened(spec_of("guarded", "trusted")) as (_, client):
+        assert shown(client, "eval('double(found)')")[1] == "[2]"
+        assert shown(client, "found.append(__import__('sys'))\nfound[0] = 'changed'")[0]["status"] == "ok"
+        assert shown(client, "import socket\nsocket.socket()")[0]["ename"] == "PermissionError"
+        assert shown(client, "import os\nos.listdir('/root')")[0]["ename"] == "PermissionError"
+        assert shown(client, "os.fork()")[0]["status"] == "error"
+        assert agent("guarded", "found") == "[1]"
+        refused_cell = call_tool("eval_code", {"code": "eval('1')"}, session="guarded")
+        assert "CellRefused" in str(refused_cell["error"])
+        assert [row["open"] for row in ask("list")["doors"] if row["mode"] == "trusted"] == [1]
+    with Control("record", session="guarded") as control:
+        cells = control.reply["answer"]["cells"]
+    assert [cell["author"] for cell in cells] == ["agent", *["trusted"] * 5, "agent", "agent"]
+    (door,) = [row["door"] for row in ask("list")["doors"] if row["mode"] == "trusted"]
+    with opened(spec_of("guarded", "trusted")) as (manager, client):
+        assert shown(client, "found")[1] == "[1]"
+        assert ask("revoke", door=door)["closed"] == 1
+        manager.provisioner.process.wait(SECONDS)
+
+
 def test_kernelspecs_go_where_jupyter_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's data folder, by Jupyter's own rule."""
     assert doorfiles.kernels_folder() == Path(jupyter_data_dir()) / "kernels"

@@ -16,6 +16,8 @@ from rlm_kernel.host.session import KernelSession
 from rlm_sandbox.oswall.report import WallReport
 
 TRIES = 3
+IN_PROCESS = ("language", "audit")
+"""Walls that a process raises in itself: they teach, and are no boundary."""
 
 
 @dataclass(slots=True)
@@ -40,11 +42,18 @@ class Origin:
         return asdict(self)
 
 
-def refuse_looser(policy: str, parent: str) -> None:
-    """Raise `PolicyLooser` if a session under ``policy`` could do more than its parent; both as JSON."""
+def refuse_looser(policy: str, parent: str, *, but_language: bool = False) -> None:
+    """Raise `PolicyLooser` if a session under ``policy`` could do more than its parent; both as JSON.
+
+    With ``but_language`` the wall within the process does not count: those of the system have to be as they are.
+    """
     from rlm_sandbox.policy import Policy, loosened
 
     wanted, given = Policy.model_validate_json(policy), Policy.model_validate_json(parent)
+    if but_language:
+        outside = tuple(wall for wall in given.walls.require if wall not in IN_PROCESS)
+        walls = given.walls.model_copy(update={"require": outside})
+        given = given.model_copy(update={"language": wanted.language, "walls": walls})
     fields = loosened(wanted, given)
     if fields:
         raise PolicyLooser(wanted.name, given.name, [f"{name}: {what}" for name, what in fields.items()])

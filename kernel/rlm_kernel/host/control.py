@@ -214,6 +214,8 @@ async def _queries(client: Connection, call: dict[str, Any], descriptors: tuple[
 async def _door(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
     """From here on the connection is the line of a front end's relay."""
     session = client.host.find(call["kernel_id"])
+    if call.get("owned"):
+        client.owned.add(session.kernel_id)
     client.door = Door(session, client.stream, str(call["door"]), watches=bool(call.get("watches")))
     return {}, ()
 

@@ -153,11 +153,14 @@ class Host:
 
     async def fork(self, parent_id: str, request: dict[str, Any]) -> tuple[KernelSession, Origin]:
         """Start a kernel with every variable of another one; raises what `branch` does, and CallerError."""
-        parent = self.find(parent_id)
-        refuse_looser(request["policy"], parent.spec["policy"])
+        parent, trusted = self.find(parent_id), bool(request.get("trusted"))
+        refuse_looser(request["policy"], parent.spec["policy"], but_language=trusted)
         session = self._new_session(request)
         try:
-            return session, await branch(parent, session)
+            origin = await branch(parent, session)
+            if trusted:
+                asyncio.get_running_loop().call_later(FORK_SECONDS, _close_unused, session)
+            return session, origin
         except BaseException:
             self.sessions.pop(session.kernel_id, None)
             session.close()
@@ -249,6 +252,12 @@ class Host:
                     asyncio.get_running_loop().call_later(REAP_AGAIN_SECONDS, self._reap_strays)
                     return
                 os.waitpid(ended.si_pid, 0)
+
+
+def _close_unused(session: KernelSession) -> None:
+    """A copy for a person's own code lives as long as the front end that it was made for."""
+    if not session.front.doors:
+        session.close()
 
 
 def _to_nobody(kernel_id: str, event: dict[str, Any]) -> None:

@@ -105,6 +105,7 @@ class SessionState:
         planted: dict[str, Any] = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
             planted |= helpers
+            self.wall = None
             shell.raise_wall(None)
             if self.workspace and str(self.workspace) not in sys.path:
                 sys.path.append(str(self.workspace))

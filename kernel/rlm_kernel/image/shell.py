@@ -11,6 +11,7 @@ With ``wall = None`` (policy ``language.wall: off``) this is IPython as it comes
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import sys
 import types
@@ -103,8 +104,16 @@ class GuardedShell(ZMQInteractiveShell):
         self.configurables.append(self.display_formatter)
 
     def raise_wall(self, wall: LanguageWall | None) -> None:
-        """Put the wall up for the rest of this process's life (None: the policy has none)."""
-        self.wall = self.compile.wall = wall
+        """Put the wall up for the rest of this process's life (None: the policy has none).
+
+        Only in a copy for a person's own code does none take the place of one.
+        """
+        fallen, self.wall = self.wall is not None and wall is None, wall
+        self.compile.wall = wall
+        if fallen:
+            for name in SIDE_DOORS:
+                self.__dict__.pop(name, None)
+            self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython, open=builtins.open)
         if wall is not None:
             warnings.filterwarnings("ignore", message="To exit: use")
             self.ast_transformers.clear()

@@ -8,8 +8,9 @@ import typer
 
 from rlm_kernel.connection import Control
 from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
+from rlm_mcp.errors import WrongUsage
 
-__all__ = ["app", "ask"]
+__all__ = ["TrustedFlag", "YesFlag", "app", "ask", "make"]
 
 app = typer.Typer(help="How Jupyter front ends open your sessions.", no_args_is_help=True)
 
@@ -19,6 +20,25 @@ def ask(do: str, **more: str) -> dict[str, Any]:
     with Control("doors", start=True, seconds=None, do=do, **more) as control:
         answer: dict[str, Any] = control.reply["answer"]
     return answer
+
+
+TrustedFlag = Annotated[
+    bool, typer.Option("--trusted", help="A copy of the session without the language wall, if the policy permits it.")
+]
+YesFlag = Annotated[bool, typer.Option("--yes", help="Confirm --trusted without being asked.")]
+_WHAT_TRUSTED_MEANS = (
+    "Your cells will run as plain Python in a copy of the session, on objects that the agent's code has made, behind "
+    "the walls of the operating system only. Nothing comes back to the agent. Go on?"
+)
+
+
+def make(session: str, *, watch: bool, trusted: bool, yes: bool) -> dict[str, Any]:
+    """Return the door of a session that is asked for; raises WrongUsage or DaemonRefused, or ends unconfirmed."""
+    if watch and trusted:
+        raise WrongUsage("--watch and --trusted exclude each other")
+    if trusted and not yes:
+        typer.confirm(_WHAT_TRUSTED_MEANS, abort=True, err=True)
+    return ask("add", session=session, mode="watch" if watch else "trusted" if trusted else "execute")
 
 
 @app.command("list")
@@ -36,11 +56,12 @@ def list_doors(as_json: JsonFlag = False) -> None:
 def add(
     session: Annotated[str, typer.Argument(help="Session to open.")],
     watch: Annotated[bool, typer.Option("--watch", help="A door that shows what happens and runs nothing.")] = False,
+    trusted: TrustedFlag = False,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Add a door to a session, again after one was revoked."""
-    door = ask("add", session=session, mode="watch" if watch else "execute")
-    show(door, as_json)
+    show(make(session, watch=watch, trusted=trusted, yes=yes), as_json)
 
 
 @app.command("revoke")

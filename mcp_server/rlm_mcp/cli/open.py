@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from rlm_mcp.cli.doors import ask
+from rlm_mcp.cli.doors import TrustedFlag, YesFlag, make
 from rlm_mcp.cli.notebooks import as_text, default_file, record_of, write
 from rlm_mcp.cli.output import JsonFlag, console, failing, show
 from rlm_mcp.errors import SetupFault
@@ -37,6 +37,8 @@ def open_session(
     ] = None,
     editor: Annotated[Editor, typer.Option(help="JupyterLab, or VS Code.")] = Editor.LAB,
     watch: Annotated[bool, typer.Option("--watch", help="See everything, run nothing.")] = False,
+    trusted: TrustedFlag = False,
+    yes: YesFlag = False,
     print_only: Annotated[bool, typer.Option("--print", help="Write the notebook and say how to open it.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -44,7 +46,7 @@ def open_session(
 
     A notebook that is there already is opened as it is. What follows `--` is passed on to the program.
     """
-    door = ask("add", session=session, mode="watch" if watch else "execute")
+    door = make(session, watch=watch, trusted=trusted, yes=yes)
     path = file or default_file(session)
     made = not path.exists()
     if made:
