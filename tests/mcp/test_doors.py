@@ -1,7 +1,9 @@
 """Doors: a live session in Jupyter's own front ends, which may do with it what its policy says, and never end it."""
 
+import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -254,12 +256,19 @@ def test_another_key_opens_nothing() -> None:
         assert [event["event"] for event in control.reply["answer"]["doors"]] == ["refused"]
 
 
-def test_the_connection_file_may_be_named_as_vs_code_does(isolation: Any) -> None:
+def listens(port: int) -> bool:
+    """Say whether somebody takes connections at a loopback port."""
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_the_connection_file_may_be_named_as_vs_code_does(isolation: Any, until: Any) -> None:
     """--f=FILE, and no -f; an interrupt that comes as a signal reaches the cell."""
     agent("vscode", "found = 1")
     path, _ = write_connection_file(str(isolation.root / "vscode.json"))
     (door,) = [row["door"] for row in ask("list")["doors"] if row["session"] == "vscode"]
     relay = start_relay(door, f"--f={path}")
+    until(lambda: listens(json.loads(Path(path).read_text())["hb_port"]))
     client = BlockingKernelClient()
     client.load_connection_file(path)
     client.start_channels()
