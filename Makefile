@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-browser screenshots chaos test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards lock clean install bench-fork bench-queries escapes
+.PHONY: help demo test test-adapters test-browser screenshots chaos load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards lock clean install bench-fork bench-queries escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(STAMP)  ## Run all tests (ARGS="-k name" for some)
 
 chaos: $(STAMP)  ## Kill processes at random instants under a model of what must survive (OPS=5000 SEED=1)
 	@RLM_CHAOS_OPS=$(or $(OPS),5000) RLM_CHAOS_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/chaos $(ARGS)
+
+load: $(STAMP)  ## Put many clients on many sessions at once, and look for errors and leaks (MINUTES=10 SEED=1)
+	@RLM_LOAD_MINUTES=$(or $(MINUTES),10) RLM_LOAD_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/load $(ARGS)
 
 test-pythons:  ## Run all tests on every supported Python that is installed here
 	@.ci/each-python $(MAKE) test

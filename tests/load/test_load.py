@@ -1,0 +1,223 @@
+"""Many clients on many sessions at once: every answer is the right one, and nothing is left of them at the end.
+
+Real clients of the real daemon load, page, search, run cells, fork, cancel and kill. Each has sessions of its own, in
+which it knows what must be there; it reads the texts of the others' too. The short form runs with every other test, the
+long one is ``make load MINUTES=10``, with 200 sessions and 32 clients; it prints what it did.
+"""
+
+import os
+import random
+import signal
+import statistics
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import inventory
+import psutil
+import pytest
+from inventory import Inventory
+
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control, is_running
+from rlm_kernel.errors import DaemonUnavailable, ToolFailed
+from rlm_mcp.cli.daemon import end_host
+
+MINUTES = float(os.environ.get("RLM_LOAD_MINUTES", "0"))
+SEED = int(os.environ.get("RLM_LOAD_SEED", "1"))
+SESSIONS, CLIENTS, SECONDS = (200, 32, MINUTES * 60) if MINUTES else (8, 4, 4.0)
+WAIT_SECONDS = 120.0
+POLICY = "description: Load.\nextends: default\nlimits: {idle_seconds: 100000}\n"
+TEXT = "".join(f"{number} {'ERROR' if number % 10 == 0 else 'INFO'} a line of this log\n" for number in range(1000))
+OPERATIONS = "load page page search search search cell cell cell cell copied fork cancel kill".split()
+
+
+def call(tool: str, session: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool on a connection of its own; an error is an answer too."""
+    try:
+        return call_tool(tool, arguments, session=session, policy="load")
+    except ToolFailed as error:
+        return error.answer
+
+
+class Agent:
+    """One client, and what it knows of its sessions."""
+
+    def __init__(self, number: int, others: list[str]) -> None:
+        self.random = random.Random(f"{SEED} {number}")
+        self.values: dict[str, int] = {f"l{n}": 0 for n in range(number, SESSIONS, CLIENTS)}
+        self.others = others
+        self.killed: set[str] = set()
+        self.done: Counter[str] = Counter()
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.errors: list[str] = []
+
+    def begin(self) -> None:
+        """Open the sessions: a text, and a variable."""
+        for session in self.values:
+            self._do("load", session)
+            self._do("cell", session)
+            self.others.append(session)
+
+    def work(self, until: float) -> None:
+        """Do one thing after the other."""
+        while time.monotonic() < until:
+            self._do(self.random.choice(OPERATIONS), self.random.choice(sorted(self.values)))
+
+    def end(self) -> None:
+        """End the sessions."""
+        for session in self.values:
+            self._do("end", session)
+
+    def _do(self, operation: str, session: str) -> None:
+        began = time.perf_counter()
+        try:
+            getattr(self, f"_{operation}")(session)
+        except (AssertionError, DaemonUnavailable, OSError, LookupError, psutil.Error) as error:
+            self.errors.append(f"{operation} in {session}: {type(error).__name__}: {error}"[:600])
+        self.done[operation] += 1
+        self.seconds[operation].append(time.perf_counter() - began)
+
+    def _load(self, session: str) -> None:
+        answer = call("load_context", session, name="log", content=TEXT)
+        assert answer.get("line_count") == 1000, answer
+
+    def _page(self, _session: str) -> None:
+        answer = call("peek", self.random.choice(self.others), name="log", offset=10, limit=5)
+        assert answer.get("returned") == 5, answer
+
+    def _search(self, _session: str) -> None:
+        answer = call("scan", self.random.choice(self.others), name="log", pattern="error")
+        assert len(answer.get("results", ())) == 50, answer
+
+    def _cell(self, session: str) -> None:
+        value = self.values[session] + 1
+        self._run(session, f"x = {value}\nx", str(value))
+        self.values[session] = value
+
+    def _copied(self, session: str) -> None:
+        self._run(session, "rows = [l for l in log['lines'] if 'ERROR' in l]\nlen(rows)", "100")
+
+    def _run(self, session: str, code: str, result: str) -> None:
+        answer = call("eval_code", session, code=code)
+        while answer.get("error") == "kernel_died" or "lost" in answer.get("notice", ""):
+            assert session in self.killed, answer
+            self.killed.discard(session)
+            answer = call("eval_code", session, code=code)
+        assert answer.get("result") == result, answer
+
+    def _fork(self, session: str) -> None:
+        child = f"f{uuid.uuid4().hex[:10]}"
+        answer = call("fork_session", session, name=child)
+        if answer.get("error") == "kernel_died" and session in self.killed:
+            return
+        assert answer.get("session") == child, answer
+        try:
+            assert call("eval_code", child, code="y = 1\ny").get("result") == "1"
+            assert call("peek", child, name="log", limit=1).get("returned") == 1
+        finally:
+            call("end_session", child)
+
+    def _cancel(self, session: str) -> None:
+        answers: list[dict[str, Any]] = []
+        code = "import time\nwhile True: time.sleep(0.01)"
+        running = threading.Thread(target=lambda: answers.append(call("eval_code", session, code=code)))
+        running.start()
+        while running.is_alive():
+            call("interrupt", session)
+            running.join(0.1)
+        (answer,) = answers
+        told = answer.get("error") == "kernel_died" and session in self.killed
+        assert told or "nterrupt" in str(answer.get("error")), answer
+        self.killed -= {session} if told else set()
+
+    def _kill(self, session: str) -> None:
+        pid = call("status", session)["kernel"].get("pid")
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self.killed.add(session)
+
+    def _end(self, session: str) -> None:
+        answer = call("end_session", session)
+        assert "error" not in answer, answer
+
+
+def together(agents: list[Agent], work: Callable[[Agent], None]) -> None:
+    """Have every client do it in a thread of its own."""
+    threads = [threading.Thread(target=work, args=(agent,)) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def memory_of_all() -> float:
+    """Proportional memory of daemon, host and every process below them, in MB."""
+    total = 0
+    for process in (inventory.daemon(), inventory.host()):
+        for member in [process, *process.children(recursive=True)] if process is not None else []:
+            with suppress(psutil.Error):
+                total += member.memory_full_info().pss
+    return total / 1e6
+
+
+@contextmanager
+def service() -> Iterator[Inventory]:
+    """A daemon and a host that have served a session; what they have without one is given, and both end."""
+    call("eval_code", "warm", code="1")
+    call("end_session", "warm")
+    wait_until(lambda: Inventory.take().kernels <= 2)
+    yield Inventory.take()
+    with suppress(DaemonUnavailable, OSError), Control("stop") as control:
+        control.wait_for_end()
+    wait_until(lambda: not is_running())
+    end_host()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Poll what nothing announces."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.timeout(0 if MINUTES else 120)
+def test_many_clients_get_right_answers_and_leave_nothing(isolation) -> None:
+    """K-17: loads, pages, searches, cells, forks, cancellations and kills at once, without an error or a leak."""
+    (isolation.config / "policies").mkdir()
+    (isolation.config / "policies" / "load.yaml").write_text(POLICY)
+    others: list[str] = []
+    agents = [Agent(number, others) for number in range(CLIENTS)]
+    with service() as empty:
+        together(agents, Agent.begin)
+        full = Inventory.take()
+        megabytes = memory_of_all()
+        until = time.monotonic() + SECONDS
+        together(agents, lambda agent: agent.work(until))
+        together(agents, Agent.end)
+        errors = [error for agent in agents for error in agent.errors]
+        report(agents, full, megabytes)
+        assert errors == [], f"{len(errors)} errors: " + "\n".join(errors[:20])
+        deadline = time.monotonic() + WAIT_SECONDS
+        while more := (now := Inventory.take()).beyond(empty):
+            assert time.monotonic() < deadline, f"left behind: {'; '.join(more)}"
+            time.sleep(0.1)
+        print(f"before: {empty}\nafter:  {now}")
+
+
+def report(agents: list[Agent], full: Inventory, megabytes: float) -> None:
+    """Print what was done, how often, and how long it took."""
+    done = sum((agent.done for agent in agents), Counter())
+    print(f"\n{SESSIONS} sessions, {CLIENTS} clients, {sum(done.values())} calls")
+    print(f"with all sessions: {full.kernels} processes, {megabytes:.0f} MB, descriptors {full.descriptors}")
+    for operation, count in sorted(done.items()):
+        taken = sorted(1000 * seconds for agent in agents for seconds in agent.seconds[operation])
+        print(
+            f"  {operation:8} {count:6}  median {statistics.median(taken):7.1f} ms  p99 {taken[count * 99 // 100]:8.1f} ms"
+        )
