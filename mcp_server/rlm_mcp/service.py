@@ -108,6 +108,7 @@ class Service:
         self.watch = Watch(store, self.sessions, self.gateway, self.runs, self.journal, variables)
         self._forks = Forks(store, self.sessions, clock)
         self._tasks: list[asyncio.Task[None]] = []
+        self._sweeping = asyncio.Lock()
 
     @classmethod
     @asynccontextmanager
@@ -246,7 +247,8 @@ class Service:
 
     async def sweep(self) -> list[str]:
         """End the sessions that have idled for longer than their policy allows; return their ids."""
-        gone = await self.sessions.sweep()
+        async with self._sweeping:
+            gone = await self.sessions.sweep(self.snapshots.save_lasting)
         for session in gone:
             self.runs.drop(session)
             self.providers.drop(session)
@@ -330,6 +332,8 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for session in list(self.sessions):
+            await self.snapshots.save_lasting(session)
         await self.runs.aclose()
         await self.providers.aclose()
         self.journal.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -143,8 +143,11 @@ class Sessions:
             session.calls -= 1
             self._touch(session)
 
-    async def sweep(self) -> list[str]:
-        """End what has idled too long: kernels, and rows unless queries are pending. Returns the ids."""
+    async def sweep(self, before: Callable[[Session], Awaitable[None]]) -> list[str]:
+        """End what has idled too long: kernels, and rows unless queries are pending. Returns the ids.
+
+        ``before`` is called with each of them; a session that is used meanwhile does not end.
+        """
         now = self._clock()
         self._absorb_jump(now)
         idle = []
@@ -153,10 +156,14 @@ class Sessions:
                 session.last_used = max(session.last_used, await session.kernel.last_used())
             if session.is_idle(now):
                 idle.append(session)
+        ended = []
         for session in idle:
-            keep = bool(queries.pending(self._store, session.id))
-            await self._close(session, SessionState.EXPIRED, keep_rows=keep)
-        return [session.id for session in idle]
+            await before(session)
+            if session.is_idle(now) and self._open.get(session.id) is session:
+                keep = bool(queries.pending(self._store, session.id))
+                await self._close(session, SessionState.EXPIRED, keep_rows=keep)
+                ended.append(session.id)
+        return ended
 
     def _absorb_jump(self, now: float) -> None:
         """After the clock was set: nobody has idled for the time that it jumped over."""

@@ -50,6 +50,7 @@ _LARGEST_VARIABLE = 128 << 20
 _ROOM = 64 << 20
 """Bytes of variables that a kernel hands out at once."""
 _PIECE = 1 << 20
+_LASTING_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,15 @@ class Snapshots:
             "contexts": [item.name for item in texts],
             "not_saved": [item.model_dump() for item in manifest.missing],
         }
+
+    async def save_lasting(self, session: Session) -> None:
+        """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell."""
+        if not session.policy.reopen or session.kernel.busy or not await session.kernel.last_used():
+            return  # not known when it was used: its kernel has gone, and none is to be started for this
+        try:
+            await asyncio.wait_for(self.save(session, None), _LASTING_SECONDS)
+        except (ClientFault, KernelError, OSError, TimeoutError) as error:
+            log.warning("session %s could not be saved before its kernel ends: %s", session.id, error)
 
     async def _variables(self, session: Session, writer: Writer) -> tuple[list[Code], list[Variable], list[Missing]]:
         code: list[Code] = []

@@ -200,6 +200,28 @@ def test_a_host_without_descriptors_refuses_sessions_and_keeps_those_it_has(isol
     assert inventory.host() == process
 
 
+def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkeypatch, until) -> None:
+    """K-17: nobody has asked for it; after the machine took daemon and host, its variables are there and it is told."""
+    (isolation.config / "policies").mkdir()
+    (isolation.config / "policies" / "lasting.yaml").write_text("description: Test.\nextends: default\nreopen: true\n")
+    call("eval_code", session="other", code="x = 1")
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "lasting")
+    assert call("eval_code", code="x = [1, 2]")["success"]
+    process = inventory.host()
+    assert process is not None
+    with Control("stop") as control:
+        control.wait_for_end()
+    until(lambda: not is_running())
+    process.kill()
+    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    answer = call("eval_code", code="x")
+    if answer.get("error") == "kernel_died":
+        answer = call("eval_code", code="x")
+    assert answer.get("result") == "[1, 2]", answer
+    assert "as they were saved at" in answer["notice"]
+    assert [path.name for path in (rendezvous.state_dir() / "snapshots").iterdir()] == ["s.rlmsnap"]
+
+
 def test_an_inventory_sees_what_a_session_holds(until) -> None:
     """What counting leaks relies on: of each kind there is more with a session, and nothing when it has ended."""
     assert call("eval_code", code="1")["success"]

@@ -211,7 +211,7 @@ async def test_a_saved_session_reopens_by_itself_when_its_policy_says_so(
             patch.setattr(alone.sessions, "_steady", lambda: time.monotonic() + 1000)
             assert await alone.sweep() == ["s", "t"]
         assert (await agent("peek", name="log"))["content"] == "alpha"
-        assert (await agent.run("f()"))["result"] == "[1]"
+        assert (await agent.run("f()"))["result"] == "[1, 2]"  # it was saved anew before it ended
         await agent("restart_session")
         assert "NameError" in (await agent.run("kept"))["error"]
 
