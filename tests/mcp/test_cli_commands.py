@@ -1,5 +1,6 @@
 """The command line as a person or a script uses it: real processes, exit codes, text and JSON."""
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -214,6 +215,8 @@ def test_doctor_says_what_works_and_how_to_fix_what_does_not(isolation: Any) -> 
     names = [check["name"] for check in found["checks"]]
     assert {"Python", "runtime folder", "state folder", "daemon", "kernel host", "policy default"} <= set(names)
     assert any(name.startswith("wall") for name in names)
+    [query] = [check for check in found["checks"] if check["name"] == "extra query"]
+    assert (query["ok"], query["detail"]) == (True, f"duckdb {importlib.metadata.version('duckdb')}")
     assert all(check["fix"] for check in found["checks"] if check["ok"] is False)
     isolation.state.chmod(0o755)
     done = cli("doctor", code=1)

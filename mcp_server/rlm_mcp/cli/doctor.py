@@ -23,6 +23,8 @@ __all__ = ["Check", "checks", "doctor"]
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
 KERNELSPEC = "rlm"
+EXTRAS = ("query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14) else ()))
+"""What more sources and SQL need; see docs/dependencies.md."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,17 @@ def _packages() -> Iterator[Check]:
     for requirement in required:
         if "extra ==" not in requirement:
             yield _package(requirement)
+    for extra in EXTRAS:
+        yield _extra(extra, [one for one in required if re.search(rf"extra == .{extra}\b", one)])
+
+
+def _extra(extra: str, required: list[str]) -> Check:
+    """Check what an extra installs; it is done without if something of it is missing."""
+    packages = [_package(requirement) for requirement in required]
+    if all(package.ok for package in packages):
+        return Check(f"extra {extra}", True, ", ".join(f"{package.name} {package.detail}" for package in packages))
+    lacking = "; ".join(f"{package.name}: {package.detail}" for package in packages if not package.ok)
+    return Check(f"extra {extra}", None, lacking, f"{sys.executable} -m pip install 'rlm-kernel[{extra}]'")
 
 
 def _package(requirement: str) -> Check:
