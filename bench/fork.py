@@ -1,8 +1,9 @@
 """Forks: what a forked session, a checkpoint, a rollback and a recovery cost, in time and memory.
 
 ``--quick`` leaves out the sessions of 1 GB and takes fewer rounds. A fork is timed from the call to the answer to the
-new session's first cell. The price of checkpoints is the round trip of ``1+1`` by itself, with a pause after each cell
-in which a lazy copy is taken, and without. A crash is timed from SIGKILL to the first cell that runs again.
+new session's first cell. The price of checkpoints is the round trip of a cell by itself, with a pause after each in
+which a lazy copy is taken, and without: of ``1+1``, which can be repeated, and of a cell that has to be copied, beside
+what the system alone takes for a copy. A crash is timed from SIGKILL to the first cell that runs again.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import itertools
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +33,8 @@ CELLS = 8 if QUICK else 20
 PAUSE = 0.3
 CRASHES = 40 if QUICK else 100
 FORKS = 4 if QUICK else 10
+CELLS_MEASURED = ("1+1", "next(iter([1]))")
+"""A cell that is repeated where it is lost, and one that is copied."""
 
 DATA = {
     "nothing": "pass",
@@ -73,12 +77,12 @@ async def fork_and_end(host: HostClient, parent: str) -> float:
     return seconds
 
 
-async def cells(host: HostClient, kernel_id: str, pause: float) -> float:
-    """Median seconds of ``1+1`` to its result, with a pause after each."""
+async def cells(host: HostClient, kernel_id: str, pause: float, code: str = "1+1") -> float:
+    """Median seconds of a cell to its result, with a pause after each."""
     taken = []
     for _ in range(CELLS):
         began = time.perf_counter()
-        await host.execute(kernel_id, "1+1").result()
+        await host.execute(kernel_id, code).result()
         taken.append(time.perf_counter() - began)
         if pause:
             await asyncio.sleep(pause)
@@ -158,10 +162,11 @@ def main() -> None:
 
     for name, code in itertools.islice(held.items(), 0, None, 2):
         modes = {mode: do(spawn(host, mode, code)) for mode in ("off", "lazy", "strict")}
-        for pause in (PAUSE, 0.0):
-            title = f"1+1 under checkpoint: ..., {'at once' if not pause else 'after a pause'}, holding {name}"
-            cases = [Case(mode, timed(lambda k=k, p=pause: cells(host, k, p))) for mode, k in modes.items()]
+        for cell, pause in itertools.product(CELLS_MEASURED, (PAUSE, 0.0)):
+            title = f"{cell} under checkpoint: ..., {'at once' if not pause else 'after a pause'}, holding {name}"
+            cases = [Case(mode, timed(lambda k=k, p=pause, c=cell: cells(host, k, p, c))) for mode, k in modes.items()]
             compare(title, cases, rounds=ROUNDS)
+        subprocess.run([sys.executable, str(Path(__file__).with_name("forkfloor.py"))], check=True)
         compare(
             f"rollback, holding {name}", [Case("strict", timed(lambda k=modes["strict"]: undo(host, k)))], rounds=ROUNDS
         )

@@ -1,0 +1,78 @@
+"""What the system alone takes for a copy of a session's process: fork, and the pages that the next cell writes to.
+
+No host, no messages, no wall: a zygote is warmed as the host's is and forked once as for a session, which then forks.
+Every ratio of `bench/fork.py` for a cell that is copied has this under it.
+"""
+
+import importlib
+import os
+import signal
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from rlm_kernel.host.host import HEAVY
+
+ROUNDS = 40
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000
+
+
+def sleeping_copy(made: list[int]) -> None:
+    """A fork that sleeps, as a checkpoint does."""
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+        os._exit(0)
+    made.append(pid)
+
+
+def measure() -> None:
+    """In the process that stands for a session: print the medians and leave."""
+    from rlm_kernel.image.worker import Worker
+
+    ours, _theirs = socket.socketpair()
+    worker = Worker(ours, os.getppid())
+    worker.warm()
+    if (session := os.fork()) != 0:
+        os.waitpid(session, 0)
+        return
+    worker._drop_loop()
+    worker.activate()
+    worker.link.send = lambda *_args, **_options: None  # type: ignore[method-assign]
+    loop = worker.loop
+    assert loop is not None
+
+    def cell() -> None:
+        loop.run_until_complete(worker.kernel.run_cell({"code": "1+1", "store_history": False}))
+
+    forks, copied, plain = [], [], []
+    for _ in range(ROUNDS):
+        made: list[int] = []
+        forks.append(milliseconds(lambda made=made: sleeping_copy(made)))
+        copied.append(milliseconds(cell))
+        os.kill(made[0], signal.SIGKILL)
+        os.waitpid(made[0], 0)
+        cell()
+        plain.append(milliseconds(cell))
+    fork, after, alone = map(statistics.median, (forks, copied, plain))
+    print(
+        f"floor: fork {fork:.2f} ms, a cell right after it {after:.2f} ms, a cell otherwise {alone:.2f} ms: "
+        f"a copy for each cell costs at least {(fork + after) / alone:.1f} times the cell in the process itself",
+        file=sys.__stdout__,
+        flush=True,
+    )
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    for name in HEAVY:
+        importlib.import_module(name)
+    measure()
