@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlm_kernel.models.errors import ModelError
-from rlm_kernel.models.forms import AnswerUnfit, check_schema, fitted
+from rlm_kernel.models.fitting import until_fitting
+from rlm_kernel.models.forms import check_schema
 from rlm_kernel.models.interface import Completion, Message
 from rlm_kernel.models.router import Models, open_models
 from rlm_kernel.models.settings import settings_file
@@ -190,22 +191,14 @@ class Providers:
         payer = self.payer(session, row)
         if row.recursive and self.recurse is not None and payer.depth < payer.session.policy.limits.query_depth:
             return clean_text(await self.recurse(session, row))
-        messages: list[Message] = [{"role": "user", "content": row.prompt}]
-        attempts = session.policy.llm.schema_attempts
-        for attempt in range(1, attempts + 1):
+
+        async def ask(messages: list[Message]) -> str:
             came = await self.complete(payer, messages, model=row.model, schema=row.form)
-            if row.form is None:
-                return clean_text(came.text) + (_CUT if came.finish == "length" else "")
-            try:
-                return await asyncio.to_thread(fitted, row.form, clean_text(came.text))
-            except AnswerUnfit as error:
-                if attempt == attempts:
-                    raise AnswerUnfit(f"{attempts} answers did not fit the schema; of the last one: {error}") from None
-                messages += [
-                    {"role": "assistant", "content": came.text or "(nothing)"},
-                    {"role": "user", "content": f"This does not fit the schema: {error}\nGive the whole answer again."},
-                ]
-        raise AssertionError("a policy has one attempt at least")
+            return clean_text(came.text) + (_CUT if row.form is None and came.finish == "length" else "")
+
+        if row.form is None:
+            return await ask([{"role": "user", "content": row.prompt}])
+        return await until_fitting(ask, row.prompt, row.form, session.policy.llm.schema_attempts)
 
     async def complete(
         self,

@@ -74,9 +74,11 @@ class Recursion:
             if session is None:
                 raise ToolFault("session_not_found", "the fork has ended")
             workspace = _ServiceWorkspace(self, session, payer, forked.fields.get("notice", ""))
-            await self.service.contexts.load(
-                session, "task", Source(content=task), "custom", {}, ClientHello(), _no_progress
-            )
+            try:
+                await workspace.load(task)
+            except BaseException:
+                await workspace.end()
+                raise
         except (ToolFault, KernelError) as error:
             raise ModelRefused(f"there can be no session for this query: {fault_from(error).message}") from error
         return workspace
@@ -119,6 +121,11 @@ class _ServiceWorkspace:
     def session(self) -> str:
         """The session's id."""
         return self._session.id
+
+    async def load(self, task: str) -> None:
+        """Load the task as the text ``task``."""
+        source = Source(content=task)
+        await self._service.contexts.load(self._session, "task", source, "custom", {}, ClientHello(), _no_progress)
 
     async def run(self, code: str, answering: Answering) -> Outcome:
         """Run code. What it asks of a provider is answered elsewhere; what waits for an agent is answered here."""
@@ -176,7 +183,10 @@ class _ServiceWorkspace:
         answers = await answering([Asked.read(row_shown(row)) for row in pending])
         outcome.answers += answers
         given = [GivenAnswer(one.query.id, one.text, None if one.text is not None else one.error) for one in answers]
-        await self._service.queries.answer(self._session, given)
+        taken = await self._service.queries.answer(self._session, given)
+        refused = [GivenAnswer(str(item["id"]), error=str(item.get("message"))) for item in taken.fields["failed"]]
+        if refused:  # whoever waits is told, and does not wait for ever
+            await self._service.queries.answer(self._session, refused)
         if later:
             outcome.answered_later = [one.id for one in given]
 

@@ -266,6 +266,20 @@ def test_a_child_works_in_a_copy_of_the_session(model: ModelEndpoint) -> None:
         assert child.session not in {row["session"] for row in control.reply["sessions"]}
 
 
+def test_an_answer_has_to_fit_its_schema(model: ModelEndpoint) -> None:
+    """The model is asked again with what is wrong, so often; then the query fails, and the run goes on."""
+    asks = "llm_query('how many?', schema={'type': 'integer'})"
+    model.script(
+        code(f"print({asks} + 1)"), Reply("many"), Reply("3"),
+        code(asks), Reply("many"), Reply("many"), Reply("many"),
+        code(SUBMIT.format("'done'")),
+    )  # fmt: skip
+    assert RLM(limits=Limits(turns=3)).completion("?", "text").answer == "done"
+    assert "does not fit the schema" in _said(model.requests[2])
+    assert "Output:\n4" in _said(model.requests[3])
+    assert "3 answers did not fit" in _said(model.requests[7])
+
+
 def test_beyond_the_depth_a_child_is_a_query(model: ModelEndpoint) -> None:
     """At depth 0 rlm_query is answered as llm_query is; the model is not told of it."""
     model.script(code("print(rlm_query_batched(['a', 'b']))"), Reply("one"), Reply("one"), code(SUBMIT.format("1")))

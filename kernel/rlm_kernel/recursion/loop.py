@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from rlm_kernel.errors import KernelError
 from rlm_kernel.models.errors import ModelError
+from rlm_kernel.models.fitting import until_fitting
 from rlm_kernel.models.interface import Completion, Message, Model
 from rlm_kernel.recursion import prompts
 from rlm_kernel.recursion.budget import Budget, BudgetExceeded
@@ -19,6 +20,8 @@ from rlm_kernel.recursion.workspace import Answer, Asked, Turn, Workspace
 __all__ = ["Event", "Loop", "Solution", "Watch"]
 
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
+SCHEMA_ATTEMPTS = 3
+"""Times that a model is asked for an answer that fits its schema."""
 SUB_PROMPT_CHARS = 200_000
 """Characters that a prompt of ``llm_query`` may have, as the model is told."""
 
@@ -201,10 +204,20 @@ class Loop:
         return replace(answer, seconds=time.monotonic() - began)
 
     async def _plain(self, query: Asked) -> Answer:
-        """Have a model answer at once. An answer that does not fit its schema is refused by the daemon, with why."""
-        asked: list[Message] = [{"role": "user", "content": query.prompt}]
-        reply = await self._complete(asked, sub=True, model=query.model, schema=query.schema)
-        return Answer(query, reply.text, None, reply.usage.input_tokens, reply.usage.output_tokens)
+        """Have a model answer at once; one that does not fit its schema is asked again."""
+        replies: list[Completion] = []
+
+        async def ask(messages: list[Message]) -> str:
+            replies.append(await self._complete(messages, sub=True, model=query.model, schema=query.schema))
+            return replies[-1].text
+
+        if query.schema is None:
+            text = await ask([{"role": "user", "content": query.prompt}])
+        else:
+            text = await until_fitting(ask, query.prompt, query.schema, SCHEMA_ATTEMPTS)
+        given = sum(reply.usage.input_tokens for reply in replies)
+        made = sum(reply.usage.output_tokens for reply in replies)
+        return Answer(query, text, None, given, made)
 
     async def _child(self, query: Asked) -> Answer:
         """Have a child answer, in a fork of the session."""

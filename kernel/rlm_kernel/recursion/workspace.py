@@ -159,7 +159,11 @@ class ClientWorkspace:
         await self._calling(lambda: self._client.fork_session(name))
         client = Client(name, policy=self._client.policy)
         child = ClientWorkspace(client, name)
-        await child._calling(lambda: client.load_context("task", content=task))
+        try:
+            await child._calling(lambda: client.load_context("task", content=task))
+        except BaseException:
+            await child.end()
+            raise
         return child
 
     async def note(self, turn: Turn) -> None:
@@ -186,6 +190,9 @@ class ClientWorkspace:
             one.query.id: {"error": one.error or ""} if one.text is None else one.text for one in answers
         }
         taken = await self._calling(lambda: self._client.answer_queries(given))
+        refused = {str(item["id"]): {"error": str(item.get("message"))} for item in taken.failed}
+        if refused and taken.cell is None:  # whoever waits is told, and does not wait for ever
+            taken = await self._calling(lambda: self._client.answer_queries(refused))
         if taken.cell is not None:
             return taken.cell
         if cell.status == "waiting":  # somebody else has answered it
