@@ -391,8 +391,9 @@ class HostClient:
     async def variables(self, kernel_id: str, *, wait_seconds: float | None = None) -> list[dict[str, Any]]:
         """Rows of the user's globals that are no contexts: name, type, size, preview, line_count where it has lines."""
         content, _ = await self._request(kernel_id, wait_seconds, op="variables")
-        rows: list[dict[str, Any]] = content["variables"]
-        return rows
+        rows = content.get("variables")  # as the kernel says, which may say anything
+        known = rows if isinstance(rows, list) else []
+        return [row for row in known if isinstance(row, dict) and isinstance(row.get("name"), str)]
 
     async def peek_variable(
         self,

@@ -38,7 +38,6 @@ _LONGEST_LIVE = 20_000
 _LONGEST_WORD = 200
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
 """What would move a terminal's cursor or colour its text."""
-_OVERWRITTEN = re.compile(r"[^\n\r]*\r(?=[^\n])")
 
 
 class Watch:
@@ -191,10 +190,10 @@ class Viewer:
             note = "as they were before the running cell" if known else "listed when the cell ends"
             self._listed = {"rows": _by_size(texts + known), "note": note}
             return
-        self._seen = seen
         made: list[dict[str, Any]] = []
         with suppress(KernelError, OSError):
             made = [_variable(row) for row in (await self._watch.variables.rows(session))[:_MOST_VARIABLES]]
+            self._seen = seen
         self._listed = {"rows": _by_size(texts + made), "note": ""}
 
 
@@ -273,9 +272,8 @@ def _text(name: str, kind: str, size: int, lines: int) -> dict[str, Any]:
     return {"name": name, "type": kind, "size": size, "lines": lines, "preview": "", "text": True}
 
 
-def _variable(row: Any) -> dict[str, Any]:
-    """A variable as a kernel describes it, which may describe anything."""
-    found = row if isinstance(row, dict) else {}
+def _variable(found: dict[str, Any]) -> dict[str, Any]:
+    """A variable as a kernel describes it, which may say anything."""
     size, lines = found.get("size"), found.get("line_count")
     return {
         "name": str(found.get("name", ""))[:_LONGEST_WORD],
@@ -306,4 +304,5 @@ def _tail(text: str) -> str:
 
 def _plain(text: str) -> str:
     """A text as a terminal would leave it: no colours, and of a line that was written over its last state."""
-    return _OVERWRITTEN.sub("", _TERMINAL.sub("", text).replace("\r\n", "\n"))
+    lines = _TERMINAL.sub("", text).split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -199,6 +199,20 @@ def test_variables_are_listed_by_size_with_the_texts(page: Any, run: Any) -> Non
     assert rows[2] == {"name": "small", "type": "custom", "size": 3, "lines": 2, "preview": "", "text": True}
 
 
+def test_arrays_and_tables_are_listed_with_what_they_hold(page: Any) -> None:
+    """And a class that passes for one of them is not asked: no code of the session runs for a list."""
+    fake = "class Fake:\n    __module__ = 'numpy'\n    @property\n    def nbytes(self): asked.append(1)\n"
+    fake += "asked = []\nfake = Fake()"
+    code = f"import numpy, pandas\narray = numpy.zeros(100_000)\ntable = pandas.DataFrame({{'x': array}})\n{fake}"
+    answer = call_tool("eval_code", {"code": code}, session="arrays", policy="data")
+    assert answer["success"], answer
+    rows = page.look("arrays", lambda parts: len(parts["variables"]["rows"]) > 3)["variables"]["rows"]
+    sizes = {row["name"]: row["size"] for row in rows}
+    assert sizes["array"] == 800_000
+    assert sizes["table"] >= 800_000
+    assert call_tool("eval_code", {"code": "asked"}, session="arrays")["result"] == "[]"
+
+
 def test_what_runs_is_shown_while_it_runs(page: Any, begin: Any) -> None:
     """Code, author and output of the running cell come before its end, and its journal entry after it."""
     begin("live", "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.1)")
@@ -322,6 +336,26 @@ def test_hostile_names_and_outputs_hold_no_markup_on_the_wire(page: Any, run: An
     assert any(HOSTILE in row["preview"] for row in parts["variables"]["rows"])
     with page.ask("POST", "/api/sessions/%3Cscript%3E/interrupt", {}) as answer:
         assert not set(answer.read()) & set(b"<>&")
+
+
+def test_a_kernel_that_lies_about_its_variables_spoils_only_its_list(page: Any) -> None:
+    """Rows that are none are passed over, sizes that are none count nothing; all else is told as ever."""
+    lie = "[['no row'], {'name': ['no name']}, {'name': 'odd', 'size': 'huge', 'type': 5, 'line_count': {}}]"
+    code = f"import rlm_kernel.image.requests as r\nr.HANDLERS['variables'] = lambda *_: ({{'variables': {lie}}}, ())"
+    answer = call_tool("eval_code", {"code": code}, session="liar", policy="trusted")
+    assert answer["success"], answer
+    parts = page.look("liar", lambda parts: parts.get("journal"))
+    [row] = parts["variables"]["rows"]
+    assert (row["name"], row["type"], row["size"], row["lines"]) == ("odd", "5", 0, None)
+
+
+def test_a_line_without_end_is_followed_by_its_end(page: Any, begin: Any) -> None:
+    """What a running cell has printed is cut to its last characters, without a search that grows with its square."""
+    begin("endless", "print('z' * 300_000, end='END', flush=True)\nwhile True: pass")
+    parts = page.look("endless", lambda parts: (parts.get("running") or {}).get("stdout"))
+    page.act("endless", "interrupt")
+    assert parts["running"]["stdout"].endswith("zEND")
+    assert len(parts["running"]["stdout"]) < 21_000
 
 
 def test_what_would_move_a_terminal_is_left_out(page: Any, run: Any) -> None:

@@ -56,12 +56,24 @@ def _size(value: Any, depth: int = 2) -> int:
     kind = type(value)
     if kind in CONTAINERS or kind in SCALARS or kind in (str, bytes, bytearray):
         return int(value.__sizeof__()) + (_held(value, depth) if kind in CONTAINERS and depth else 0)
-    if getattr(kind, "nbytes", None) is not None and kind.__module__.split(".")[0] in ("numpy", "pandas"):
-        return int(value.nbytes)
+    if (held := _array_bytes(value)) is not None:
+        return held
     try:
         return object.__sizeof__(value) if not issubclass(kind, type) else sys.getsizeof(value)
     except TypeError:
         return 0
+
+
+def _array_bytes(value: Any) -> int | None:
+    """Bytes of an array or a table; None for anything else. Nothing is asked of a user's class."""
+    kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
+    if numpy is not None and kind is numpy.ndarray:
+        return int(value.nbytes)
+    if pandas is not None and kind is pandas.DataFrame:
+        return int(value.memory_usage().sum())
+    if pandas is not None and (kind is pandas.Series or kind is pandas.Index):
+        return int(value.nbytes)
+    return None
 
 
 def _held(value: Any, depth: int) -> int:
