@@ -215,6 +215,20 @@ async def test_interrupt_stops_what_runs_and_what_waits(agent) -> None:
     assert (await agent("eval_code", code="kept"))["result"] == "1"
 
 
+async def test_reads_answer_while_a_cell_runs(agent) -> None:
+    """K-17: the cell would run for a minute, and none of them waits for it: it still runs after the last one."""
+    await agent("load_context", name="log", content="alpha\nERROR beta")
+    await agent("eval_code", code="mine = 1")
+    running = await agent("eval_code", code="while True: pass")
+    assert running["status"] == "running"
+    assert (await agent("peek", name="log", limit=1))["content"] == "alpha"
+    assert [row["line"] for row in (await agent("scan", name="log", pattern="error"))["results"]] == [1]
+    assert (await agent("var_info", name="log"))["line_count"] == 2
+    assert "log" in [row["name"] for row in (await agent("list_vars"))["variables"]]
+    assert (await agent("interrupt"))["interrupted"] == [running["run"]]
+    assert "CellInterrupted" in (await finished(agent, await agent("wait", run=running["run"])))["error"]
+
+
 async def test_a_run_belongs_to_its_session(agent, attach) -> None:
     """K-11: another session cannot wait for it; unknown runs are told with the active ones."""
     answer = await agent("eval_code", code="import time\ntime.sleep(1.5)")
