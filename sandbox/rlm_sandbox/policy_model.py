@@ -253,8 +253,8 @@ class Policy(_Section):
     )
     reopen: bool = Field(
         False,
-        description="Whether a session that was saved (`rlm-kernel save`) has its saved contexts and variables again "
-        "when it is used after its kernel ended: after a restart of the machine, or after idling.",
+        description="Whether a session is saved before it ends by idling and when the daemon stops, and has its saved "
+        "contexts and variables again when it is used after its kernel ended.",
     )
     tools: Literal["core", "all", "compat"] = Field(
         "core", description="Tools shown to an agent: core (about ten), all, or compat (the original names)."
