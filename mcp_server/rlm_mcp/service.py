@@ -337,6 +337,7 @@ class Service:
         await self.runs.aclose()
         await self.providers.aclose()
         self.journal.close()
+        self.doors.rest()
         self.sessions.close()
         self.gateway.close()
         await self._scanner.aclose()

@@ -87,6 +87,13 @@ class Doors:
         for door_id in listed - kept:
             self._remove(door_id)
 
+    def rest(self) -> None:
+        """The daemon leaves: list only sessions that have a kernel, which goes on, until the next one comes."""
+        for door in doors.of_sessions(self._store):
+            session = self._sessions.get(door.session)
+            if not self._gateway.connected or session is None or not session.kernel.alive:
+                self._remove(door.id)
+
     async def enter(self, door_id: str, key: str) -> dict[str, Any]:
         """Let a front end in that shows the key: tell the kernel, started if need be, and the door's mode.
 

@@ -72,6 +72,11 @@ class KernelGateway:
                 self._client = client
             return self._client
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a host, as far as is known."""
+        return self._client is not None and self._client.alive
+
     async def adopt(self) -> dict[str, KernelInfo]:
         """Return the live kernels of a host that is already there, by the session id of their label."""
         try:

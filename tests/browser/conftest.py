@@ -113,6 +113,12 @@ def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
     return address
 
 
+@pytest.fixture
+def address_of() -> Callable[["subprocess.Popen[bytes]", Path], str]:
+    """Wait until a Jupyter server, which writes to a log, says where it listens."""
+    return _address
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """Return the folder of the checkout."""

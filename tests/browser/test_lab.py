@@ -132,3 +132,19 @@ def test_a_developer_may_only_watch(page: Page, lab, daemon: Path) -> None:
     expect(notebook.panel.locator(".jp-KernelName")).to_contain_text(re.compile("watch"))
     expect(notebook.start("found = 2")).to_contain_text("ReadOnlyDoor")
     assert agent(session, "found") == "1"
+
+
+def test_open_starts_jupyterlab_on_the_notebook(daemon: Path, tmp_path: Path, address_of) -> None:
+    """K-29: one command: the notebook is written, and the program in the foreground is JupyterLab."""
+    agent("one-command", "1")
+    log = tmp_path / "log"
+    command = [daemon, "open", "one-command", "--", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output)
+    try:
+        assert address_of(server, log).startswith("http://localhost:")
+        assert "one-command.ipynb" in log.read_text()
+        assert (tmp_path / "one-command.ipynb").exists()
+    finally:
+        server.terminate()
+        server.wait(50)

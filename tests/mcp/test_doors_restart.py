@@ -58,3 +58,7 @@ def test_a_door_outlives_the_daemon_and_the_next_one_cleans_up() -> None:
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
+    subprocess.run([*command, "--all"], capture_output=True, timeout=60, check=True)
+    assert name not in KernelSpecManager().find_kernel_specs()
+    assert call_tool("eval_code", {"code": "'found' in dir()"}, session="stays")["result"] == "False"
+    assert name in KernelSpecManager().find_kernel_specs()
