@@ -4,22 +4,28 @@ A hook can never be removed, so one is installed per process and asks the rules 
 it is armed is kept in a context variable: tasks that user code starts inherit it, tasks of the kernel do not,
 and the wall's own work on behalf of user code switches it off. Threads start with an empty context; those
 that user code started are armed always.
+
+Code of the session may also run where nobody called it: a finaliser, a callback of a weak reference or the ``finally``
+of a generator runs when an object goes, in the middle of the kernel's code or of the wall's. So before an event counts
+as the kernel's own, the frames are asked; and while the collector works the hook is armed.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import weakref
 from contextvars import ContextVar
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from rlm_sandbox.language.audit_rules import AuditRules
+from rlm_sandbox.language.registry import REGISTRY
 
 _armed: Final[ContextVar[bool | None]] = ContextVar("rlm_sandbox_armed", default=None)
 _THREAD_STARTS: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
-_COMMON_AND_HARMLESS: Final = frozenset({"builtins.id", "object.__getattr__"})
+_COMMON_AND_HARMLESS: Final = frozenset({"builtins.id", "object.__getattr__", "sys._getframe"})
 """Events that ordinary code raises by the thousand and that no rule is about."""
 
 _find_thread: Final = threading._active.get  # type: ignore[attr-defined]
@@ -34,6 +40,9 @@ class _State:
         self.threads: dict[int, weakref.ref[threading.Thread]] = {}
         self.strangers = False
         """Whether user code started a thread that is no Thread object."""
+        self.boundaries: list[FrameType] = []
+        """Frames in which the wall's own code works on behalf of user code, which is below them."""
+        self.before_collection: bool | None = None
 
 
 _state: Final = _State()
@@ -46,6 +55,7 @@ def install(rules: AuditRules | None) -> None:
     if not _state.installed:
         _state.installed = True
         sys.addaudithook(_hook)
+        gc.callbacks.append(_collecting)
         if sys.version_info < (3, 12):
             _announce_threads()
 
@@ -65,8 +75,10 @@ def _announce_threads() -> None:
 def is_armed() -> bool:
     """Whether what runs now is user code, or a library on its behalf."""
     armed = _armed.get()
+    if armed or _has_user_frame(sys._getframe(1)):
+        return True
     if armed is not None:
-        return armed
+        return False
     if not _state.threads and not _state.strangers:
         return False
     token = _armed.set(False)  # the look-up raises audit events of its own
@@ -74,6 +86,24 @@ def is_armed() -> bool:
         return _is_user_thread()
     finally:
         _armed.reset(token)
+
+
+def _has_user_frame(frame: FrameType | None) -> bool:
+    """Whether code of the session runs above the wall's own code, or above the kernel's."""
+    while frame is not None and not any(frame is boundary for boundary in _state.boundaries):
+        if REGISTRY.is_user_frame(frame):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _collecting(phase: str, info: object) -> None:
+    """Arm the hook while the collector works: what it runs may be anybody's."""
+    if phase == "start":
+        _state.before_collection = _armed.get()
+        _armed.set(True)
+    else:
+        _armed.set(_state.before_collection)
 
 
 def _is_user_thread() -> bool:
@@ -89,11 +119,8 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     if event in _THREAD_STARTS:
         _remember_thread(args)
         return
-    token = _armed.set(False)
-    try:
+    with trusted_section():
         _state.rules.check(event, args)
-    finally:
-        _armed.reset(token)
 
 
 def _remember_thread(args: tuple[Any, ...]) -> None:
@@ -112,20 +139,24 @@ def _remember_thread(args: tuple[Any, ...]) -> None:
 class _Section:
     """Sets whether the hook is armed for the time of a ``with`` block."""
 
-    __slots__ = ("_armed", "_before")
+    __slots__ = ("_armed", "_before", "_frame")
 
     def __init__(self, armed: bool) -> None:
         self._armed = armed
-        self._before: list[bool | None] = []
 
     def __enter__(self) -> None:
-        self._before.append(_armed.get())
-        _armed.set(self._armed)
+        self._before = _armed.set(self._armed)
+        if not self._armed:
+            self._frame = sys._getframe(1)
+            _state.boundaries.append(self._frame)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _armed.set(self._before.pop())
+        if not self._armed:
+            _state.boundaries.remove(self._frame)
+            del self._frame
+        _armed.reset(self._before)
 
 
 def user_section() -> _Section:

@@ -47,6 +47,9 @@ def register_class(cls: Any) -> Any:
         return cls
     names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
     check_namespace(names, metaclass=issubclass(cls, type))
+    if (finalizer := dict_of(cls).get("__del__")) is not None and not REGISTRY.is_user_function(finalizer):
+        # A library's function, called in the middle of the kernel's work, would seem to be the kernel's.
+        raise TypeError("__del__ must be a function in this session: write `def __del__(self): ...`")
     REGISTRY.add_class(cls)
     _settle_match_args(cls)
     return cls
