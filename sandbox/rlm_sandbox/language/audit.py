@@ -6,8 +6,9 @@ and the wall's own work on behalf of user code switches it off. Threads start wi
 that user code started are armed always.
 
 Code of the session may also run where nobody called it: a finaliser, a callback of a weak reference or the ``finally``
-of a generator runs when an object goes, in the middle of the kernel's code or of the wall's. So before an event counts
-as the kernel's own, the frames are asked; and while the collector works the hook is armed.
+of a generator runs when an object goes, in the middle of the kernel's code or of the wall's. So that the variable is
+not set proves nothing (asyncio shows contexts to a loop, where it could be changed): before an event counts as the
+kernel's own, the frames are asked, and then the thread. While the collector works the hook is armed.
 """
 
 from __future__ import annotations
@@ -74,27 +75,19 @@ def _announce_threads() -> None:
 
 def is_armed() -> bool:
     """Whether what runs now is user code, or a library on its behalf."""
-    armed = _armed.get()
-    if armed or _has_user_frame(sys._getframe(1)):
+    if _armed.get():
         return True
-    if armed is not None:
-        return False
-    if not _state.threads and not _state.strangers:
-        return False
-    token = _armed.set(False)  # the look-up raises audit events of its own
-    try:
-        return _is_user_thread()
-    finally:
-        _armed.reset(token)
-
-
-def _has_user_frame(frame: FrameType | None) -> bool:
-    """Whether code of the session runs above the wall's own code, or above the kernel's."""
-    while frame is not None and not any(frame is boundary for boundary in _state.boundaries):
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if any(frame is boundary for boundary in _state.boundaries):
+            return False
         if REGISTRY.is_user_frame(frame):
             return True
         frame = frame.f_back
-    return False
+    if not _state.threads and not _state.strangers:
+        return False
+    with trusted_section():  # the look-up raises audit events of its own
+        return _is_user_thread()
 
 
 def _collecting(phase: str, info: object) -> None:
@@ -137,7 +130,7 @@ def _remember_thread(args: tuple[Any, ...]) -> None:
 
 
 class _Section:
-    """Sets whether the hook is armed for the time of a ``with`` block."""
+    """Arms the hook for the time of a ``with`` block, or makes a boundary above which it is not armed."""
 
     __slots__ = ("_armed", "_before", "_frame")
 

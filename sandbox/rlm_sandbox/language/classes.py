@@ -45,6 +45,7 @@ def register_class(cls: Any) -> Any:
     """Check a class that code of the session made and take it as the session's own; return it."""
     if not isinstance(cls, type):
         return cls
+    _check_bases(mro_of(cls)[1:])  # a base may have named others to stand in for it
     names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
     check_namespace(names, metaclass=issubclass(cls, type))
     if (finalizer := dict_of(cls).get("__del__")) is not None and not REGISTRY.is_user_function(finalizer):

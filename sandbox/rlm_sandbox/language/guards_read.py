@@ -5,15 +5,13 @@ One small function per family of names, in a table; ``read_guarded(obj, name)`` 
 
 from __future__ import annotations
 
-import ast
 import collections
-import re
 import string
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from rlm_sandbox.language import guards_pandas
 from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
 from rlm_sandbox.language.classes import SafeType, type_of
 from rlm_sandbox.language.formatting import SafeFormatter, is_plain_format
@@ -307,84 +305,6 @@ def _to_file(obj: Any, name: str) -> Any:
     return tofile
 
 
-def _template(obj: Any, name: str) -> Any:
-    """What leads to templates: those of Jinja read any attribute, and pandas' Styler publishes its own."""
-    value = _plain(obj, name)
-    if type(value).__module__.startswith("jinja2") or getattr(value, "__module__", "") == "pandas.io.formats.style":
-        refuse(name, "would run templates, which read any attribute: format the cells with a function of your own")
-    return value
-
-
-def _evaluating_method(obj: Any, name: str) -> Any:
-    """``DataFrame.query`` and ``eval`` (also ``pandas.eval``) evaluate text with access to attributes.
-
-    What counts is whose function it is: a subclass, ``super()`` and the class itself give pandas' own.
-    """
-    real = _plain(obj, name)
-    function = real.__func__ if type(real) is types.MethodType else real
-    if type(function) is not types.FunctionType or function.__globals__.get("__name__", "").split(".")[0] != "pandas":
-        return real
-
-    def evaluate(*args: Any, **kwargs: Any) -> Any:
-        return evaluate_pandas(real, args, kwargs, sys._getframe(1))
-
-    return evaluate
-
-
-def evaluate_pandas(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType
-) -> Any:
-    """Let pandas evaluate text with the variables of the session's code that asked for it, and no other frame's."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, str):
-            check_expression(value)
-    if kwargs.pop("level", 0) != 0 or len(args) > _BEFORE_LEVEL:
-        raise TypeError("level is not available in this session: pass the variables as local_dict")
-    own = REGISTRY.is_user_frame(caller)
-    if kwargs.get("local_dict") is None:
-        kwargs["local_dict"] = dict(caller.f_locals) if own else {}
-    if kwargs.get("global_dict") is None:
-        kwargs["global_dict"] = dict(caller.f_globals) if own else {}
-    return function(*args, **kwargs)
-
-
-_BEFORE_LEVEL: Final = 3
-"""So many arguments are passed by position at most: the expression, and parser and engine or what stands there."""
-
-
-def check_expression(expression: Any) -> None:
-    """Refuse a pandas or sympy expression that reads anything but harmless attributes and names.
-
-    pandas evaluates each line by itself, and takes what stands between backticks as the name of a column, but
-    not inside text. What cannot be read here is refused: pandas might read it otherwise.
-    """
-    if type(expression) is not str:
-        raise TypeError("the expression must be a str")
-    for line in expression.splitlines():
-        source = _without_column_names(line).replace("@", "").strip()
-        try:
-            tree = ast.parse(source or "0")
-        except (SyntaxError, ValueError):
-            raise SyntaxError(f"this expression cannot be read: {line.strip()!r}; write it as Python code") from None
-        _check_tree(tree)
-
-
-def _check_tree(tree: ast.AST) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and access(node.attr) is not Access.NATIVE:
-            refuse(node.attr)
-        if isinstance(node, ast.Name) and node.id.startswith("__"):
-            refuse(node.id)
-
-
-def _without_column_names(line: str) -> str:
-    """The line with each name in backticks made an ordinary one; text in quotes stays as it is."""
-    return _QUOTED.sub(lambda found: "x" if found[0].startswith("`") else found[0], line)
-
-
-_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""")
-
-
 # -- str.format
 
 
@@ -462,12 +382,16 @@ def _table() -> dict[str, Reader]:
         ("load_module exec_module get_code find_spec find_module loader", _own_only),
         ("obj", _error_object),
         ("resize", _resize),
-        ("query eval", _evaluating_method),
+        ("query eval", guards_pandas.evaluating_method),
+        ("agg aggregate apply transform pivot_table", guards_pandas.naming_method),
         ("readinto readinto1 pack_into", _into),
         ("cast", _cast),
         ("tofile", _to_file),
-        ("env environment template_html template_html_table template_html_style template_latex", _template),
-        ("template_typst template_string from_custom_template", _template),
+        (
+            "env environment template_html template_html_table template_html_style template_latex",
+            guards_pandas.template,
+        ),
+        ("template_typst template_string from_custom_template", guards_pandas.template),
         ("format format_map", _format),
     ]
     return {name: reader for names, reader in families for name in names.split()}

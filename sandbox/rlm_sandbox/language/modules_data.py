@@ -95,6 +95,8 @@ KEEP: Final = _table(
 
 DROP: Final = _table(
     """
+    time: clock_settime clock_settime_ns pthread_getcpuclockid
+    locale: bindtextdomain bind_textdomain_codeset textdomain gettext dgettext dcgettext
     typing: ForwardRef evaluate_forward_ref get_overloads clear_overloads
     types: CodeType FrameType CellType new_class prepare_class resolve_bases coroutine CapsuleType
         get_original_bases

@@ -73,8 +73,9 @@ FORMAT_METHODS: Final = frozenset({"format", "format_map"})
 # (INSPECT_ATTRIBUTES); Cython functions publish func_globals without an underscore; str.format walks
 # attributes that no compiler sees; pandas evaluates the text given to query/eval; pathlib's `parser` is a
 # module, pandas' `type` a metaclass; event loops, exceptions and metaclasses publish the rest. Then names
-# that write bytes over the references of an array of objects, or to any descriptor, or show addresses of C code; and
-# those that lead to Jinja's templates, whose language reads any attribute.
+# that write bytes over the references of an array of objects, or to any descriptor, or show addresses of
+# C code; those to which pandas lets a text name the method to call; and those that lead to Jinja's
+# templates, which read any attribute.
 GUARDED_PUBLIC: Final = (
     INSPECT_ATTRIBUTES
     | FORMAT_METHODS
@@ -86,6 +87,7 @@ GUARDED_PUBLIC: Final = (
         get_context cell_contents load_module exec_module get_code find_spec find_module loader
         parser type
         readinto readinto1 pack_into cast tofile capsule cffi
+        agg aggregate apply transform pivot_table
         env environment template_html template_html_table template_html_style template_latex template_typst
         template_string from_custom_template
         """.split()

@@ -16,7 +16,6 @@ system's wall. A numpy or a platform on which it does not work is left as it is;
 from __future__ import annotations
 
 import ctypes
-import gc
 import operator
 import secrets
 import struct
@@ -26,6 +25,7 @@ from typing import Any, Final
 
 from rlm_sandbox.language.buffers import refuse_objects
 from rlm_sandbox.language.registry import dict_of, mro_of
+from rlm_sandbox.language.type_slots import modified, namespace_of, original_new, replace_slot
 
 _NAMES: Final = ("__array_interface__", "__array_struct__")
 _kept: Final[list[Any]] = []
@@ -120,36 +120,9 @@ def _words(segments: list[tuple[int, int]], value: int) -> Iterator[int]:
 # -- the constructor of arrays
 
 
-_NEW_SLOT: Final = 312
-"""Offset of ``tp_new`` in a type object, on every 64-bit CPython that is supported."""
-
-
 def _replace_constructor(ndarray: Any) -> None:
-    class Ordinary:
-        def __new__(cls) -> Any:
-            return object.__new__(cls)
-
-    by_name = _slot(Ordinary).value  # what calls the `__new__` that is found in the namespace of the class
-    original = _slot(ndarray).value
-    call = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(original)
-    made = _constructor(ndarray, sys.modules["numpy"].dtype, call)
-    _namespace_of(ndarray)["__new__"] = staticmethod(made)
-    _kept.append(made)
-    for cls in (ndarray, *_heirs(ndarray)):
-        if _slot(cls).value == original:
-            _slot(cls).value = by_name
-            ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
-
-
-def _slot(cls: type) -> ctypes.c_uint64:
-    return ctypes.c_uint64.from_address(id(cls) + _NEW_SLOT)
-
-
-def _heirs(cls: type) -> Iterator[type]:
-    heirs: list[type] = type.__subclasses__(cls)
-    for heir in heirs:
-        yield heir
-        yield from _heirs(heir)
+    made = _constructor(ndarray, sys.modules["numpy"].dtype, original_new(ndarray))
+    replace_slot(ndarray, "__new__", staticmethod(made))
 
 
 def _constructor(ndarray: type, dtype_of: Callable[[Any], Any], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,13 +174,8 @@ def _check_position(cls: Any, place: tuple[str, ...], size: int) -> None:
         holder[place[-1]] = int(position)
         real.__set__(generator, value)
 
-    _namespace_of(cls)["state"] = property(real.__get__, set_state, doc=real.__doc__)
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
-
-
-def _namespace_of(cls: type) -> Any:
-    """The live namespace of a class of C, which takes no assignments."""
-    return gc.get_referents(dict_of(cls))[0]
+    namespace_of(cls)["state"] = property(real.__get__, set_state, doc=real.__doc__)
+    modified(cls)
 
 
 # -- views with strides of one's own

@@ -10,8 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
-from rlm_sandbox.language.guards_read import check_expression, evaluate_pandas
+from rlm_sandbox.language.guards_pandas import (
+    check_expression,
+    evaluate_pandas,
+    harmless_arguments,
+    harmless_keywords,
+)
 from rlm_sandbox.language.registry import REGISTRY
+from rlm_sandbox.language.shims_buffered import harden_buffered
 
 
 def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -57,6 +63,16 @@ def _evaluate(expression: Any, *args: Any, **kwargs: Any) -> Any:
     return evaluate_pandas(pandas.eval, (expression, *args), kwargs, sys._getframe(1))
 
 
+def _pivot(data: Any, *args: Any, **kwargs: Any) -> Any:
+    """``pandas.pivot_table``, whose functions may be named in text."""
+    return _call("pandas", "pivot_table", data, *harmless_arguments(args, 3), **harmless_keywords(kwargs))
+
+
+def _cross(index: Any, *args: Any, **kwargs: Any) -> Any:
+    """``pandas.crosstab``, whose function may be named in text."""
+    return _call("pandas", "crosstab", index, *harmless_arguments(args, 4), **harmless_keywords(kwargs))
+
+
 def _load_yaml(stream: Any, Loader: Any = None) -> Any:  # noqa: N803 - the name in yaml
     """``yaml.load``: always the safe loader."""
     return _call("yaml", "safe_load", stream)
@@ -82,6 +98,7 @@ def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
 
 def harden_libraries() -> None:
     """Change in place what no copy of a module can hold back, in the libraries that have been imported."""
+    harden_buffered()
     if "numpy" in sys.modules:
         from rlm_sandbox.language.numpy_memory import harden_numpy
 
@@ -112,6 +129,8 @@ def library_shims() -> dict[str, Callable[..., Any]]:
         "numpy.rec.fromfile": _records_from_file,
         "struct.pack_into": _pack_into,
         "pandas.eval": _evaluate,
+        "pandas.pivot_table": _pivot,
+        "pandas.crosstab": _cross,
         "yaml.load": _load_yaml,
         "sympy.sympify": _sympify,
         "sympy.lambdify": _lambdify,

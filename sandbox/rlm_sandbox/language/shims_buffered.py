@@ -1,0 +1,112 @@
+"""Buffered files over raw files of the session's own classes.
+
+CPython hands such a class its own buffer to read into, as a ``memoryview`` that the class may keep: when the buffered
+file is gone, that shows freed memory, to be read and written. So the class gets a buffer of its own, and the bytes are
+copied.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+
+_READ_THEMSELVES: Final = ("gzip", "_compression", "compression", "tarfile", "zipfile")
+"""Modules of the standard library whose raw files copy into the buffer and do not hand it on."""
+
+
+class CopyingRaw(io.RawIOBase):
+    """A raw file that copies what goes to and from another object."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def readinto(self, buffer: Any, /) -> Any:
+        """Read into a buffer of the object's own, and copy."""
+        own = bytearray(len(buffer))
+        count = self._raw.readinto(own)
+        if isinstance(count, int) and 0 < count <= len(buffer):
+            buffer[:count] = bytes(own[:count])
+        return count
+
+    def write(self, data: Any, /) -> Any:
+        """Write a copy."""
+        return self._raw.write(bytes(data))
+
+    def readall(self) -> Any:
+        """All that is left."""
+        return self._raw.readall()
+
+    def close(self) -> None:
+        """Close the object."""
+        self._raw.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the object is closed."""
+        return self._raw.closed  # type: ignore[no-any-return]
+
+    def flush(self) -> None:
+        """Flush the object."""
+        self._raw.flush()
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move in the object."""
+        return self._raw.seek(offset, whence)  # type: ignore[no-any-return]
+
+    def tell(self) -> int:
+        """Where the object is."""
+        return self._raw.tell()  # type: ignore[no-any-return]
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Cut the object."""
+        return self._raw.truncate(size)  # type: ignore[no-any-return]
+
+    def readable(self) -> bool:
+        """Whether the object can be read."""
+        return self._raw.readable()  # type: ignore[no-any-return]
+
+    def writable(self) -> bool:
+        """Whether the object can be written."""
+        return self._raw.writable()  # type: ignore[no-any-return]
+
+    def seekable(self) -> bool:
+        """Whether the object can be moved in."""
+        return self._raw.seekable()  # type: ignore[no-any-return]
+
+    def fileno(self) -> int:
+        """The object's descriptor."""
+        return self._raw.fileno()  # type: ignore[no-any-return]
+
+    def isatty(self) -> bool:
+        """Whether the object is a terminal."""
+        return self._raw.isatty()  # type: ignore[no-any-return]
+
+
+def _keeps_buffers_to_itself(raw: Any) -> bool:
+    cls = type(raw)
+    if cls in (io.FileIO, io.BytesIO, CopyingRaw):
+        return True
+    own = any(base in REGISTRY.user for base in mro_of(cls))
+    return not own and cls.__module__.split(".")[0] in _READ_THEMSELVES
+
+
+def harden_buffered() -> None:
+    """Let buffered files over other objects than files copy what they exchange with them."""
+    from rlm_sandbox.language.type_slots import replace_slot
+
+    for cls in (io.BufferedReader, io.BufferedWriter, io.BufferedRandom):
+        real: Any = dict_of(cls)["__init__"]
+        if not hasattr(real, "__code__"):
+            replace_slot(cls, "__init__", _initialiser(real))
+
+
+def _initialiser(real: Any) -> Any:
+    def __init__(self: Any, raw: Any, buffer_size: int = io.DEFAULT_BUFFER_SIZE) -> None:  # noqa: N807
+        real(self, raw if _keeps_buffers_to_itself(raw) else CopyingRaw(raw), buffer_size)
+
+    return __init__
