@@ -1,9 +1,9 @@
 """The audit hook: a second net in the process, armed only while user code runs.
 
 A hook can never be removed, so one is installed per process and asks the rules of the wall in force. Whether
-it is armed is kept in a context variable: tasks that user code starts inherit it, tasks of the kernel do not,
-and the wall's own work on behalf of user code switches it off. Threads start with an empty context; those
-that user code started are armed always.
+it is armed is kept in a context variable: tasks that user code starts inherit it, tasks of the kernel do not. The
+wall's own work on behalf of user code happens above a frame that is marked. Threads start with an empty context;
+those that user code started are armed always.
 
 Code of the session may also run where nobody called it: a finaliser, a callback of a weak reference or the ``finally``
 of a generator runs when an object goes, in the middle of the kernel's code or of the wall's. So that the variable is
@@ -24,7 +24,7 @@ from typing import Any, Final
 from rlm_sandbox.language.audit_rules import AuditRules
 from rlm_sandbox.language.registry import REGISTRY
 
-_armed: Final[ContextVar[bool | None]] = ContextVar("rlm_sandbox_armed", default=None)
+_armed: Final[ContextVar[bool]] = ContextVar("rlm_sandbox_armed", default=False)
 _THREAD_STARTS: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
 _COMMON_AND_HARMLESS: Final = frozenset({"builtins.id", "object.__getattr__", "sys._getframe"})
 """Events that ordinary code raises by the thousand and that no rule is about."""
@@ -41,9 +41,10 @@ class _State:
         self.threads: dict[int, weakref.ref[threading.Thread]] = {}
         self.strangers = False
         """Whether user code started a thread that is no Thread object."""
-        self.boundaries: list[FrameType] = []
-        """Frames in which the wall's own code works on behalf of user code, which is below them."""
-        self.before_collection: bool | None = None
+        self.marks: list[tuple[FrameType, bool]] = []
+        """Frames above which user code runs (True) or the wall's own works for it (False); the last one counts."""
+        self.collector = 0
+        """The thread in which the collector works now."""
 
 
 _state: Final = _State()
@@ -75,15 +76,18 @@ def _announce_threads() -> None:
 
 def is_armed() -> bool:
     """Whether what runs now is user code, or a library on its behalf."""
-    if _armed.get():
+    if _state.collector == threading.get_ident():
         return True
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if any(frame is boundary for boundary in _state.boundaries):
-            return False
+        for marked, armed in reversed(_state.marks):
+            if marked is frame:
+                return armed
         if REGISTRY.is_user_frame(frame):
             return True
         frame = frame.f_back
+    if _armed.get():
+        return True
     if not _state.threads and not _state.strangers:
         return False
     with trusted_section():  # the look-up raises audit events of its own
@@ -91,12 +95,11 @@ def is_armed() -> bool:
 
 
 def _collecting(phase: str, info: object) -> None:
-    """Arm the hook while the collector works: what it runs may be anybody's."""
-    if phase == "start":
-        _state.before_collection = _armed.get()
-        _armed.set(True)
-    else:
-        _armed.set(_state.before_collection)
+    """Arm the hook while the collector works: what it runs may be anybody's.
+
+    No context variable is set here: CPython does not survive that if it was about to set one itself.
+    """
+    _state.collector = threading.get_ident() if phase == "start" else 0
 
 
 def _is_user_thread() -> bool:
@@ -130,33 +133,34 @@ def _remember_thread(args: tuple[Any, ...]) -> None:
 
 
 class _Section:
-    """Arms the hook for the time of a ``with`` block, or makes a boundary above which it is not armed."""
+    """Marks the frame of a ``with`` block, and arms the context for what runs in other frames."""
 
-    __slots__ = ("_armed", "_before", "_frame")
-
-    def __init__(self, armed: bool) -> None:
+    def __init__(self, armed: bool, frame: FrameType | None = None) -> None:
         self._armed = armed
+        self._frame = frame
 
     def __enter__(self) -> None:
-        self._before = _armed.set(self._armed)
-        if not self._armed:
-            self._frame = sys._getframe(1)
-            _state.boundaries.append(self._frame)
+        self._mark = (self._frame or sys._getframe(1), self._armed)
+        _state.marks.append(self._mark)
+        if self._armed:
+            self._before = _armed.get()
+            _armed.set(True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._armed:
-            _state.boundaries.remove(self._frame)
-            del self._frame
-        _armed.reset(self._before)
+        if self._armed:
+            _armed.set(self._before)
+        _state.marks.remove(self._mark)
+        del self._mark
+        self._frame = None
 
 
-def user_section() -> _Section:
-    """User code runs."""
-    return _Section(armed=True)
+def user_section(frame: FrameType | None = None) -> _Section:
+    """User code runs; the frame is that of the ``with`` block, or the one that is given."""
+    return _Section(True, frame)
 
 
 def trusted_section() -> _Section:
     """The wall's own code runs on behalf of user code."""
-    return _Section(armed=False)
+    return _Section(False)

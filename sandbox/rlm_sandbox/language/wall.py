@@ -16,9 +16,9 @@ import contextlib
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from types import CodeType, MappingProxyType
+from types import CodeType, MappingProxyType, TracebackType
 from typing import Any, Final
 
 from rlm_sandbox.language import audit, dynamic, guards, guards_read
@@ -168,18 +168,9 @@ class LanguageWall:
             REGISTRY.rescan_metaclasses()
             REGISTRY.sweep()
 
-    @contextlib.contextmanager
-    def user(self) -> Iterator[None]:
+    def user(self) -> AbstractContextManager[None]:
         """User code runs: the audit hook is armed; streams that the code replaced are put back afterwards."""
-        if not self.restricted:
-            yield
-            return
-        streams = sys.stdout, sys.stderr, sys.displayhook
-        try:
-            with audit.user_section():
-                yield
-        finally:
-            sys.stdout, sys.stderr, sys.displayhook = streams
+        return _UserCode() if self.restricted else contextlib.nullcontext()
 
     def trusted(self) -> AbstractContextManager[None]:
         """The kernel's own code runs within user code (a helper, a display): the audit hook is off."""
@@ -206,6 +197,21 @@ class LanguageWall:
             "open": self._files.open,
         }
         return {name: value for name, value in table.items() if name not in self._blocked}
+
+
+class _UserCode:
+    """A ``with`` block in which user code runs."""
+
+    def __enter__(self) -> None:
+        self._streams = sys.stdout, sys.stderr, sys.displayhook
+        self._section = audit.user_section(sys._getframe(1))
+        self._section.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._section.__exit__(kind, error, trace)
+        sys.stdout, sys.stderr, sys.displayhook = self._streams
 
 
 def _help(*objects: Any) -> None:
