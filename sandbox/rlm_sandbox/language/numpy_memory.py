@@ -192,6 +192,8 @@ def view_within(interface: Any, base: Any = None) -> Any:
     plain, root = array.view(base, array), array.view(root, array)
     whole = root.transpose(sorted(range(root.ndim), key=lambda axis: -root.strides[axis]))
     shape, strides = interface["shape"], interface.get("strides")
+    if strides is None and plain.ndim == 0:
+        strides = (0,) * len(shape)  # numpy.vectorize makes arrays of one number that nobody reads
     if 0 in shape:
         return np.empty(shape, plain.dtype)
     offset = plain.__array_interface__["data"][0] - root.__array_interface__["data"][0]

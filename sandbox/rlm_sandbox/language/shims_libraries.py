@@ -39,10 +39,20 @@ def _from_file(file: Any, *args: Any, **kwargs: Any) -> Any:
     return _call("numpy", "fromfile", file, *args, **kwargs)
 
 
-def _records_from_file(fd: Any, dtype: Any = None, shape: Any = None, offset: Any = 0, *args: Any, **names: Any) -> Any:
+def _records_from_file(
+    fd: Any,
+    dtype: Any = None,
+    shape: Any = None,
+    offset: Any = 0,
+    formats: Any = None,
+    names: Any = None,
+    titles: Any = None,
+    aligned: bool = False,
+    byteorder: Any = None,
+) -> Any:
     """``numpy.rec.fromfile`` of numbers and text: it reads the file into the memory of the array."""
     if dtype is None:
-        made = _call("numpy.rec", "format_parser", *args, **names).dtype
+        made = _call("numpy.rec", "format_parser", formats, names, titles, aligned, byteorder).dtype
     else:
         made = _call("numpy", "dtype", dtype)
     if made.hasobject:
