@@ -273,6 +273,7 @@ class Images:
             if await self._lead_copy(copy, copy.reach):
                 lost, self.cells = self.cells - copy.reach, copy.reach
                 break
+            copy.peer.drop()
             self.lost_copy(copy.peer)
         else:
             lost, self.cells = -1, 0
