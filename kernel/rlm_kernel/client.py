@@ -14,6 +14,7 @@ not wait for each other use one client each. What a call of it was doing is inte
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import threading
@@ -31,6 +32,7 @@ from rlm_kernel.client_results import (
     Found,
     Handle,
     Page,
+    Pictures,
     Query,
     Rows,
     Undone,
@@ -212,6 +214,10 @@ class Client:
         """Wait for a run, or for the latest."""
         return Cell.read(self.call("wait", run=run))
 
+    def view_images(self, run: str | None = None) -> Pictures:
+        """Return the pictures that code has shown in a run, or in the latest that has shown any."""
+        return Pictures.read(self.call("view_images", run=run))
+
     def budget(self) -> dict[str, Any]:
         """Return what the session's queries have used and may: calls, and of a provider tokens, cost and seconds."""
         return self.call("budget")
@@ -291,7 +297,8 @@ def _checked(result: dict[str, Any]) -> dict[str, Any]:
     # A cell that raised is an answer (it has `success`), a call that could not be done is not.
     if result.get("isError") or ("error" in answer and "success" not in answer):
         raise ToolFailed(_message(answer), answer)
-    return answer
+    pictures = [block["data"] for block in result.get("content", []) if block.get("type") == "image"]
+    return {**answer, "data": [base64.b64decode(picture) for picture in pictures]} if pictures else answer
 
 
 def _message(answer: dict[str, Any]) -> str:

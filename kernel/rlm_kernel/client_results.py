@@ -22,6 +22,7 @@ __all__ = [
     "Handle",
     "Match",
     "Page",
+    "Pictures",
     "Query",
     "Result",
     "Rows",
@@ -232,6 +233,19 @@ class Undone(Result):
         """Make it of an answer of rollback."""
         names = ("undone", "variables_restored", "variables_gone")
         return super().read({**answer, **{name: tuple(answer.get(name) or ()) for name in names}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Result):
+    """Pictures that code has shown: what each is, and in ``data`` its PNG."""
+
+    images: tuple[Mapping[str, Any], ...]
+    data: tuple[bytes, ...] = ()
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of view_images."""
+        return super().read({**answer, **{name: tuple(answer.get(name) or ()) for name in ("images", "data")}})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,15 @@ def test_a_cell_that_waits_goes_on_with_its_answer(client: Client) -> None:
     assert (answered.cell.status, answered.cell.stdout) == ("finished", "it is that\n")
 
 
+def test_pictures_come_as_png(client: Client) -> None:
+    """What code has shown is there as bytes."""
+    square = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADklEQVR4nGNogAIGyhgAgIQgAQ2AJGEAAAAASUVORK5CYII="
+    shows = f"class Square:\n    def _repr_png_(self):\n        return base64.b64decode({square!r})"
+    client.eval_code(f"import base64\n{shows}\nSquare()")
+    pictures = client.view_images()
+    assert (pictures.images[0]["width"], pictures.data[0][:4]) == (8, b"\x89PNG")
+
+
 def test_a_session_is_forked_and_rolled_back(client: Client) -> None:
     """A fork is another session; undoing a cell is told with what it undid."""
     client.eval_code("x = 1")

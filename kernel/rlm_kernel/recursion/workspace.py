@@ -191,8 +191,9 @@ class ClientWorkspace:
         }
         taken = await self._calling(lambda: self._client.answer_queries(given))
         refused = {str(item["id"]): {"error": str(item.get("message"))} for item in taken.failed}
-        if refused and taken.cell is None:  # whoever waits is told, and does not wait for ever
-            taken = await self._calling(lambda: self._client.answer_queries(refused))
+        if refused:  # whoever waits is told, and does not wait for ever
+            told = await self._calling(lambda: self._client.answer_queries(refused))
+            taken = told if told.cell is not None else taken
         if taken.cell is not None:
             return taken.cell
         if cell.status == "waiting":  # somebody else has answered it
@@ -204,10 +205,7 @@ class ClientWorkspace:
         """The queries of the cell with their whole prompts; those that are pending from before are not its own."""
         first = min(map(_number, (query.id for query in cell.pending_llm_queries)))
         pending = [query for query in self._client.pending_queries() if _number(query.id) >= first]
-        return [
-            Asked(one.id, one.prompt, one.model, bool(one.raw.get("recursive")), one.raw.get("schema"))
-            for one in pending
-        ]
+        return [Asked.read(query.raw) for query in pending]
 
     def _read(self, name: str) -> str | None:
         parts = []
