@@ -31,7 +31,7 @@ CONCURRENCY = 16
 BATCH = 1000
 ROUNDS = 3
 QUERIES = 200
-ALONE = 60
+ALONE = 40
 """Queries that are timed one by one."""
 PROVIDER = "extends: default\nlimits: {queries: 100000, query_tokens: 100000000}\nllm: {mode: provider}\n"
 BLOCKING = "extends: default\nllm: {mode: blocking}\n"
@@ -113,17 +113,22 @@ async def one_by_one(models: Models) -> list[float]:
 
 
 def suspend_and_resume() -> None:
-    """Time `answer_queries` of a cell that asks, goes on and asks again."""
-    session = Session("blocking")
+    """Time `answer_queries` of a cell that asks, goes on and asks again, by turns with a cell of another session."""
+    plain, session = Session("provider"), Session("blocking")
+    plain.run("1+1")
     answer = session.call("eval_code", code=f"for n in range({QUERIES}): llm_query('?')")
-    times = []
+    times, others = [], []
     while answer.get("status") == "waiting":
         (query,) = answer["pending_llm_queries"]
         began = time.perf_counter()
         answer = session.call("answer_queries", answers={query["id"]: "!"})
         times.append(time.perf_counter() - began)
+        others.append(plain.run("1+1")[0])
     session.client.close()
+    plain.client.close()
     report("suspend → answer → resume over MCP", times, "at most 5 ms at the median")
+    ratio = statistics.median(times) / statistics.median(others)
+    print(f"that is {ratio:.2f} times eval_code of 1+1 in the same run, which is promised in 2.5 ms")
 
 
 def report(name: str, times: list[float], promise: str) -> None:

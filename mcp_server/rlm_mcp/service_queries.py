@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlm_kernel.errors import KernelError
@@ -113,13 +113,18 @@ class Queries:
 
     async def _settle(self, session: Session, item: GivenAnswer) -> QueryRow:
         answer = None if item.error is not None else clean_text(item.answer or "")
-        form = next((row.form for row in queries.pending(self._store, session.id) if row.id == item.id), None)
+        known = next((row for row in queries.pending(self._store, session.id) if row.id == item.id), None)
+        form = None if known is None else known.form
         if item.problem is not None or (item.is_json and form is None):
             raise ToolFault("invalid_answer", item.problem or NOT_AN_ANSWER)
         if form is not None and answer is not None:
             answer = await self._fitted(form, answer)
         error = None if item.error is None else clean_text(item.error)
-        return queries.settle(self._store, session.id, item.id, answer=answer, error=error, now=self._clock())
+        now = self._clock()
+        place = self._store, session.id, item.id
+        if known is not None and queries.settle_pending(*place, answer=answer, error=error, now=now):
+            return replace(known, answer=answer, error=error, settled_at=now)
+        return queries.settle(*place, answer=answer, error=error, now=now)  # says what is wrong with it
 
     @staticmethod
     async def _fitted(form: dict[str, Any], answer: str) -> str:
