@@ -1,9 +1,12 @@
 """Structured answers: what code asks for with a schema is held against it, whoever answers."""
 
 import secrets
+from pathlib import Path
 
 import pytest
 from model_endpoint import Reply
+
+from rlm_mcp.service_snapshots import Request
 
 pytestmark = pytest.mark.anyio
 
@@ -105,3 +108,17 @@ async def test_an_answer_in_json_is_for_a_query_with_a_schema_only(agent) -> Non
     await agent.run("llm_query('p', mode='deferred')")
     taken = await agent("answer_queries", answers={"q_000": {"count": 1}})
     assert taken["failed"][0]["message"] == 'give either the answer as a text, or {"error": text}'
+
+
+async def test_a_saved_session_still_knows_what_its_queries_ask_for(agent, live, tmp_path) -> None:
+    """K-23: a query with a schema is pending after a restore, and its answer is held against the schema."""
+    await agent.run(f"n = llm_query('p', mode='deferred', schema={SCHEMA})")
+    session = agent.hello.env["PARENT_SESSION_ID"]
+    saved = await live.save_session(session, tmp_path / "s.rlm", embed=True)
+    copy = {"session": f"{session}-copy"}
+    await live.restore_session(Request(session, Path(saved["file"]), copy["session"], ""), agent.hello)
+    taken = await agent("answer_queries", answers={"q_000": "three"}, **copy)
+    assert taken["failed"][0]["error"] == "answer_does_not_fit"
+    assert (await agent("answer_queries", answers={"q_000": {"count": 2}}, **copy))["answered"] == ["q_000"]
+    assert (await agent("eval_code", code="str(n)", **copy))["result"] == "'{\"count\": 2}'"
+    await agent("end_session", **copy)
