@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from rlm_kernel.models.errors import ModelRefused, ModelUnavailable
+from rlm_kernel.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
 from rlm_kernel.models.interface import Completion, Finish, Message, Usage
 from rlm_kernel.models.settings import Endpoint
 
-__all__ = ["BrokenOff", "completed", "repeated", "told"]
+__all__ = ["BrokenOff", "Speaker", "completed"]
 
 _CHARS_PER_TOKEN = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
@@ -20,6 +21,63 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 
 class BrokenOff(Exception):
     """An answer ended in its middle, after the client library has done its own attempts."""
+
+
+class Speaker(ABC):
+    """Speaks one protocol to one endpoint. The client library does the retries of what fails before an answer begins.
+
+    A protocol says what its requests and answers look like, and which errors of its library mean that the key or the
+    name is ``wrong``, and which that the fault may ``pass``.
+    """
+
+    wrong: ClassVar[tuple[type[Exception], ...]]
+    passing: ClassVar[tuple[type[Exception], ...]]
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        schema: Mapping[str, Any] | None,
+        on_text: Callable[[str], None] | None,
+    ) -> Completion:
+        """Return the answer, or raise a ModelError."""
+        sent = told(messages, schema)
+        request = self._request(sent, max_tokens, schema)
+        if on_text is None:
+            return await repeated(self._endpoint, lambda: self._whole(sent, request))
+        return await repeated(self._endpoint, lambda: self._streamed(sent, request, on_text))
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close the connections."""
+
+    @abstractmethod
+    def _request(
+        self, messages: list[Message], max_tokens: int, schema: Mapping[str, Any] | None
+    ) -> dict[str, Any]: ...
+
+    @abstractmethod
+    async def _whole(self, messages: list[Message], request: dict[str, Any]) -> Completion: ...
+
+    @abstractmethod
+    async def _streamed(
+        self, messages: list[Message], request: dict[str, Any], on_text: Callable[[str], None]
+    ) -> Completion: ...
+
+    def _not_ours(self) -> ModelError:
+        return ModelMisconfigured(f"{self._endpoint.where()} answers, but not as this protocol does; correct base_url")
+
+    def _fault(self, error: Exception, said: str) -> ModelError:
+        """Whose fault an error of the library is; ``said`` is what the endpoint says, not the request it may repeat."""
+        where = self._endpoint.where()
+        if isinstance(error, self.wrong):
+            return ModelMisconfigured(f"{where} refuses the request: {said}; correct model, base_url or key")
+        if isinstance(error, self.passing):
+            return ModelUnavailable(f"{where} gave no answer: {said}; ask again later")
+        return ModelRefused(f"{where} refuses this request: {said}")
 
 
 async def repeated(endpoint: Endpoint, attempt: Callable[[], Awaitable[Completion]]) -> Completion:

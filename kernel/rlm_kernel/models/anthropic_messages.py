@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -10,8 +10,7 @@ import anthropic
 import httpx2
 from anthropic import AsyncAnthropic
 
-from rlm_kernel.models.answers import BrokenOff, completed, repeated, told
-from rlm_kernel.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
+from rlm_kernel.models.answers import BrokenOff, Speaker, completed
 from rlm_kernel.models.interface import Completion, Finish, Message
 from rlm_kernel.models.settings import Endpoint
 
@@ -25,37 +24,24 @@ _FINISH: dict[str, Finish] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
 }
-_WRONG_KEY_OR_NAME = (anthropic.AuthenticationError, anthropic.PermissionDeniedError, anthropic.NotFoundError)
-_MAY_PASS = (
-    anthropic.APIConnectionError,
-    anthropic.RateLimitError,
-    anthropic.InternalServerError,
-    anthropic.ConflictError,
-)
 
 
-class AnthropicMessages:
-    """One endpoint. The client library does the retries of what fails before an answer begins."""
+class AnthropicMessages(Speaker):
+    """One endpoint, and the key to it."""
+
+    wrong = (anthropic.AuthenticationError, anthropic.PermissionDeniedError, anthropic.NotFoundError)
+    passing = (
+        anthropic.APIConnectionError,
+        anthropic.RateLimitError,
+        anthropic.InternalServerError,
+        anthropic.ConflictError,
+    )
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._client = AsyncAnthropic(
             api_key=key, base_url=endpoint.url(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries
         )
-
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        max_tokens: int,
-        schema: Mapping[str, Any] | None,
-        on_text: Callable[[str], None] | None,
-    ) -> Completion:
-        """Return the answer, or raise a ModelError."""
-        sent = told(messages, schema)
-        request = self._request(sent, max_tokens, schema)
-        if on_text is None:
-            return await repeated(self._endpoint, lambda: self._whole(sent, request))
-        return await repeated(self._endpoint, lambda: self._streamed(sent, request, on_text))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -75,7 +61,7 @@ class AnthropicMessages:
         try:
             answer = await self._client.messages.create(**request)
         except anthropic.AnthropicError as error:
-            raise self._fault(error) from error
+            raise self._fault(error, _said(error)) from error
         # A page of another server than the one that was meant comes as its text.
         if getattr(answer, "content", None) is None:
             raise self._not_ours()
@@ -104,21 +90,10 @@ class AnthropicMessages:
         except anthropic.AnthropicError as error:
             if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
                 raise BrokenOff(_said(error)) from error
-            raise self._fault(error) from error
+            raise self._fault(error, _said(error)) from error
         if reason is None:
             raise BrokenOff("it has no end") if model is not None else self._not_ours()
         return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), (given, made))
-
-    def _not_ours(self) -> ModelError:
-        return ModelMisconfigured(f"{self._endpoint.where()} answers, but not as this protocol does; correct base_url")
-
-    def _fault(self, error: anthropic.AnthropicError) -> ModelError:
-        where, said = self._endpoint.where(), _said(error)
-        if isinstance(error, _WRONG_KEY_OR_NAME):
-            return ModelMisconfigured(f"{where} refuses the request: {said}; correct model, base_url or key")
-        if isinstance(error, _MAY_PASS):
-            return ModelUnavailable(f"{where} gave no answer: {said}; ask again later")
-        return ModelRefused(f"{where} refuses this request: {said}")
 
 
 def _tokens_in(usage: anthropic.types.Usage) -> int:

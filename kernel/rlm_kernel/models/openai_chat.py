@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import openai
 from openai import AsyncOpenAI
 from openai.types import CompletionUsage
 
-from rlm_kernel.models.answers import BrokenOff, completed, repeated, told
-from rlm_kernel.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
+from rlm_kernel.models.answers import BrokenOff, Speaker, completed
 from rlm_kernel.models.interface import Completion, Finish, Message
 from rlm_kernel.models.settings import Endpoint
 
 __all__ = ["OpenAIChat"]
 
 _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_calls": "stop", "function_call": "stop"}
-_WRONG_KEY_OR_NAME = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
-_MAY_PASS = (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError, openai.ConflictError)
 
 
-class OpenAIChat:
-    """One endpoint. The client library does the retries of what fails before an answer begins."""
+class OpenAIChat(Speaker):
+    """One endpoint, and the key to it."""
+
+    wrong = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
+    passing = (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError, openai.ConflictError)
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._client = AsyncOpenAI(
             api_key=key, base_url=endpoint.url(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries
         )
-
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        max_tokens: int,
-        schema: Mapping[str, Any] | None,
-        on_text: Callable[[str], None] | None,
-    ) -> Completion:
-        """Return the answer, or raise a ModelError."""
-        sent = told(messages, schema)
-        request = self._request(sent, max_tokens, schema)
-        if on_text is None:
-            return await repeated(self._endpoint, lambda: self._whole(sent, request))
-        return await repeated(self._endpoint, lambda: self._streamed(sent, request, on_text))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -61,7 +47,7 @@ class OpenAIChat:
         try:
             answer = await self._client.chat.completions.create(**request)
         except openai.OpenAIError as error:
-            raise self._fault(error) from error
+            raise self._fault(error, _said(error)) from error
         # A page of another server than the one that was meant comes as its text.
         choices = getattr(answer, "choices", None)
         if not choices:
@@ -96,21 +82,10 @@ class OpenAIChat:
         except openai.OpenAIError as error:
             if begun:
                 raise BrokenOff(_said(error)) from error
-            raise self._fault(error) from error
+            raise self._fault(error, _said(error)) from error
         if reason is None:
             raise BrokenOff("it has no end") if begun else self._not_ours()
         return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), _count(usage))
-
-    def _not_ours(self) -> ModelError:
-        return ModelMisconfigured(f"{self._endpoint.where()} answers, but not as this protocol does; correct base_url")
-
-    def _fault(self, error: openai.OpenAIError) -> ModelError:
-        where, said = self._endpoint.where(), _said(error)
-        if isinstance(error, _WRONG_KEY_OR_NAME):
-            return ModelMisconfigured(f"{where} refuses the request: {said}; correct model, base_url or key")
-        if isinstance(error, _MAY_PASS):
-            return ModelUnavailable(f"{where} gave no answer: {said}; ask again later")
-        return ModelRefused(f"{where} refuses this request: {said}")
 
 
 def _count(usage: CompletionUsage | None) -> tuple[int, int] | None:
