@@ -526,10 +526,12 @@ class SessionKernel:
 
     def _tell(self) -> None:
         told, self._told = self._told, []
-        self.on_queries(told)
+        if told:
+            self.on_queries(told)
 
     def _suspended(self, ids: frozenset[str]) -> None:
         """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""
+        self._tell()  # whoever sees that the cell waits has to see what for
         self._waits_for(ids)
         if not ids:
             return

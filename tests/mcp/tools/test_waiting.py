@@ -177,3 +177,14 @@ async def test_a_fork_asks_as_its_own_policy_says(agent, attach) -> None:
         await other("end_session")
     assert (await agent.run("llm_query('p')"))["status"] == "waiting"
     assert (await answered(agent, q_000="A"))["result"] == "'A'"
+
+
+async def test_a_cell_that_waits_says_what_for_in_the_same_moment(agent, live) -> None:
+    """K-23: whoever looks between two turns of the event loop sees the question of a cell that is seen to wait."""
+    await agent.run("1")
+    kernel = live.sessions.get(agent.hello.env["PARENT_SESSION_ID"]).kernel
+    query = {"id": "q_007", "prompt": "why?", "model": None, "mode": "blocking", "schema": None, "recursive": False}
+    kernel._on_event({"event": "query", **query})
+    kernel._on_event({"event": "waiting", "ids": ["q_007"]})
+    assert kernel.asks == {row.id for row in queries.pending(live._store, kernel.session.id)} == {"q_007"}
+    kernel._on_event({"event": "waiting", "ids": []})
