@@ -58,12 +58,28 @@ async def test_a_copy_that_is_only_kept_has_run_nothing(host, spawn, policy) -> 
     """From its first moment on it waits as it was forked, signals held back, so it shares nearly all of its memory."""
     kernel = await spawn(policy(checkpoint="strict"))
     await host.execute(kernel.kernel_id, "kept = [object()]").result()
-    of_this_session = [pid for pid in psutil.pids() if pid != kernel.pid and session_of(pid) == session_of(kernel.pid)]
-    held_back = [blocked(pid) for pid in of_this_session]
+    held_back = [blocked(pid) for pid in copies_of(kernel.pid)]
     assert held_back
     assert all(signals >> (signal.SIGTERM - 1) & 1 for signals in held_back)
     assert not blocked(kernel.pid) >> (signal.SIGTERM - 1) & 1
     await host.shutdown(kernel.kernel_id)
+
+
+async def test_only_the_copies_that_are_needed_are_kept(host, spawn, policy) -> None:
+    """The newest, and the one that a rollback of one cell goes back to; every other has ended."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
+    for _ in range(8):
+        await host.execute(kernel.kernel_id, "kept = [object()]").result()
+    async with asyncio.timeout(10):
+        while len(copies_of(kernel.pid)) > 2:
+            await asyncio.sleep(0.02)
+    assert len(copies_of(kernel.pid)) == 2
+    await host.shutdown(kernel.kernel_id)
+
+
+def copies_of(pid: int) -> list[int]:
+    """The other processes of a kernel's session."""
+    return [other for other in psutil.pids() if other != pid and session_of(other) == session_of(pid)]
 
 
 def session_of(pid: int) -> int | None:

@@ -176,31 +176,20 @@ class Images:
     async def checkpoint(self, *, expectant: bool = True) -> None:
         """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
 
-        Of the copies before it those stay that can be rolled back to, and all until this one is known to live. An
-        ``expectant`` process makes ready for its next cell; one that is not shares its memory with the copy until that
-        cell comes.
+        Of the copies before it those stay that a rollback needs. An ``expectant`` process makes ready for its next
+        cell; one that is not shares its memory with the copy until that cell comes.
         """
         assert self.live is not None
         cells = self.cells
         peer = await self.fork(self.live, introduced=False, expectant=expectant)
         self._refuse_when_closed(peer)
         peer.on_death = self.on_death
-        self.copies.append(Copy(peer, cells))
-        self.only_cells = True
-        if peer.introduction is not None:
-            peer.introduction.add_done_callback(self._prune)
-
-    def _prune(self, _introduced: asyncio.Future[Any]) -> None:
-        """Let go of the copies that nothing needs any more."""
-        newest = self.newest
-        if newest is None or newest.peer.pid is None or newest.peer.dead:
-            return
-        cells, older = newest.cells, self.copies[:-1]
         # To before the first cell, a fresh process goes back as well.
         oldest = max(cells - self.undoable, 1 if self.pristine else 0)
-        kept = [copy for copy in older if oldest <= copy.reach and copy.cells < cells and oldest < cells]
-        self._drop([copy for copy in older if copy not in kept])
-        self.copies = [*kept, newest]
+        kept = [copy for copy in self.copies if oldest <= copy.reach and copy.cells < cells and oldest < cells]
+        self._drop([copy for copy in self.copies if copy not in kept])
+        self.copies = [*kept, Copy(peer, cells)]
+        self.only_cells = True
 
     def remember(self, cell: Cell, seconds: float) -> bool:
         """Have the newest copy repeat the cell that was just completed; False if that takes a copy of its own."""
@@ -257,8 +246,6 @@ class Images:
     async def fork(self, source: Peer, *, introduced: bool = True, **asked: bool) -> Peer:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
         forks = 2 if asked.get("leave_threads") else 1
-        if source.pid is None and source.introduction is not None:
-            await asyncio.wait_for(asyncio.shield(source.introduction), ANSWER_SECONDS)
         with nullcontext() if self.gate is None else self.gate.permit(source, forks):
             copy = await fork(source, "sleep", ANSWER_SECONDS, introduced=introduced, **asked)
         copy.attached = dict(source.attached)

@@ -46,7 +46,6 @@ class Peer:
         self.status: int | None = None
         self.dead = False
         self.hello: dict[str, Any] = {}
-        self.introduction: asyncio.Future[Any] | None = None
         self.attached: dict[str, int] = {}
         self.receiver: Callable[[Peer, wire.Message], None] | None = None
         self.on_death: Callable[[Peer], None] | None = None
@@ -216,7 +215,6 @@ async def fork(
     child = Peer(ours)
     hello, forked = child.expect(tags.HELLO), parent.expect(tags.FORKED)
     hello.add_done_callback(retrieved)
-    child.introduction = hello
     request = {"state": state, "leave_threads": leave_threads, "expectant": expectant, "still": not introduced}
     parent.send(tags.FORK, (wire.json_frame(request),), (theirs.detach(),))
     try:
