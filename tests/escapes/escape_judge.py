@@ -13,6 +13,7 @@ import asyncio
 import builtins
 import contextlib
 import copy
+import encodings.unicode_escape  # noqa: F401 - Jinja looks for it, and another user may not reach it
 import inspect
 import io
 import os

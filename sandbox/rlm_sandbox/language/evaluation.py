@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -107,11 +107,11 @@ class Evaluation:
                 return compile(text, str(filename), mode, flags, dont_inherit=True)
         return SourceCode(text, str(filename), mode)
 
-    def evaluate(self, text: str) -> Any:
-        """Evaluate the text of an annotation, with the builtins only."""
+    def evaluate(self, text: str, names: Mapping[str, Any] | None = None) -> Any:
+        """Evaluate the text of an annotation, with the builtins only, or of a formula, with these names too."""
         with trusted_section():
-            code = self._compiler(text.strip(), "<annotation>", "eval")
-        return eval(code, {"__builtins__": self._builtins, "__name__": "__main__"})
+            code = self._compiler(text.strip(), "<text>", "eval")
+        return eval(code, {"__builtins__": self._builtins, "__name__": "__main__"}, names)
 
     def _run(self, source: Any, mode: str, globals: Any, locals: Any, frame: FrameType) -> Any:
         if type(source) is SourceCode:
@@ -129,11 +129,11 @@ class Evaluation:
         """Run in a private dict and copy back: the caller's dict never holds the builtins."""
         if type(globals) is not dict:
             raise TypeError("globals must be a real dict")
-        private = {**_without_plumbing(globals), "__builtins__": self._builtins}
+        private = {**without_plumbing(globals), "__builtins__": self._builtins}
         try:
             return eval(code, private, private if locals is None or locals is globals else _namespace_of(locals))
         finally:
-            globals.update(_without_plumbing(private))
+            globals.update(without_plumbing(private))
 
 
 def _locals_of(frame: FrameType) -> Any:
@@ -145,7 +145,8 @@ def _locals_of(frame: FrameType) -> Any:
     return frame.f_globals if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
 
-def _without_plumbing(namespace: dict[str, Any]) -> dict[str, Any]:
+def without_plumbing(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the variables, without the builtins that compiled code finds among them."""
     return {key: value for key, value in namespace.items() if key not in _HIDDEN}
 
 

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Final
 
+from rlm_sandbox.language.evaluation import without_plumbing
 from rlm_sandbox.language.guards import refuse, wash
 from rlm_sandbox.language.names import Access, access
 from rlm_sandbox.language.registry import REGISTRY
@@ -102,9 +103,9 @@ def evaluate_pandas(
         raise TypeError("level is not available in this session: pass the variables as local_dict")
     own = REGISTRY.is_user_frame(caller)
     if kwargs.get("local_dict") is None:
-        kwargs["local_dict"] = dict(caller.f_locals) if own else {}
+        kwargs["local_dict"] = without_plumbing(caller.f_locals) if own else {}
     if kwargs.get("global_dict") is None:
-        kwargs["global_dict"] = dict(caller.f_globals) if own else {}
+        kwargs["global_dict"] = without_plumbing(caller.f_globals) if own else {}
     return function(*args, **kwargs)
 
 

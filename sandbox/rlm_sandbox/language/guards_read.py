@@ -270,17 +270,27 @@ def _resize(obj: Any, name: str) -> Any:
     return resize
 
 
-def _into(obj: Any, name: str) -> Any:
-    """``readinto`` and ``pack_into`` write bytes: not over the references that an array holds."""
-    real = _plain(obj, name)
-    if _own(obj) or not callable(real):
-        return real
+def _looking(look: Callable[..., None]) -> Reader:
+    """A library's method, whose arguments are looked at before it is called."""
 
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        refuse_objects(*args, *kwargs.values())
-        return real(*args, **kwargs)
+    def read(obj: Any, name: str) -> Any:
+        real = _plain(obj, name)
+        if _own(obj) or not callable(real):
+            return real
 
-    return checked
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            look(*args, *kwargs.values())
+            return real(*args, **kwargs)
+
+        return checked
+
+    return read
+
+
+_into: Final = _looking(refuse_objects)
+"""``readinto`` and ``pack_into`` write bytes: not over the references that an array holds."""
+_to_file: Final = _looking(refuse_descriptors)
+"""``ndarray.tofile`` writes to the descriptor that a file says it has."""
 
 
 def _cast(obj: Any, name: str) -> Any:
@@ -290,19 +300,6 @@ def _cast(obj: Any, name: str) -> Any:
     if type(obj) is memoryview:
         refuse_objects(obj)
     return _plain(obj, name)
-
-
-def _to_file(obj: Any, name: str) -> Any:
-    """``ndarray.tofile`` writes to the descriptor that a file says it has."""
-    real = _plain(obj, name)
-    if _own(obj) or not callable(real):
-        return real
-
-    def tofile(*args: Any, **kwargs: Any) -> Any:
-        refuse_descriptors(*args, *kwargs.values())
-        return real(*args, **kwargs)
-
-    return tofile
 
 
 # -- str.format

@@ -17,8 +17,8 @@ class Host:
 
     open: Callable[..., Any] = staticmethod(_no_wall)
     """Open a file within the policy's paths."""
-    evaluate: Callable[[str], Any] = staticmethod(_no_wall)
-    """Evaluate the text of an annotation under the policy."""
+    evaluate: Callable[..., Any] = staticmethod(_no_wall)
+    """Evaluate the text of an annotation, or of a formula and its variables, under the policy."""
     trusted: Callable[[], AbstractContextManager[None]] = staticmethod(contextlib.nullcontext)
     """The wall's own code runs on behalf of user code."""
 

@@ -10,7 +10,8 @@ Done in place, in the zygote, when numpy has been imported; all kernels forked f
 * ``as_strided``: believes shape and strides. It is given views that numpy has measured against the array's memory.
 
 What this does not cover is named in SECURITY.md: numpy's own code is not memory-safe, and the boundary is the operating
-system's wall. A numpy or a platform on which it does not work is left as it is; a test says so.
+system's wall. A platform other than Linux is left as it is; a numpy on which it does not work fails
+the escape corpus (``tests/escapes/cases/arrays.yaml``).
 """
 
 from __future__ import annotations

@@ -7,15 +7,18 @@ import operator
 import struct
 import sys
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
+from rlm_sandbox.language.evaluation import without_plumbing
 from rlm_sandbox.language.guards_pandas import (
     check_expression,
     evaluate_pandas,
     harmless_arguments,
     harmless_keywords,
 )
+from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.registry import REGISTRY
 from rlm_sandbox.language.shims_buffered import harden_buffered
 
@@ -114,7 +117,9 @@ def harden_libraries() -> None:
 
         harden_numpy()
     if "patsy.eval" in sys.modules:
-        sys.modules["patsy.eval"].__dict__["EvalEnvironment"].capture = classmethod(_capture)
+        environment = sys.modules["patsy.eval"].__dict__["EvalEnvironment"]
+        environment.capture = classmethod(_capture)
+        environment.eval = _evaluate_formula
 
 
 def _capture(cls: Any, eval_env: Any = 0, reference: int = 0) -> Any:
@@ -127,7 +132,15 @@ def _capture(cls: Any, eval_env: Any = 0, reference: int = 0) -> Any:
     while frame.f_back is not None and not REGISTRY.is_user_frame(frame):
         frame = frame.f_back
     own = REGISTRY.is_user_frame(frame)
-    return cls([dict(frame.f_locals), dict(frame.f_globals)] if own else [{}])
+    return cls([without_plumbing(frame.f_locals), without_plumbing(frame.f_globals)] if own else [{}])
+
+
+def _evaluate_formula(
+    environment: Any, expr: Any, source_name: str = "<string>", inner_namespace: Any = MappingProxyType({})
+) -> Any:
+    """``patsy.EvalEnvironment.eval``: a formula is Python, and follows the rules of a cell."""
+    names = sys.modules["patsy.eval"].__dict__["VarLookupDict"]([inner_namespace, *environment._namespaces])
+    return HOST.evaluate(str.__str__(expr), names)
 
 
 def library_shims() -> dict[str, Callable[..., Any]]:

@@ -59,3 +59,43 @@ def test_the_harmless_parts_of_denied_packages_are_there(session):
     assert result[:3] == ([3, 6, 9, 12], (3, 3, 2, 2), 1j)
     assert "different" in result[3]
     assert result[4] == (3, 2)
+
+
+def test_tables_are_styled_without_templates_of_one_s_own(session):
+    """What pandas' own templates make of a style is there; the templates themselves are in no one's hands."""
+    result = session.value("""
+        import pandas as pd
+        class Config: env = "production"
+        d = pd.DataFrame({"a": [1.5, 2.25]})
+        style = d.style.format("{:.3f}").highlight_max(color="red").set_caption("figures")
+        result = (style.to_html(), style.to_latex(), Config.env, Config().env)
+        for read in (lambda: style.env, lambda: type(style).template_html, lambda: getattr(style, "template_string"),
+                     lambda: style.from_custom_template("/tmp", "x.html")):
+            try: read()
+            except AttributeError as error: message = str(error)
+            else: raise AssertionError("a template is there")
+        result += (message,)
+    """)
+    assert "2.250" in result[0]
+    assert "figures" in result[0]
+    assert "background-color: red" in result[0]
+    assert "2.250" in result[1]
+    assert result[2:4] == ("production", "production")
+    assert "function of your own" in result[4]
+
+
+def test_formulas_see_the_variables_of_the_code_that_asks(session):
+    """Patsy finds functions and data in the cell, and in the function around, but nothing that belongs to the host."""
+    result = session.value("""
+        import numpy as np, patsy
+        y, x = [1.0, 2.0, 3.0], [1.0, 2.0, 4.0]
+        def double(values): return np.asarray(values) * 2
+        def design(z):
+            half = lambda values: np.asarray(values) / 2
+            return patsy.dmatrix("half(z) + double(x) + np.log(x)").tolist()
+        outcome, matrix = patsy.dmatrices("y ~ center(x) + C(list('aba'))")
+        names = patsy.EvalEnvironment.capture(0).namespace
+        result = (design([2, 4, 6]), outcome.ravel().tolist(), matrix.shape, names["x"], "__builtins__" in names)
+    """)
+    assert result[0][2] == [1.0, 3.0, 8.0, pytest.approx(1.386294)]
+    assert result[1:] == ([1.0, 2.0, 3.0], (3, 3), [1.0, 2.0, 4.0], False)
