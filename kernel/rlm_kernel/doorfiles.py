@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rlm_kernel import rendezvous
 
-__all__ = ["kernels_folder", "key_file", "publish", "published", "spec_name", "withdraw"]
+__all__ = ["kernels_folder", "key_file", "publish", "published", "spec_folder", "spec_name", "withdraw"]
 
 _DOOR = re.compile(r"[0-9a-f]{8,64}")
 _PREFIX = "rlm-session-"
@@ -61,30 +61,38 @@ def publish(door: str, session: str, mode: str, key: str) -> None:
         "env": {name: os.environ[name] for name in variables if name in os.environ},
         "metadata": {"rlm": {"door": door, "session": session, "mode": mode, "state": str(rendezvous.state_dir())}},
     }
-    folder = kernels_folder() / spec_name(session, mode)
+    folder = spec_folder(session, mode)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "kernel.json", json.dumps(spec, indent=1))
 
 
-def withdraw(door: str) -> None:
-    """Have the session listed no more; the key opens nothing then."""
-    for known, folder in published():
-        if known == door:
-            shutil.rmtree(folder, ignore_errors=True)
+def spec_folder(session: str, mode: str) -> Path:
+    """Return the folder of a session's kernelspec."""
+    return kernels_folder() / spec_name(session, mode)
+
+
+def withdraw(door: str, folder: Path) -> None:
+    """Have a door listed no more in the folder of its kernelspec; the key opens nothing then."""
+    if _door_of(folder / "kernel.json") == door:
+        shutil.rmtree(folder, ignore_errors=True)
     key_file(door).unlink(missing_ok=True)
 
 
 def published() -> Iterator[tuple[str, Path]]:
     """Yield the doors of this state folder that are listed, each with the folder of its kernelspec."""
-    ours = str(rendezvous.state_dir())
     for file in sorted(kernels_folder().glob(f"{_PREFIX}*/kernel.json")):
-        try:
-            told = json.loads(file.read_text())["metadata"]["rlm"]
-            door, state = str(told["door"]), told["state"]
-        except (OSError, ValueError, LookupError, TypeError):
-            continue
-        if state == ours and _DOOR.fullmatch(door):
+        if (door := _door_of(file)) is not None:
             yield door, file.parent
+
+
+def _door_of(file: Path) -> str | None:
+    """The door that a kernelspec is for; None if it is no door of this state folder."""
+    try:
+        told = json.loads(file.read_text())["metadata"]["rlm"]
+        door, state = str(told["door"]), told["state"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return door if state == str(rendezvous.state_dir()) and _DOOR.fullmatch(door) else None
 
 
 def _write(path: Path, text: str) -> None:

@@ -12,6 +12,7 @@ import hmac
 import logging
 import secrets
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from rlm_kernel import doorfiles
@@ -73,26 +74,27 @@ class Doors:
         """Have a session that has ended listed no more."""
         self._listed.discard(session_id)
         for door in doors.end_all(self._store, session_id, self._clock()):
-            self._remove(door)
+            self._remove(door.id, doorfiles.spec_folder(door.session, door.mode))
 
     def tidy(self) -> None:
         """Remove what doors of sessions have left that ended while no daemon was there, and list the others again."""
-        listed = {door for door, _ in doorfiles.published()}
-        kept = set()
+        published = list(doorfiles.published())
+        listed, kept = {door for door, _ in published}, set()
         for door in doors.of_sessions(self._store):
             if self._sessions.get(door.session) is not None and (door.revoked or door.id in listed):
                 kept.add(door.id)
             else:
                 self.withdraw(door.session)
-        for door_id in listed - kept:
-            self._remove(door_id)
+        for door_id, folder in published:
+            if door_id not in kept:
+                self._remove(door_id, folder)
 
     def rest(self) -> None:
         """The daemon leaves: list only sessions that have a kernel, which goes on, until the next one comes."""
         for door in doors.of_sessions(self._store):
             session = self._sessions.get(door.session)
             if not self._gateway.connected or session is None or not session.kernel.alive:
-                self._remove(door.id)
+                self._remove(door.id, doorfiles.spec_folder(door.session, door.mode))
 
     async def enter(self, door_id: str, key: str) -> dict[str, Any]:
         """Let a front end in that shows the key: tell the kernel, started if need be, and the door's mode.
@@ -138,7 +140,7 @@ class Doors:
         door = doors.find(self._store, door_id)
         if door is None or not doors.revoke(self._store, door_id, self._clock()):
             raise ToolFault("door_not_found", f"there is no door {door_id[:80]}", _LIST)
-        self._remove(door.id)
+        self._remove(door.id, doorfiles.spec_folder(door.session, door.mode))
         self._note(door, "revoked")
         closed, session = 0, self._sessions.get(door.session)
         places = {(copy, f"trusted-{door.id}") for copy in self._copies.get(door.id, ())}
@@ -212,9 +214,9 @@ class Doors:
         doors.note(self._store, DoorEvent(door.id, door.session, event, self._clock()))
 
     @staticmethod
-    def _remove(door: str) -> None:
+    def _remove(door: str, folder: Path) -> None:
         try:
-            doorfiles.withdraw(door)
+            doorfiles.withdraw(door, folder)
         except OSError as error:
             log.warning("the kernelspec of door %s cannot be removed: %s", door, error)
 

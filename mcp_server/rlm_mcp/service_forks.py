@@ -36,8 +36,6 @@ class Forks:
         self._store = store
         self._live = live
         self._clock = clock
-        self._one = asyncio.Lock()
-        """Sessions of one family share the gate that a fork passes, which lets one through at a time."""
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> tuple[Session, Answer]:
         """Fork ``parent`` into a session called ``name`` (default: made up) under ``policy`` (default: its own).
@@ -55,8 +53,7 @@ class Forks:
             for row in queries.pending(self._store, parent.id)
             if row.mode == "deferred" and not row.id.startswith("q_t")
         ]
-        async with self._one:
-            forked = await parent.kernel.fork(child_id, rules)
+        forked = await parent.kernel.fork(child_id, rules)
         try:
             child = self._enter(parent, child_id, wanted, rules.limits.idle_seconds, forked, asked)
         except BaseException:
@@ -67,15 +64,16 @@ class Forks:
 
     def _free_name(self, parent: str, name: str | None) -> str:
         if name is not None:
-            if self._taken(check_session_id(name)):
-                raise ToolFault(
-                    "session_exists", f"there is a session {name!r} already", "choose another name", name=name
-                )
+            self._refuse_taken(check_session_id(name))
             return name
         stem = _SUFFIX.sub("", parent)[:_LONGEST_STEM]
         while self._taken(made_up := f"{stem}-f{self._store.count(f'fork {stem}') + 1}"):
             pass
         return made_up
+
+    def _refuse_taken(self, name: str) -> None:
+        if self._taken(name):
+            raise ToolFault("session_exists", f"there is a session {name!r} already", "choose another name", name=name)
 
     def _taken(self, name: str) -> bool:
         row = sessions.find(self._store, name)
@@ -91,6 +89,7 @@ class Forks:
         asked: Iterable[queries.QueryRow],
     ) -> Session:
         """Write the child's rows, and open it on its kernel; ``asked`` are the parent's open queries."""
+        self._refuse_taken(child_id)  # who asked for the same name meanwhile was faster
         now = self._clock()
         with self._store.transaction():
             opened = sessions.open_session(

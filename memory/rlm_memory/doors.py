@@ -78,15 +78,14 @@ def revoke(store: Store, door: str, now: float) -> bool:
         return connection.execute(statement).rowcount > 0
 
 
-def end_all(store: Store, session: str, now: float) -> list[str]:
-    """End the doors of a session that has ended, also what was revoked; returns the ids of those that were open."""
+def end_all(store: Store, session: str, now: float) -> list[Door]:
+    """End the doors of a session that has ended, also what was revoked; returns those that were open."""
     of_session = doors.c.session == session
     with store.transaction() as connection:
-        open_ones = select(doors.c.id).where(of_session, doors.c.ended_at.is_(None))
-        ids = list(connection.execute(open_ones).scalars())
+        open_ones = [door for door in of_sessions(store, session) if door.ended_at is None]
         connection.execute(update(doors).where(of_session, doors.c.ended_at.is_(None)).values(ended_at=now))
         connection.execute(update(doors).where(of_session).values(revoked=False))
-    return ids
+    return open_ones
 
 
 def note(store: Store, event: DoorEvent) -> None:

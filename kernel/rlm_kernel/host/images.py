@@ -246,8 +246,9 @@ class Images:
     async def fork(self, source: Peer, *, introduced: bool = True, **asked: bool) -> Peer:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
         forks = 2 if asked.get("leave_threads") else 1
-        with nullcontext() if self.gate is None else self.gate.permit(source, forks):
-            copy = await fork(source, "sleep", ANSWER_SECONDS, introduced=introduced, **asked)
+        async with source.forking:  # a copy is forked by whoever comes: by the session, and by forked sessions at once
+            with nullcontext() if self.gate is None else self.gate.permit(source, forks):
+                copy = await fork(source, "sleep", ANSWER_SECONDS, introduced=introduced, **asked)
         copy.attached = dict(source.attached)
         return copy
 

@@ -35,7 +35,7 @@ class Peer:
     """A kernel process (or the zygote). Everything it sends is hostile input.
 
     ``receiver`` is told of messages that nobody waits for, ``on_death`` once when the process has ended and all that
-    it had written has been delivered.
+    it had written has been delivered. Who has it fork through a gate holds ``forking``.
     """
 
     _taken: ClassVar[set[int]] = set()
@@ -47,6 +47,7 @@ class Peer:
         self.dead = False
         self.hello: dict[str, Any] = {}
         self.attached: dict[str, int] = {}
+        self.forking = asyncio.Lock()
         self.receiver: Callable[[Peer, wire.Message], None] | None = None
         self.on_death: Callable[[Peer], None] | None = None
         self._pidfd: int | None = None

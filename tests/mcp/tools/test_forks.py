@@ -95,6 +95,44 @@ async def test_a_fork_while_code_runs(connect_own, clock) -> None:
         assert (await running)["result"] == "2"
 
 
+async def test_forks_of_a_running_session_at_once(connect_own) -> None:
+    """They come from one copy, one after the other; of two with one name the second is refused, and leaves nothing."""
+    async with connect_own("many") as agent, connect_own("many") as other:
+        await agent("eval_code", code="n = 1")
+        while not (await agent("status"))["kernel"]["checkpoint"]:
+            await asyncio.sleep(0.05)
+        running = asyncio.create_task(agent("eval_code", code="import time; time.sleep(2)\nn"))
+        while (await other("status"))["kernel"]["state"] != "busy":
+            await asyncio.sleep(0.02)
+        names = [f"m{number}" for number in range(5)] + ["m0"]
+        told = await asyncio.gather(*(other("fork_session", name=name) for name in names))
+        assert [answer.get("source") for answer in told].count("checkpoint") == 5, told
+        assert [answer.get("error") for answer in told].count("session_exists") == 1, told
+        for name in names[:5]:
+            answer = await other("eval_code", code="n", session=name)
+            assert answer.get("result") == "1", answer
+            assert await other("end_session", session=name) == {"ended": name, "unloaded": []}
+        assert (await running)["result"] == "1"
+
+
+async def test_a_session_that_cannot_be_forked_yet_keeps_no_other_from_it(connect_own) -> None:
+    """While the fork of one waits for what its kernel does, others are forked."""
+    async with connect_own("stuck") as agent, connect_own("free") as free:
+        await agent(
+            "eval_code",
+            code="import time\nclass Slow:\n    def __repr__(self): time.sleep(2); return 'slow'\ns = Slow()",
+        )
+        await free("eval_code", code="n = 1")
+        looking = asyncio.create_task(agent("peek", name="s"))
+        await asyncio.sleep(0.2)
+        forking = asyncio.create_task(agent("fork_session", name="later"))
+        assert (await free("fork_session", name="now"))["source"] == "live"
+        assert not looking.done()
+        assert not forking.done()
+        assert (await forking)["session"] == "later"
+        await looking
+
+
 async def test_a_restarted_daemon_finds_forks_again(connect_own, reopen) -> None:
     """The rows and the kernel's label are those of any session."""
     async with connect_own("first") as agent:
