@@ -113,9 +113,14 @@ class Images:
         return self.copies[-1] if self.copies else None
 
     @property
+    def untouched(self) -> bool:
+        """True if the live process is still as any fresh one that the host has equipped."""
+        return self.pristine and self.cells == 0
+
+    @property
     def covered(self) -> bool:
-        """True if nothing has changed that the newest copy does not stand for."""
-        return self.newest is not None and self.newest.reach == self.cells and self.only_cells
+        """True if nothing has changed that the newest copy, or a fresh process, does not stand for."""
+        return self.untouched or (self.newest is not None and self.newest.reach == self.cells and self.only_cells)
 
     @property
     def fresh(self) -> bool:
@@ -264,7 +269,7 @@ class Images:
             copy.peer.drop()
             self.lost_copy(copy.peer)
         else:
-            lost, self.cells = -1, 0
+            lost, self.cells = 0 if self.untouched else -1, 0
             await self.start()
         await self.equip()
         return lost
