@@ -43,7 +43,7 @@ def main() -> None:
     confine.prepare(default)
     sharedstr.available()
     worker = Worker(socket.socket(fileno=given.fd), given.supervisor)
-    worker.warm()
+    worker.warm(default)
     worker.hello({"kernel_info": worker.kernel.kernel_info})
     worker.serve()
 

@@ -22,7 +22,7 @@ from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import CallerError, KernelDied, UnknownKernel
 from rlm_kernel.host import leftovers
 from rlm_kernel.host.branching import Origin, branch, refuse_looser
-from rlm_kernel.host.capacity import SOCKETS_PER_SESSION, Capacity, full_instead
+from rlm_kernel.host.capacity import SOCKETS_PER_SESSION, Capacity
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork
 from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.session import KernelSession
@@ -82,9 +82,9 @@ class Host:
         except (PeerDied, TimeoutError) as error:
             raise KernelDied("the zygote ended while it warmed up", f"see {self.log}") from error
 
-    async def image(self, preload: tuple[str, ...]) -> Peer:
-        """A fresh process that waits for its session: the one that was made ahead, else one made now."""
-        ready = self._ready.pop(preload, None)
+    async def image(self, preload: tuple[str, ...], *, usual: bool) -> Peer:
+        """A fresh process that waits for its session: for a ``usual`` one that was made ahead, else one made now."""
+        ready = self._ready.pop(preload, None) if usual else None
         asyncio.get_running_loop().call_later(READY_AFTER_SECONDS, self._make_ready, preload)
         if ready is not None and not ready.dead:
             return ready
@@ -99,7 +99,7 @@ class Host:
 
     async def _fork_ahead(self, preload: tuple[str, ...]) -> None:
         with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError, OSError):
-            peer = await fork(await self.zygote(preload), "ready", FORK_SECONDS)
+            peer = await fork(await self.zygote(preload), "warm", FORK_SECONDS)
             if preload in self._ready or self._closed:
                 peer.drop()
             else:
@@ -171,19 +171,14 @@ class Host:
         if kernel_id in self.sessions:
             raise CallerError(f"there is already a kernel {kernel_id!r}")
         self.capacity.demand_room(len(self.sessions))
-        preload = importable(read_policy(request["policy"]))
+        policy = read_policy(request["policy"])
+        preload = importable(policy)
         spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
         spec["protect"] = [str(self.runtime), str(self.log.parent)]
         spec["kernel_info"] = self._kernel_info
         Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
-        image = partial(self.image, preload)
-        try:
-            session = KernelSession(kernel_id, spec, self.context, image, self.runtime / "spool", self._emitted)
-        except zmq.ZMQError as error:
-            full = full_instead(error)
-            raise (
-                CallerError(f"the addresses of the connection cannot be bound: {error}") if full is error else full
-            ) from error
+        image = partial(self.image, preload, usual=policy.language.wall == "restricted" and not policy.network)
+        session = KernelSession(kernel_id, spec, self.context, image, self.runtime / "spool", self._emitted)
         self.sessions[kernel_id] = session
         return session
 

@@ -202,7 +202,7 @@ async def fork(
     introduced: bool = True,
     expectant: bool = False,
 ) -> Peer:
-    """Have ``parent`` fork a child that waits to begin (``ready``) or sleeps (``sleep``).
+    """Have ``parent`` fork a child that waits to begin (``ready``; ``warm``: made ready for it), or sleeps (``sleep``).
 
     A process with threads is refused unless ``leave_threads``: the child has none but its first.
     Unless ``introduced`` the child says nothing and keeps still until the first message to it.

@@ -89,13 +89,20 @@ class KernelSession:
     # -- life
 
     async def start(self, first: Operation | None = None) -> None:
-        """Get the first process, by ``first`` or a fresh one; nothing is left when that fails.
+        """Get the first process, by ``first`` or a fresh one, and the sockets; nothing is left when that fails.
 
-        Raises what ``first`` does, `WallsMissing` or `KernelDied`.
+        Raises what ``first`` does, `WallsMissing`, `KernelDied`, or CallerError for an address that is taken.
         """
+        beginning = asyncio.ensure_future((first or self.images.start)())
+        beginning.add_done_callback(retrieved)
         try:
-            await (first or self.images.start)()
+            await asyncio.sleep(0)  # the process raises its walls while the sockets are bound
+            self.front.sockets.bind()
+            await beginning
         except BaseException:
+            beginning.cancel()
+            await asyncio.wait({beginning})
+            self.images.drop_all()
             self.front.close()
             raise
         if first is None:

@@ -15,6 +15,9 @@ from typing import Any
 
 import zmq
 
+from rlm_kernel.errors import CallerError
+from rlm_kernel.host.capacity import full_instead
+
 CHANNELS = ("shell", "control", "stdin", "iopub", "hb")
 LINGER_MS = 500
 
@@ -26,7 +29,7 @@ def address(connection: dict[str, Any], channel: str) -> str:
 
 
 class JupyterSockets:
-    """Binds on creation (raises zmq.ZMQError if an address is taken); ``on_frames(channel, frames)`` gets requests."""
+    """Nothing until it is bound; then ``on_frames(channel, frames)`` gets requests."""
 
     def __init__(
         self,
@@ -34,20 +37,26 @@ class JupyterSockets:
         connection: dict[str, Any],
         on_frames: Callable[[str, list[bytes]], None],
     ) -> None:
+        self.context = context
         self.connection = connection
         self.on_frames = on_frames
         self.loop = asyncio.get_running_loop()
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
         self._draining: set[str] = set()
+
+    def bind(self) -> None:
+        """Raises CallerError if an address is taken, `MachineFull` if there is no room for the sockets."""
         try:
             for channel in CHANNELS:
-                self._bind(context, channel)
-        except zmq.ZMQError:
+                self._bind(channel)
+        except zmq.ZMQError as error:
             self.close()
-            raise
+            full = full_instead(error)
+            taken = CallerError(f"the addresses of the connection cannot be bound: {error}")
+            raise (taken if full is error else full) from error
 
-    def _bind(self, context: zmq.Context[Any], channel: str) -> None:
-        sock: zmq.Socket[bytes] = context.socket(zmq.XPUB if channel == "iopub" else zmq.ROUTER)
+    def _bind(self, channel: str) -> None:
+        sock: zmq.Socket[bytes] = self.context.socket(zmq.XPUB if channel == "iopub" else zmq.ROUTER)
         self._sockets[channel] = sock
         sock.linger = LINGER_MS
         if channel == "iopub":

@@ -15,7 +15,7 @@ from rlm_kernel.contexts.citations import cite
 from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
 from rlm_kernel.image.shell import GuardedShell
 from rlm_sandbox.language.wall import LanguageWall
-from rlm_sandbox.oswall.confine import confine
+from rlm_sandbox.oswall.confine import Isolation, confine
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.oswall.tighten import tighten
 from rlm_sandbox.policy_compare import admits
@@ -27,6 +27,9 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
+
+
+HOMES = ("HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR")
 
 
 class SessionState:
@@ -48,17 +51,25 @@ class SessionState:
         self.streams: tuple[Any, Any] | None = None
 
     def begin(
-        self, shell: GuardedShell, streams: tuple[Any, Any], keep: Sequence[int]
+        self, shell: GuardedShell, streams: tuple[Any, Any], keep: Sequence[int], isolation: Isolation | None
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
         """Raise the walls, before the first cell; returns the report of walls and a descriptor of the fork gate.
 
-        ``keep`` are the descriptors that this process goes on using.
+        ``keep`` are the descriptors that this process goes on using; ``isolation`` is what was done ahead.
         """
-        self._settle_in()
+        if isolation is None:
+            settle_in()
+        self._move_in()
         frames.admitted = self.admits
-        self._raise_language_wall(shell, streams)
+        self.raise_language_wall(shell, streams)
         confinement = confine(
-            self.policy, scratch=self.scratch, read=(), keep_fds=keep, fork_gate=True, protect=self.protect
+            self.policy,
+            scratch=self.scratch,
+            read=(),
+            keep_fds=keep,
+            fork_gate=True,
+            protect=self.protect,
+            isolation=isolation,
         )
         self._report_language_wall(confinement.report)
         gate = () if confinement.notify_fd is None else (confinement.notify_fd,)
@@ -74,7 +85,7 @@ class SessionState:
         outer, self.policy = self.policy, policy
         self.queries.begin_anew(policy.limits, policy.llm)
         if _in_process(policy) != _in_process(outer):
-            self._raise_language_wall(shell, streams)
+            self.raise_language_wall(shell, streams)
         confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)
         self._report_language_wall(confinement.report)
         return confinement.report, () if confinement.notify_fd is None else (confinement.notify_fd,)
@@ -85,22 +96,18 @@ class SessionState:
         report.set("language", up, "every cell is compiled under the policy" if up else off)
         report.set("audit", up, "files, processes and compilation are audited while code runs" if up else off)
 
-    def _settle_in(self) -> None:
-        """A process group of its own, an environment with nothing in it, a working folder that it may read."""
-        os.setsid()
+    def _move_in(self) -> None:
+        """Make the scratch folder the home, and work in a folder that may be read."""
         home = str(self.scratch)
-        os.environ.clear()
-        os.environ.update(ENVIRONMENT, HOME=home, TMPDIR=home, MPLCONFIGDIR=home, IPYTHONDIR=home)
+        os.environ.update(dict.fromkeys(HOMES, home))
         os.chdir(self.workspace if self.workspace and self._may_read(self.workspace) else self.scratch)
         tempfile.tempdir = home
-        null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(null, fd)
 
     def _may_read(self, folder: Path) -> bool:
         return folder.is_dir() and any(folder.is_relative_to(root) for root in self.policy.files.read)
 
-    def _raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
+    def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
+        """Have every cell compiled under the policy, in place of the one that was in force until now."""
         helpers = {**self.queries.helpers(), "display": self._display, "cite": self._cite}
         planted: dict[str, Any] = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
@@ -157,6 +164,16 @@ class SessionState:
         """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""
         namespace[ANSWERS_NAME] = self.queries.answers
         return self.queries.settle(answers)
+
+
+def settle_in() -> None:
+    """A process group of its own, an environment with nothing in it, and no terminal."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
 
 
 def _in_process(policy: Policy) -> tuple[object, ...]:

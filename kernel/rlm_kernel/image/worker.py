@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from IPython.core.profiledir import ProfileDir
 from tornado.ioloop import IOLoop
@@ -36,6 +36,10 @@ from rlm_kernel.image.repeatable import repeatable
 from rlm_kernel.image.stdio import LinkSession, LinkSocket, TextStream
 from rlm_kernel.image.suspend import Suspension
 from rlm_kernel.image.variables import changed, identities, prune
+from rlm_sandbox.oswall.confine import Isolation, isolate
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy_model import Policy
 
 _KEPT: list[object] = []
 
@@ -50,6 +54,8 @@ class Worker:
         self.session: session.SessionState | None = None
         self._alone = True
         """Only cells change the session: none has left a task or a thread that went on after it."""
+        self._expected = ""
+        self._isolation: Isolation | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stdout, self.stderr = TextStream(self.link, tags.STDOUT), TextStream(self.link, tags.STDERR)
         self.sockets = {tag: LinkSocket(self.link, tag) for tag in (tags.SHELL, tags.CONTROL, tags.IOPUB, tags.STDIN)}
@@ -91,8 +97,12 @@ class Worker:
 
     # -- the zygote's part
 
-    def warm(self) -> None:
-        """Run the paths of a first cell once, so that every fork has them in memory; then forget what they left."""
+    def warm(self, expected: Policy) -> None:
+        """Run the paths of a first cell once, so that every fork has them in memory; then forget what they left.
+
+        ``expected`` is the policy by which forks make ready for a session.
+        """
+        self._expected = expected.model_dump_json()
         streams = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = self.stdout, self.stderr
         self._new_loop()
@@ -103,12 +113,15 @@ class Worker:
         self.loop.close()
         asyncio.set_event_loop(None)
         sys.stdout, sys.stderr = streams
-        self.kernel.shell.reset(new_session=True)
-        self.kernel.shell.execution_count = 1
+        self._forget_cells()
         immortalize()
         gc.collect()
         gc.freeze()
         process.trim_heap()
+
+    def _forget_cells(self) -> None:
+        self.kernel.shell.reset(new_session=True)
+        self.kernel.shell.execution_count = 1
 
     @contextmanager
     def _muted(self) -> Iterator[None]:
@@ -275,18 +288,27 @@ class Worker:
         process.adopted_by(self.supervisor)
         self.dormant = request["state"] == "sleep"
         if not self.dormant:
-            self._rehearse()
+            self.activate()
+        if request["state"] == "warm":
+            self._make_ready()
         self.hello(left)
 
-    def _rehearse(self) -> None:
-        """In a fork of the zygote that waits for its session: touch the pages that a first cell touches.
+    def _make_ready(self) -> None:
+        """In a fork of the zygote: do ahead what does not depend on the session that is to come, but for its kind.
 
-        What the system copies now it need not copy while somebody waits.
+        That is one whose cells are compiled under a policy, without a network. A cell is rehearsed behind the language
+        wall: pages that the system copies now it need not copy while somebody waits.
         """
-        self.activate()
-        assert self.loop is not None
+        session.settle_in()
+        spec = {"policy": self._expected, "scratch": "/", "protect": (), "query_base": 1}
         with self._muted():
-            self.loop.run_until_complete(self.kernel.run_cell({"code": "1+1", "store_history": False}))
+            self.session = session.SessionState(spec, self._announce, self.suspension)
+            self.session.raise_language_wall(self.kernel.shell, (self.stdout, self.stderr))
+            self.use_streams()
+            self._handle(wire.Message(tags.CELL, (wire.json_frame({"code": "1+1", "store_history": True}),)))
+        self.session = None
+        self._forget_cells()
+        self._isolation = isolate(self._descriptors(), network=False)
 
     def _touch_pages(self) -> None:
         """After a copy was taken of a session: write to the pages that any cell writes to, by a cell that does nothing.
@@ -309,7 +331,8 @@ class Worker:
             state = session.SessionState(spec, self._announce, self.suspension)
             self.session = state
             self.kernel.session.key = spec["key"].encode()
-            report, descriptors = state.begin(self.kernel.shell, (self.stdout, self.stderr), self._descriptors())
+            streams, keep = (self.stdout, self.stderr), self._descriptors()
+            report, descriptors = state.begin(self.kernel.shell, streams, keep, self._isolation)
             self.use_streams()
         except Exception as error:
             self.link.send(tags.BEGUN, (wire.json_frame({"error": f"{type(error).__name__}: {error}"}),))

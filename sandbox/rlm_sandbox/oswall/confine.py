@@ -5,6 +5,8 @@ domain covers the calling thread and what it starts, not threads that exist alre
 Descriptors are closed first, because an open one is beyond Landlock's reach; namespaces need the privileges that
 are given up next; no_new_privs comes before Landlock and seccomp, which require it; seccomp comes last, because it
 refuses what the others need.
+
+What asks nothing of a session's policy (`isolate`) can be done ahead of it, while nobody waits.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.oswall import bpf, landlock, namespaces, privileges, readable, rlimits, seccomp
-from rlm_sandbox.oswall.landlock import Access, Rule
+from rlm_sandbox.oswall.landlock import Access, Rule, Ruleset
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.oswall.syscalls import ARCHITECTURES
 from rlm_sandbox.policy_model import Policy
@@ -60,12 +62,42 @@ HARMLESS_PREFIXES = (
 
 
 @dataclass(frozen=True)
+class Isolation:
+    """What `isolate` did: the walls that stand since then, and the file rules that every session has."""
+
+    report: WallReport
+    network: bool
+    ruleset: Ruleset | None
+
+
+@dataclass(frozen=True)
 class Confinement:
     """What `confine` did."""
 
     report: WallReport
     notify_fd: int | None
     """The descriptor for the host's ForkGate. Hand it over and close it before any cell runs."""
+
+
+def isolate(keep_fds: Collection[int], *, network: bool) -> Isolation:
+    """Raise the walls that are the same for every session with, or without, a network; for good.
+
+    ``keep_fds`` stay open, besides 0, 1 and 2. The process must have the environment of its session by now.
+
+    Raises:
+        WallSetupError: The process has more than one thread.
+    """
+    _require_single_thread()
+    report = WallReport()
+    _close_descriptors(report, {*STANDARD_FDS, *keep_fds})
+    os.umask(UMASK)
+    _check_environment(report)
+    _raise_namespaces(report, network)
+    ruleset = None
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # whoever is to enforce it makes it again, and reports why it cannot be
+            ruleset = _begin_ruleset(network)
+    return Isolation(report, network, ruleset)
 
 
 def confine(
@@ -76,6 +108,7 @@ def confine(
     keep_fds: Collection[int],
     fork_gate: bool,
     protect: Collection[Path] = (),
+    isolation: Isolation | None = None,
 ) -> Confinement:
     """Confine this process to ``policy`` for good.
 
@@ -91,16 +124,17 @@ def confine(
             allows processes, and where the kernel cannot ask (``notify_fd`` is then None).
         protect: Folders that stay closed even where a path of the policy holds them, such as the state
         folder.
+        isolation: What `isolate` did ahead in this process, for as much network as the policy allows.
 
     Raises:
-        WallSetupError: The process has more than one thread.
+        WallSetupError: The process has more than one thread, or was isolated for another kind of session.
     """
+    if isolation is None:
+        isolation = isolate(keep_fds, network=policy.network)
+    elif isolation.network != policy.network:
+        raise WallSetupError("this process was isolated ahead for sessions whose network differs; use a fresh one")
     _require_single_thread()
-    report = WallReport()
-    _close_descriptors(report, {*STANDARD_FDS, *keep_fds})
-    os.umask(UMASK)
-    _check_environment(report)
-    _raise_namespaces(report, policy)
+    report = isolation.report
     alone = report["namespaces"].standing and namespaces.counts_alone()
     _raise_wall(report, "rlimits", lambda: rlimits.apply(policy, alone=alone))
     if sys.platform != "linux":
@@ -108,8 +142,8 @@ def confine(
             report.set(name, False, f"{platform.system()} does not have it; run on Linux")
         return Confinement(report, None)
     _raise_wall(report, "no_new_privs", lambda: _give_up_privileges(policy))
-    rules = list(file_rules(policy, scratch.resolve(), read, protect))
-    _raise_wall(report, "landlock", lambda: _raise_landlock(policy, rules))
+    rules = file_rules(policy, scratch.resolve(), read, protect)
+    _raise_wall(report, "landlock", lambda: _raise_landlock(isolation.ruleset, policy, rules))
     return Confinement(report, _raise_seccomp(report, policy, fork_gate))
 
 
@@ -166,9 +200,9 @@ def _check_environment(report: WallReport) -> None:
     report.set("environment", not others, advice if others else "no secrets")
 
 
-def _raise_namespaces(report: WallReport, policy: Policy) -> None:
+def _raise_namespaces(report: WallReport, network: bool) -> None:
     """A network of its own, for a session that may use none."""
-    if policy.network:
+    if network:
         report.set("namespaces", False, "the policy allows the network")
     elif sys.platform != "linux":
         report.set("namespaces", False, f"{platform.system()} does not have it; run on Linux")
@@ -189,10 +223,9 @@ def file_rules(policy: Policy, scratch: Path, read: Sequence[Path], protect: Col
     run = Access.EXECUTE if policy.limits.processes else Access(0)
     reading = landlock.READ | run
     writing = reading | landlock.WRITE | (landlock.SPECIAL if policy.files.metadata else Access(0))
-    network = readable.NETWORK_DATA if policy.network else ()
-    system = map(Path, (*readable.SYSTEM_LIBRARIES, *readable.SYSTEM_DATA, *network))
-    yield from (Rule(path, reading) for path in (*readable.python_paths(), *system, *read))
-    yield Rule(Path("/dev/null"), Access.READ_FILE | Access.WRITE_FILE)
+    yield from _common_rules(reading)
+    network = map(Path, readable.NETWORK_DATA if policy.network else ())
+    yield from (Rule(path, reading) for path in (*network, *read))
     if policy.limits.processes:
         yield from (Rule(Path(path), writing | Access.IOCTL_DEV) for path in readable.PROGRAM_DEVICES)
     yield Rule(scratch, writing)
@@ -203,11 +236,31 @@ def file_rules(policy: Policy, scratch: Path, read: Sequence[Path], protect: Col
                 yield from landlock.carve(path, access, closed)
 
 
-def _raise_landlock(policy: Policy, rules: Sequence[Rule]) -> str:
+def _common_rules(reading: Access) -> Iterator[Rule]:
+    """What any Python process needs: the installation, libraries, /dev/null."""
+    system = map(Path, (*readable.SYSTEM_LIBRARIES, *readable.SYSTEM_DATA))
+    yield from (Rule(path, reading) for path in (*readable.python_paths(), *system))
+    yield Rule(Path("/dev/null"), Access.READ_FILE | Access.WRITE_FILE)
+
+
+def _begin_ruleset(network: bool) -> Ruleset:
     abi = landlock.abi_version()
     if abi == 0:
         raise OSError("Linux 5.13 or later with `landlock` in the lsm= list of the kernel is needed")
-    landlock.restrict(rules, abi=abi, network=policy.network)
+    ruleset = Ruleset(abi=abi, network=network)
+    try:
+        ruleset.allow(_common_rules(landlock.READ))
+    except OSError:
+        ruleset.close()
+        raise
+    return ruleset
+
+
+def _raise_landlock(begun: Ruleset | None, policy: Policy, rules: Iterable[Rule]) -> str:
+    with contextlib.closing(begun or _begin_ruleset(policy.network)) as ruleset:
+        ruleset.allow(rules)
+        ruleset.enforce()
+    abi = landlock.abi_version()
     extras = ["TCP"] * (abi >= 4 and not policy.network) + ["signals", "abstract sockets"] * (abi >= 6)
     return f"ABI {abi}: files" + "".join(f", {extra}" for extra in extras)
 

@@ -7,6 +7,7 @@ the memory or environment of, a process outside the domain.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import stat
@@ -84,17 +85,40 @@ def restrict(rules: Iterable[Rule], *, abi: int, network: bool) -> None:
 
     ``network`` leaves TCP alone. Raises OSError when the kernel refuses. Needs no_new_privs.
     """
-    handled = _rights(abi)
-    scopes = _SCOPE_ALL if abi >= 6 else 0
-    attributes = struct.pack("<QQQ", handled, 0 if network else _NETWORK_TCP, scopes)
-    attributes = attributes[: _SIZE_BY_ABI.get(abi, len(attributes))]
-    ruleset = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
-    try:
+    with contextlib.closing(Ruleset(abi=abi, network=network)) as ruleset:
+        ruleset.allow(rules)
+        ruleset.enforce()
+
+
+class Ruleset:
+    """A domain in the making: rules can be added until it is enforced. Holds a descriptor until it is closed.
+
+    Raises OSError when the kernel refuses, as its methods do.
+    """
+
+    def __init__(self, *, abi: int, network: bool) -> None:
+        """``network`` leaves TCP alone."""
+        self._handled = _rights(abi)
+        self._held: set[Rule] = set()
+        scopes = _SCOPE_ALL if abi >= 6 else 0
+        attributes = struct.pack("<QQQ", self._handled, 0 if network else _NETWORK_TCP, scopes)
+        attributes = attributes[: _SIZE_BY_ABI.get(abi, len(attributes))]
+        self._fd = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
+
+    def allow(self, rules: Iterable[Rule]) -> None:
+        """Add rules. Paths that do not exist are left out."""
         for rule in rules:
-            _add(ruleset, rule, handled)
-        libc.syscall(_RESTRICT_SELF, ruleset, 0)
-    finally:
-        os.close(ruleset)
+            if rule not in self._held:
+                self._held.add(rule)
+                _add(self._fd, rule, self._handled)
+
+    def enforce(self) -> None:
+        """Restrict this (single-threaded) process for good to what is allowed. Needs no_new_privs."""
+        libc.syscall(_RESTRICT_SELF, self._fd, 0)
+
+    def close(self) -> None:
+        """Give up the descriptor; what is enforced stays."""
+        os.close(self._fd)
 
 
 def _rights(abi: int) -> Access:
