@@ -1,6 +1,10 @@
 """What a cell does and what its caller gets of it."""
 
+from pathlib import Path
+
 import pytest
+
+from rlm_kernel.contexts.store import ContextStore
 
 pytestmark = pytest.mark.anyio
 
@@ -129,3 +133,13 @@ async def test_leaving_by_exit_prints_no_advice_of_ipythons(run) -> None:
     """An agent that calls sys.exit gets the exception and nothing about quitting IPython."""
     result = await run("import sys\nsys.exit(3)")
     assert (result.error["ename"], result.stderr) == ("SystemExit", "")
+
+
+async def test_lines_that_a_cell_goes_through_again_are_kept_while_it_runs(host, kernel, run, tmp_path: Path) -> None:
+    """A cell has a list from the third time on; the next cell begins without one, as its session's copies do."""
+    store = ContextStore(tmp_path / "store")
+    with store.attachment(store.put_text("".join(f"{number} of many lines\n" for number in range(50_000)))) as shared:
+        await host.attach(kernel.kernel_id, "log", shared, "log", {})
+    await run("def kept():\n    a, b = list(log['lines'])[40_000], list(log['lines'])[40_000]\n    return a is b")
+    assert (await run("[kept(), kept()]")).result == "[False, True]"
+    assert (await run("kept()")).result == "False"

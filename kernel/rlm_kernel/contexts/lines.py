@@ -3,6 +3,7 @@
 Iteration decodes blocks and then runs at C speed.  Single indexing keeps the stretch it decoded last, so that
 loops over `range(len(lines))` are cheap; scattered indexing first searches the block, and after a while
 builds an array of line starts.  Looking for a whole line goes through the bytes, without making lines of them.
+A cell that goes through all lines for the third time gets a plain list of them, which is kept until it ends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, count, islice
 from operator import add, eq
 from typing import TYPE_CHECKING, Any, NoReturn, overload
+
+from .keeping import KEEPER
 
 if TYPE_CHECKING:
     from .text import Text
@@ -25,6 +28,7 @@ _CLOSE = 64  # steps of a slice up to which all lines between are decoded
 _SCATTERED = 64  # this many far jumps pay for the array of all line starts
 _NEAR = 100  # lines skipped that are no jump
 _IN_A_ROW = 8  # with that array, this many lines one after the other are worth a stretch
+_PASSES = 2  # strings made so many times as there are lines pay for keeping them
 _NOTHING: list[str] = []  # a cache without lines, never changed
 
 
@@ -38,6 +42,7 @@ class Lines(Sequence[str]):
         "_content",
         "_crlf",
         "_jumps",
+        "_made",
         "_next",
         "_row",
         "_row_end",
@@ -60,6 +65,7 @@ class Lines(Sequence[str]):
         self._next = 0  # the line after the last one that was asked for, or that is cached
         self._row = self._row_end = 0  # lines asked for one after the other, and the one after them
         self._jumps = 0  # far ones so far
+        self._made = 0  # strings so far
         self._content, self._crlf = "", text.facts.crlf
         self._starts: array[int] | None = None  # where lines start in the content, once that pays
 
@@ -67,9 +73,9 @@ class Lines(Sequence[str]):
         return self._size
 
     def __iter__(self) -> Iterator[str]:
-        if len(self._cache) == self._size:
+        if len(self._cache) == self._size or self._keeps():
             return iter(self._cache)
-        return chain.from_iterable(self.chunks())
+        return chain.from_iterable(self._counted())
 
     def __reversed__(self) -> Iterator[str]:
         highs = range(self._stop, self._start, -_BACKWARDS)
@@ -161,6 +167,30 @@ class Lines(Sequence[str]):
         high = self._size if high is None else high
         return self._text.line_chunks(self._start + low, self._start + max(low, high), _CHUNK)
 
+    def forget(self) -> None:
+        """Let go of a list that was kept, and begin to count anew."""
+        self._made = 0
+        self._cache, self._cache_start, self._cache_end = _NOTHING, self._size, 0
+
+    def _counted(self) -> Iterator[list[str]]:
+        for lines in self.chunks():
+            self._made += len(lines)
+            yield lines
+
+    def _keeps(self) -> bool:
+        """Whether it is time to keep all lines as a list, and there is room; then they are in the cache."""
+        if self._made < _PASSES * self._size or not self._size:
+            return False
+        low, high = (self._text.start_of(line) for line in (self._start, self._stop))
+        self._made = 0
+        if not KEEPER.admit(self, high - low, pure_ascii=self._text.facts.ascii):
+            return False
+        try:
+            self._cache, self._cache_start, self._cache_end = list(chain.from_iterable(self.chunks())), 0, high
+        except MemoryError:  # the cell has taken the rest for itself
+            return False
+        return True
+
     def _where(self, line: object, low: int, high: int) -> Iterator[int]:
         """Which lines of a range of this view equal `line`."""
         if type(line) is str:
@@ -184,7 +214,7 @@ class Lines(Sequence[str]):
     def _fetch(self, key: Any) -> Any:
         """What is not cached, or is no plain number.  Written for scattered access: as few steps as can be."""
         starts, size = self._starts, self._size
-        if starts is None or key.__class__ is not int:
+        if starts is None or len(self._cache) == size or key.__class__ is not int:
             return self._fetch_otherwise(key)
         at = key if key >= 0 else key + size
         if not 0 <= at < size:
@@ -213,7 +243,7 @@ class Lines(Sequence[str]):
             at = int(key.__index__())
         except AttributeError:
             raise TypeError(f"line indices must be integers or slices, not {type(key).__name__}") from None
-        if self._starts is not None:
+        if self._starts is not None and len(self._cache) != self._size:
             return self._fetch(at)
         at = at if at >= 0 else at + self._size
         if not 0 <= at < self._size:
@@ -233,11 +263,14 @@ class Lines(Sequence[str]):
         return self._decode_stretch(at)
 
     def _decode_stretch(self, at: int) -> str:
+        if self._keeps():
+            return self._cache[at]
         text = self._text
         follows = at == self._cache_start + len(self._cache)
         low = self._cache_end if follows else text.start_of(self._start + at)
         self._cache, self._cache_end = text.stretch(low, text.start_of(self._stop), _STRETCH)
         self._cache_start, self._next = at, at + len(self._cache)
+        self._made += len(self._cache)
         return self._cache[0]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlm_kernel.contexts import frames
 from rlm_kernel.contexts.citations import cite
+from rlm_kernel.contexts.keeping import KEEPER
 from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
 from rlm_kernel.image.shell import GuardedShell
 from rlm_sandbox.language.wall import LanguageWall
@@ -61,6 +62,7 @@ class SessionState:
             settle_in()
         self._move_in()
         frames.admitted = self.admits
+        KEEPER.allow(self.policy.limits.memory_bytes)
         self.raise_language_wall(shell, streams)
         confinement = confine(
             self.policy,
@@ -84,6 +86,7 @@ class SessionState:
         """
         outer, self.policy = self.policy, policy
         self.queries.begin_anew(policy.limits, policy.llm)
+        KEEPER.allow(policy.limits.memory_bytes)
         if _in_process(policy) != _in_process(outer):
             self.raise_language_wall(shell, streams)
         confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)

@@ -28,6 +28,7 @@ from traitlets.config import Config
 
 from rlm_kernel import process, tags, wire
 from rlm_kernel.contexts.errors import ContextError
+from rlm_kernel.contexts.keeping import KEEPER
 from rlm_kernel.errors import KernelError, to_wire
 from rlm_kernel.image import branch, requests, session
 from rlm_kernel.image.immortal import immortalize
@@ -223,6 +224,7 @@ class Worker:
             self.link.hold(False)
 
     def _prune(self) -> None:
+        KEEPER.release()
         prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
