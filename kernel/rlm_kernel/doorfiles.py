@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rlm_kernel import rendezvous
 
-__all__ = ["kernels_folder", "key_file", "publish", "published", "spec_folder", "spec_name", "withdraw"]
+__all__ = ["kernels_folder", "key_file", "publish", "published", "spec_folder", "spec_name", "sweep", "withdraw"]
 
 _DOOR = re.compile(r"[0-9a-f]{8,64}")
 _PREFIX = "rlm-session-"
@@ -85,14 +85,28 @@ def published() -> Iterator[tuple[str, Path]]:
             yield door, file.parent
 
 
+def sweep() -> None:
+    """Remove the kernelspecs of state folders that are no more: nobody else will."""
+    for file in kernels_folder().glob(f"{_PREFIX}*/kernel.json"):
+        told = _told(file)
+        if told is not None and not Path(told[1]).exists():
+            shutil.rmtree(file.parent, ignore_errors=True)
+
+
 def _door_of(file: Path) -> str | None:
     """The door that a kernelspec is for; None if it is no door of this state folder."""
+    told = _told(file)
+    return told[0] if told is not None and told[1] == str(rendezvous.state_dir()) else None
+
+
+def _told(file: Path) -> tuple[str, str] | None:
+    """The door and the state folder that a kernelspec names; None if it is none of ours."""
     try:
         told = json.loads(file.read_text())["metadata"]["rlm"]
-        door, state = str(told["door"]), told["state"]
+        door, state = str(told["door"]), str(told["state"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return door if state == str(rendezvous.state_dir()) and _DOOR.fullmatch(door) else None
+    return (door, state) if _DOOR.fullmatch(door) else None
 
 
 def _write(path: Path, text: str) -> None:

@@ -78,6 +78,7 @@ class Doors:
 
     def tidy(self) -> None:
         """Remove what doors of sessions have left that ended while no daemon was there, and list the others again."""
+        doorfiles.sweep()
         published = list(doorfiles.published())
         listed, kept = {door for door, _ in published}, set()
         for door in doors.of_sessions(self._store):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -291,6 +292,25 @@ def test_a_session_is_listed_for_as_long_as_it_lives() -> None:
     call_tool("end_session", {}, session="brief")
     assert name not in KernelSpecManager().find_kernel_specs()
     assert not doorfiles.key_file(door).exists()
+
+
+def test_entries_of_a_deleted_state_folder_go_and_those_of_another_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would remove them: the daemon that listed those sessions knows of none any more."""
+    agent("here", "1")
+    other = tmp_path / "elsewhere"
+    other.mkdir(mode=0o700)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("RLM_KERNEL_STATE_DIR", str(other))
+        doorfiles.publish("0" * 12, "there", "execute", "key")
+        there = doorfiles.spec_name("there", "execute")
+    doorfiles.sweep()
+    assert there in KernelSpecManager().find_kernel_specs()
+    shutil.rmtree(other)
+    doorfiles.sweep()
+    assert there not in KernelSpecManager().find_kernel_specs()
+    assert spec_of("here")
 
 
 def test_a_policy_may_keep_front_ends_out(isolation: Any) -> None:
