@@ -15,12 +15,17 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from rlm_kernel import signals
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CLONE_PARENT = 0x00008000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 _libc = ctypes.PyDLL(None, use_errno=True)
+_DIE_WITH_PARENT = tuple(map(ctypes.c_ulong, (PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)))
 
 ADOPTION_SECONDS = 2.0
 _ALLOCATIONS_BEFORE_COLLECTION = 20_000
@@ -74,11 +79,22 @@ class _PollFd(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
-def fork_sibling(*, still: int | None = None) -> int:
+def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:
+    """A call that waits for input or for the other end to close, with the signals of ``held`` held back.
+
+    All that it needs is made here: two processes that share their memory, and wait, are to have next to none of their
+    own, and whatever runs writes to pages.
+    """
+    mask = ctypes.byref((ctypes.c_ulong * 16)(sum(1 << number - 1 for number in held)))  # sigset_t of any C library
+    wanted = ctypes.byref(_PollFd(descriptor, select.POLLIN, 0))
+    return partial(_libc.ppoll, wanted, ctypes.c_ulong(1), None, mask)
+
+
+def fork_sibling(*, still: int | None = None, pause: Callable[[int], object] | None = None) -> int:
     """A fork whose child has *our parent* as its parent: 0 in the child, its pid here.
 
     With ``still``, a descriptor, the child does nothing until something can be read from it: not even what CPython does
-    after a fork. So it has next to no memory of its own for as long as it is only kept.
+    after a fork. Nor does this process before it has called ``pause`` with the pid. So they share their memory.
 
     A raw clone(CLONE_PARENT) between CPython's own at-fork hooks. glibc's at-fork work is skipped, so this is only
     for a process with a single thread (malloc's locks are free then); the caller has checked `thread_count`.
@@ -87,25 +103,24 @@ def fork_sibling(*, still: int | None = None) -> int:
         raise OSError(f"fork_sibling is not known on {platform.machine()}")
     api = ctypes.pythonapi
     parent = os.getppid()
+    sleep = None if still is None else wait_for(still, signals.ALL)
+    fork = partial(_libc.syscall, *map(ctypes.c_ulong, (_SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)))
     api.PyOS_BeforeFork()
-    pid = int(_libc.syscall(ctypes.c_long(_SYS_CLONE), ctypes.c_ulong(CLONE_PARENT | signal.SIGCHLD), 0, 0, 0, 0))
+    pid = int(fork())
     if pid == 0:
-        if still is not None:
-            _keep_still(still, parent)
+        if sleep is not None:
+            _libc.prctl(*_DIE_WITH_PARENT)
+            if os.getppid() == parent:
+                sleep()
         api.PyOS_AfterFork_Child()
         return 0
-    error = ctypes.get_errno()
+    error = ctypes.get_errno() if pid < 0 else 0
+    if pid > 0 and pause is not None:
+        pause(pid)
     api.PyOS_AfterFork_Parent()
     if pid < 0:
         raise OSError(error, os.strerror(error))
     return pid
-
-
-def _keep_still(descriptor: int, parent: int) -> None:
-    """Wait for input or for the other end to close; signals are held back by the caller, but for SIGKILL."""
-    die_with_parent()
-    if os.getppid() == parent:
-        _libc.poll(ctypes.byref(_PollFd(descriptor, select.POLLIN, 0)), ctypes.c_ulong(1), ctypes.c_int(-1))
 
 
 def fork_leaving_threads() -> int:

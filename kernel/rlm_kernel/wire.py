@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlm_kernel import signals
 from rlm_kernel.errors import ProtocolError
 
 HEADER = struct.Struct("!cBHQ")
@@ -174,13 +175,13 @@ class Link:
     def _flush(self, descriptors: Sequence[int] = ()) -> None:
         try:
             # An interrupt that is due is raised by this very call, with SIGINT held back already.
-            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
+            signals.set_mask(signal.SIG_BLOCK, _INTERRUPT)
             data = b"".join(self._gathered)
             self._gathered.clear()
             sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
             self.socket.sendall(memoryview(data)[sent:])
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
+            signals.set_mask(signal.SIG_UNBLOCK, _INTERRUPT)
 
     def receive(self) -> Message | None:
         """Wait for the next message; None when the host has gone."""

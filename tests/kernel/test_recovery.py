@@ -153,3 +153,27 @@ async def test_two_kernels_cannot_have_one_id(host, spawn, kernel, policy, tmp_p
     with pytest.raises(CallerError, match="already"):
         await host.spawn(SpawnRequest(kernel.kernel_id, policy(), str(tmp_path)))
     assert (await host.execute(kernel.kernel_id, "1").result()).result == "1"
+
+
+async def test_a_session_left_alone_shares_its_memory_and_still_hears(host, spawn) -> None:
+    """It keeps next to nothing for itself beside its copy; a cell, an interrupt and a kill find it as ever."""
+    kernels = [await spawn() for _ in range(2)]
+    for kernel in kernels:
+        assert (await host.execute(kernel.kernel_id, "kept = [object()]; kept.append(5)").result()).error is None
+    for kernel in kernels:
+        await shares_its_memory(kernel.pid)
+    os.kill(kernels[0].pid, signal.SIGINT)
+    os.kill(kernels[1].pid, signal.SIGTERM)
+    await replaced(host, kernels[1].kernel_id, kernels[1].pid)
+    for kernel in kernels:
+        assert (await host.execute(kernel.kernel_id, "kept[1]").result()).result == "5"
+        await host.shutdown(kernel.kernel_id)
+
+
+async def shares_its_memory(pid: int) -> None:
+    """Wait until a process has had next to no memory for itself for a second."""
+    async with asyncio.timeout(30):
+        seen = 0
+        while seen < 10:
+            seen = seen + 1 if psutil.Process(pid).memory_full_info().uss < 500_000 else 0
+            await asyncio.sleep(0.1)

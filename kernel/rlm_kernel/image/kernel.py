@@ -18,6 +18,7 @@ from ipykernel.jsonutil import json_clean
 from traitlets import Any as AnyTrait
 
 from rlm_kernel.image.shell import CellRefused, GuardedCompiler, GuardedShell
+from rlm_kernel.signals import IGNORE, set_handler
 from rlm_kernel.wire import Message
 
 CLOSED_REQUESTS = [
@@ -279,11 +280,11 @@ class SessionKernel(IPythonKernel):
 @contextmanager
 def interruptible() -> Iterator[None]:
     """The bracket in which SIGINT raises KeyboardInterrupt, by the C handler: no frame of ours in a traceback."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    set_handler(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        set_handler(signal.SIGINT, IGNORE)
 
 
 Cell = tuple[int, int, str]

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +26,7 @@ from IPython.core.profiledir import ProfileDir
 from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
-from rlm_kernel import process, tags, wire
+from rlm_kernel import process, signals, tags, wire
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.keeping import KEEPER
 from rlm_kernel.errors import KernelError, to_wire
@@ -263,24 +263,40 @@ class Worker:
             return
         left = {"threads": threads, "tasks": len(asyncio.all_tasks(self.loop)) if self.loop else 0}
         # A signal that meets the call while the host is asked about it would end it, or make it run twice.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
+        still = message.descriptors[0] if request.get("still") else None
+        pause = self._pause(blocked) if still is not None and not (threads or request.get("expectant")) else None
         try:
-            still = message.descriptors[0] if request.get("still") else None
-            pid = process.fork_leaving_threads() if threads else process.fork_sibling(still=still)
+            pid = process.fork_leaving_threads() if threads else process.fork_sibling(still=still, pause=pause)
         except (OSError, MemoryError) as error:
             message.close()
             refused = {"error": str(error), "errno": getattr(error, "errno", None)}
             self.link.send(tags.FORKED, (wire.json_frame(refused),))
             return
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            signals.set_mask(signal.SIG_SETMASK, blocked)
         if pid:
             message.close()
-            self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
+            if pause is None:
+                self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
             if request.get("expectant"):
                 self._touch_pages()
         else:
             self._become_child(message.descriptors[0], request, left)
+
+    def _pause(self, held: Iterable[int]) -> Callable[[int], None] | None:
+        """What tells the host of a copy and waits for its next word; None while there is something else to do."""
+        if self.dormant or not self.link.parser.empty or self.loop is None or asyncio.all_tasks(self.loop):
+            return None
+        self.link.hold(False)
+        head, descriptor = wire.pack(tags.FORKED, (b'{"pid":%10d}' % 0,))[:-11], self.link.socket.fileno()
+        wait = process.wait_for(descriptor, held)
+
+        def pause(pid: int) -> None:
+            os.write(descriptor, head + b"%10d}" % pid)
+            wait()
+
+        return pause
 
     def _become_child(self, descriptor: int, request: dict[str, Any], left: dict[str, Any]) -> None:
         os.close(self.link.socket.detach())
