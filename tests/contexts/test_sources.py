@@ -134,7 +134,7 @@ def test_a_directory_is_one_text_with_a_table_of_its_files(store: ContextStore, 
         *("src/.gitignore", "src/deep/empty.py", "src/main.py"),
     ]
     assert loaded.files == len(rows)
-    assert loaded.skipped == {"binary": 2, "ignored": 3, "link": 2, "secret": 2, "special": 1}
+    assert loaded.skipped == {"binary": 1, "compressed": 1, "ignored": 3, "link": 2, "secret": 2, "special": 1}
     assert "secret-" not in text
     lines = text.splitlines()
     for row in rows:

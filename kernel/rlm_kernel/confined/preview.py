@@ -9,7 +9,6 @@ import duckdb
 
 from rlm_kernel.confined.sql import connect, plain, reader
 
-ROWS = 100
 _LONGEST_CELL = 200
 _COLUMNS = 100
 
@@ -19,14 +18,17 @@ def prepare(_request: dict[str, Any]) -> None:
 
 
 def run(request: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
-    """Say rows, columns with their types, and the text. ``request`` has one path in `files`, and `memory`."""
+    """Say rows, columns with their types, and the text.
+
+    ``request`` has one path in `files`, how many rows to `show`, and `memory`.
+    """
     [path] = request["files"]
     read = reader({"path": path, "format": "parquet"})
     try:
         connection = connect(request["files"], request["memory"])
         described = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
         [(rows,)] = connection.execute(f"SELECT count(*) FROM {read}").fetchall()
-        first = connection.execute(f"SELECT * FROM {read} LIMIT {ROWS}").fetchall()
+        first = connection.execute(f"SELECT * FROM {read} LIMIT ?", [request["show"]]).fetchall()
     except duckdb.OutOfMemoryException as problem:
         raise MemoryError from problem
     except duckdb.Error as problem:

@@ -40,13 +40,14 @@ class Part:
     text: str | None
 
 
-def preview(path: Path) -> Preview:
+def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
     """What a Parquet file holds.
 
+    Args: the path, how many rows to show, and the open file where the path goes through its number.
     Raises: SourceError when it is damaged, MissingExtra, HelperTimeout, HelperDied.
     """
     try:
-        said = next(messages(Job("preview", {}, [path]), _PREVIEW), {})
+        said = next(messages(Job("preview", {"show": rows}, [path], fd), _PREVIEW), {})
     except MissingExtra as missing:
         raise MissingExtra(f"{missing}; Parquet files need it: pip install 'rlm-kernel[query]'") from missing
     match said:

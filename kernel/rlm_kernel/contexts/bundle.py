@@ -29,6 +29,7 @@ SECRET_NAMES = (
 _HARMLESS_NAMES = (".env.example", ".env.sample", ".env.template", "*.pub")
 _SECRET = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _LOOKED_AT = 1 << 13  # bytes in which a NUL tells that a file is binary
+_BINARY = (b"%PDF-", b"PAR1")  # ... and how those begin that may have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,21 @@ class FileRow:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
+class LeftOut(Exception):
+    """A file that is not taken.  Attributes: reason, by which such files are counted."""
+
+    def __init__(self, reason: str) -> None:
+        """Args: as the attributes."""
+        super().__init__(reason)
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file to take: its path as it is to be shown, and how to read it in pieces; reading may raise SourceError."""
+    """A file to take: its path as it is to be shown, and how to read it in pieces.
+
+    Reading may raise SourceError, and before the first piece LeftOut.
+    """
 
     path: str
     pieces: Callable[[], Iterator[bytes]]
@@ -71,10 +84,13 @@ class Bundle:
             try:
                 pieces = entry.pieces()
                 first = next(pieces, b"")
+            except LeftOut as left:
+                self.skipped[left.reason] += 1
+                continue
             except SourceError:
                 self.skipped["unreadable"] += 1
                 continue
-            if b"\0" in first[:_LOOKED_AT]:
+            if b"\0" in first[:_LOOKED_AT] or first.startswith(_BINARY):
                 self.skipped["binary"] += 1
             elif _SECRET.search(first):
                 self.skipped["secret"] += 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-__all__ = ["Meter", "follow", "watched"]
+__all__ = ["Meter", "follow", "stopped", "watched"]
 
 
 @dataclass(slots=True)
@@ -49,3 +49,9 @@ def follow(draft: str, total: int | None = None) -> None:
     meter = watched.get()
     if meter is not None:
         meter.begin(Path(draft), total)
+
+
+def stopped() -> bool:
+    """Whether nobody waits for this load any more."""
+    meter = watched.get()
+    return meter is not None and meter.stop.is_set()

@@ -8,22 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rlm_kernel.confined.reading import Part, Preview, fetch, parts, preview
 
-from .bundle import Bundle, Entry, holds, zip_entries
-from .compressed import PIECE, compression_of, unpacked
+from .bundle import Bundle, Entry, zip_entries
+from .compressed import compression_of, unpacked
 from .errors import SourceError
 from .files import draft
-from .folder import files_below, is_below
+from .folder import files_below
+from .members import MOST_TEXT, PARQUET, START, Members, document_kind
 from .model import StoredText
 from .progress import follow
 from .store import ContextStore, opened
-
-_START = 8  # bytes by which compression and binary formats are recognised
-_PARQUET, _PDF = b"PAR1", b"%PDF-"
-_MOST_TEXT = 1 << 30  # bytes of text of a document
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +51,12 @@ def put_file(store: ContextStore, path: Path, limit: int | None = None) -> Loade
     Raises: SourceError, TextTooLarge, StoreError, and what a confined process may raise.
     """
     with opened(path) as fd:
-        start = os.pread(fd, _START, 0)
-        if start.startswith(_PARQUET):
+        start = os.pread(fd, START, 0)
+        if start.startswith(PARQUET):
             return _put_parquet(store, path, limit)
         kind = compression_of(start)
-        if document := _document_kind(fd, start):
-            with closing(parts(fd, document, _MOST_TEXT if limit is None else limit)) as found:
+        if document := document_kind(fd, start):
+            with closing(parts(fd, document, MOST_TEXT if limit is None else limit)) as found:
                 return _put_bundle(store, map(_part_entry, found), Counter(), limit)
         if kind is not None:
             with os.fdopen(os.dup(fd), "rb") as file:
@@ -92,16 +89,6 @@ def _put_parquet(store: ContextStore, path: Path, limit: int | None) -> Loaded:
     return Loaded(text, shape=found[0].shape)
 
 
-def _document_kind(fd: int, start: bytes) -> str | None:
-    """pdf, docx or None; a Word file is a zip archive of a certain content."""
-    if start.startswith(_PDF):
-        return "pdf"
-    if compression_of(start) == "zip":
-        with os.fdopen(os.dup(fd), "rb") as file:
-            return "docx" if holds(file, "word/document.xml") else None
-    return None
-
-
 def _part_entry(part: Part) -> Entry:
     def pieces() -> Iterator[bytes]:
         if part.text is None:
@@ -132,7 +119,7 @@ def put_files(
     left_out = Counter(skipped or ())
     one = len(paths) == 1 and paths[0].is_dir()
     top = paths[0] if one else Path(os.path.commonpath([path.parent for path in paths]))
-    return _put_bundle(store, _entries(paths, top, left_out, private), left_out, limit)
+    return _put_bundle(store, _entries(paths, top, left_out, private, Members(limit)), left_out, limit)
 
 
 def _put_bundle(store: ContextStore, entries: Iterator[Entry], skipped: Counter[str], limit: int | None) -> Loaded:
@@ -145,41 +132,11 @@ def _put_bundle(store: ContextStore, entries: Iterator[Entry], skipped: Counter[
 
 
 def _entries(
-    paths: Sequence[Path], top: Path, skipped: Counter[str], private: Callable[[Path], bool]
+    paths: Sequence[Path], top: Path, skipped: Counter[str], private: Callable[[Path], bool], members: Members
 ) -> Iterator[Entry]:
     for path in paths:
         if path.is_dir():
             for found in files_below(path, skipped, private):
-                yield Entry(str(found.relative_to(top)), _Pieces(found, path, unpack=False))
+                yield members.entry(found, top, path)
         else:
-            yield Entry(str(path.relative_to(top)), _Pieces(path, None, unpack=True))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Reads a file in pieces; it must lie below `root`, if that is given."""
-
-    path: Path
-    root: Path | None
-    unpack: bool
-
-    def __call__(self) -> Iterator[bytes]:
-        with opened(self.path) as fd:
-            if self.root is not None and not is_below(fd, self.root):
-                raise SourceError(f"{self.path} is not below {self.root} any more; load it again")
-            with os.fdopen(os.dup(fd), "rb", buffering=0) as file:
-                start = os.pread(fd, _START, 0)
-                kind = compression_of(start)
-                if start.startswith((_PARQUET, _PDF)):
-                    yield b"\0"  # counted as binary
-                elif kind is None:
-                    yield from _read(file)
-                elif self.unpack and kind != "zip":
-                    yield from unpacked(file, kind)
-                else:
-                    yield b"\0"  # counted as binary
-
-
-def _read(file: BinaryIO) -> Iterator[bytes]:
-    while piece := file.read(PIECE):
-        yield piece
+            yield members.entry(path, top)

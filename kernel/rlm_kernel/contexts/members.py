@@ -1,0 +1,122 @@
+"""One file among several: its text, what it unpacks to, the text of a document, or the beginning of a table.
+
+What cannot be taken costs its own place only: `LeftOut` says why, and who makes one text of all of them counts it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO
+
+from rlm_kernel.confined.reading import Part, parts, preview
+
+from .bundle import Entry, LeftOut, holds
+from .compressed import PIECE, compression_of, unpacked
+from .errors import HelperDied, HelperTimeout, MissingExtra, SourceError
+from .folder import is_below
+from .progress import stopped
+from .store import opened
+
+MOST_TEXT = 1 << 30
+"""Bytes of text of a document where nobody says less."""
+PARQUET = b"PAR1"
+"""How a Parquet file begins."""
+START = 8
+"""Bytes by which compression and binary formats are recognised."""
+_PDF = b"%PDF-"
+_SECONDS = 600.0  # for all documents and tables of a load: each takes a process of its own
+_ROWS = 5  # of a table
+_ABOUT_TABLE = b"(the beginning of a table; load this file by itself to query it or to have it as a DataFrame)\n"
+_REST = b"--- the rest cannot be read ---\n"
+
+
+def document_kind(fd: int, start: bytes) -> str | None:
+    """pdf, docx or None; a Word file is a zip archive of a certain content."""
+    if start.startswith(_PDF):
+        return "pdf"
+    if compression_of(start) == "zip":
+        with os.fdopen(os.dup(fd), "rb") as file:
+            return "docx" if holds(file, "word/document.xml") else None
+    return None
+
+
+class Members:
+    """Reads the files of one load."""
+
+    def __init__(self, limit: int | None) -> None:
+        """Args: limit, the most bytes of text that anybody wants."""
+        self._most = MOST_TEXT if limit is None else limit
+        self._seconds = _SECONDS
+
+    def entry(self, path: Path, top: Path, root: Path | None = None) -> Entry:
+        """A file, shown relative to `top`; if it was found below `root`, it must still be there, and stays packed."""
+        return Entry(str(path.relative_to(top)), lambda: self._pieces(path, root))
+
+    def _pieces(self, path: Path, root: Path | None) -> Iterator[bytes]:
+        with opened(path) as fd:
+            if root is not None and not is_below(fd, root):
+                raise SourceError(f"{path} is not below {root} any more; load it again")
+            start = os.pread(fd, START, 0)
+            packed = compression_of(start)
+            if start.startswith(PARQUET):
+                yield from self._confined(_table(fd), "parquet without the extra 'query'")
+            elif kind := document_kind(fd, start):
+                yield from self._confined(_document(fd, kind, self._most), f"{kind} without the extra 'documents'")
+            elif packed == "zip" or (packed and root is not None):
+                raise LeftOut("compressed")
+            else:
+                with os.fdopen(os.dup(fd), "rb", buffering=0) as file:
+                    yield from unpacked(file, packed) if packed else _read(file)
+
+    def _confined(self, pieces: Iterator[bytes], missing: str) -> Iterator[bytes]:
+        """What a confined process says of a file.  The time that is left is for the next ones."""
+        if self._seconds <= 0:
+            raise LeftOut(f"document or table after {_SECONDS:g} seconds of reading such")
+        began, any_yet = time.monotonic(), False
+        try:
+            for piece in pieces:
+                yield piece
+                any_yet = True
+        except MissingExtra as problem:
+            raise LeftOut(missing) from problem
+        except (SourceError, HelperDied, HelperTimeout) as problem:
+            if stopped():
+                raise
+            if not any_yet:
+                raise LeftOut("unreadable") from problem
+            yield _REST
+        finally:
+            self._seconds -= time.monotonic() - began
+
+
+def _document(fd: int, kind: str, most: int) -> Iterator[bytes]:
+    """Its pages or sections; nothing before one that has text, as without any it is of no use."""
+    held = b""
+    with closing(parts(fd, kind, most)) as found:
+        for part in found:
+            held += _section(part)
+            if part.text and not part.text.isspace():
+                yield held
+                held = b""
+    if held:
+        yield held
+
+
+def _section(part: Part) -> bytes:
+    if part.text is None:
+        return f"--- {part.name}: cannot be read ---\n".encode("utf-8", "replace")
+    end = "\n" if part.text and not part.text.endswith("\n") else ""
+    return f"--- {part.name} ---\n{part.text}{end}".encode("utf-8", "replace")
+
+
+def _table(fd: int) -> Iterator[bytes]:
+    yield _ABOUT_TABLE + preview(Path(f"/proc/self/fd/{fd}"), rows=_ROWS, fd=fd).text.encode("utf-8", "replace")
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(PIECE):
+        yield piece

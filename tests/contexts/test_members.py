@@ -1,0 +1,140 @@
+"""Documents and tables among other files: taken in where they stand, or left out for a reason that is counted."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+from sample_files import SALES, write_pdf, write_word
+
+from rlm_kernel.contexts import errors, members, sources
+from rlm_kernel.contexts.progress import Meter, watched
+from rlm_kernel.contexts.sources import Loaded, put_file, put_files
+from rlm_kernel.contexts.store import ContextStore
+
+
+def load(store: ContextStore, *paths: Path) -> tuple[dict[str, str], Loaded]:
+    """The text of each file, by its path in the table."""
+    loaded = put_files(store, paths, lambda _: False)
+    lines = list(store.open(loaded.text).lines)
+    rows = map(json.loads, loaded.table.splitlines())
+    return {row["path"]: "\n".join(lines[row["line"] : row["line"] + row["lines"]]) for row in rows}, loaded
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A directory with one file of each kind."""
+    root = tmp_path / "project"
+    root.mkdir()
+    write_pdf(root / "report.pdf", "First page", "", "Third page")
+    write_word(root / "paper.docx")
+    pd.DataFrame({"id": range(50), "name": [f"n{number}" for number in range(50)]}).to_parquet(root / "t.parquet")
+    (root / "sales.csv").write_text(SALES)
+    (root / "events.jsonl").write_text('{"shop": "north"}\n{"shop": "south"}\n')
+    return root
+
+
+def test_documents_and_tables_of_a_directory_are_text_like_its_other_files(store: ContextStore, folder: Path) -> None:
+    """K-1, ours: page by page, section by section; of a table its columns, its first rows, and how to have the rest."""
+    found, loaded = load(store, folder)
+    assert (loaded.files, loaded.skipped) == (5, {})
+    assert found["report.pdf"] == "--- page 1 ---\nFirst page\n--- page 2 ---\n--- page 3 ---\nThird page"
+    assert found["paper.docx"].startswith("--- section 1 ---\nBefore any heading.\n--- section 2: First ---\nFirst\n")
+    told, head, columns, *rows = found["t.parquet"].split("\n")
+    assert "load this file by itself" in told
+    assert (head, columns) == ("Parquet: 50 rows; the first 5", "id | name")
+    assert rows == [f"{number} | n{number}" for number in range(5)]
+    assert found["sales.csv"] + "\n" == SALES
+    assert found["events.jsonl"] == (folder / "events.jsonl").read_text().removesuffix("\n")
+    assert psutil.Process().children() == []
+
+
+def test_documents_named_one_by_one_are_taken_in_as_well(store: ContextStore, folder: Path) -> None:
+    """Ours: several paths, as a pattern gives them."""
+    found, _ = load(store, folder / "paper.docx", folder / "report.pdf", folder / "sales.csv")
+    assert list(found) == ["paper.docx", "report.pdf", "sales.csv"]
+
+
+def test_what_cannot_be_read_costs_its_own_place_only(store: ContextStore, folder: Path) -> None:
+    """K-10: encrypted, of pictures only, damaged; archives are other files, not documents."""
+    write_pdf(folder / "locked.pdf", "text", password="secret")
+    write_pdf(folder / "scanned.pdf", "", "")
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7\n" + b"\xff" * 500)
+    (folder / "broken.parquet").write_bytes(b"PAR1" + b"x" * 500)
+    with zipfile.ZipFile(folder / "other.xlsx", "w") as archive:
+        archive.writestr("xl/workbook.xml", "<x/>")
+    found, loaded = load(store, folder)
+    assert len(found) == 5
+    assert loaded.skipped == {"compressed": 1, "unreadable": 4}
+
+
+def test_documents_in_a_zip_archive_are_left_out(store: ContextStore, folder: Path) -> None:
+    """Also a PDF without a NUL in its beginning, which would pass for text."""
+    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
+        archive.writestr("a.pdf", "%PDF-1.7\n" + "x" * 100)
+        archive.writestr("b.txt", "text")
+    loaded = put_file(store, folder / "all.zip")
+    assert (loaded.files, loaded.skipped) == (1, {"binary": 1})
+
+
+@pytest.mark.parametrize(
+    ("module", "reasons"),
+    [
+        ("pypdf", {"pdf without the extra 'documents'": 1}),
+        ("docx", {"docx without the extra 'documents'": 1}),
+        ("duckdb", {"parquet without the extra 'query'": 1}),
+    ],
+)
+def test_without_the_extra_the_count_says_which_is_needed(
+    store: ContextStore, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, reasons: object
+) -> None:
+    """The rest of the directory is loaded."""
+    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('no', name='{module}')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found, loaded = load(store, folder)
+    assert (len(found), loaded.skipped) == (4, reasons)
+
+
+def test_a_document_that_ends_its_reader_keeps_what_was_read(
+    store: ContextStore, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that dies on the second page; the text says that there was more."""
+    (tmp_path / "pypdf.py").write_text(
+        "import os\n"
+        "class Page:\n    def extract_text(self): return 'good'\n"
+        "class Bad:\n    def extract_text(self): import sys; sys.stdout.flush(); os._exit(3)\n"
+        "class PdfReader:\n    is_encrypted = False\n    pages = [Page(), Bad()]\n"
+        "    def __init__(self, *a, **k): pass\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found, loaded = load(store, folder)
+    assert found["report.pdf"] == "--- page 1 ---\ngood\n--- the rest cannot be read ---"
+    assert loaded.skipped == {}
+
+
+def test_documents_have_their_time_and_a_load_that_nobody_waits_for_ends(
+    store: ContextStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a process: those for which no time is left are counted."""
+    meter = Meter()
+    meter.stop.set()
+    token = watched.set(meter)
+    with pytest.raises(errors.HelperTimeout):
+        load(store, folder)
+    watched.reset(token)
+    monkeypatch.setattr(members, "_SECONDS", 0.0)
+    found, loaded = load(store, folder)
+    assert sorted(found) == ["events.jsonl", "sales.csv"]
+    assert loaded.skipped == {"document or table after 0 seconds of reading such": 3}
+
+
+def test_a_directory_with_more_text_than_allowed_is_refused_whatever_it_comes_from(
+    store: ContextStore, tmp_path: Path
+) -> None:
+    """K-13: the limit is of the whole."""
+    write_pdf(tmp_path / "a.pdf", *(["x" * 1000] * 20))
+    with pytest.raises(errors.TextTooLarge):
+        sources.put_files(store, [tmp_path], lambda _: False, limit=10_000)
+    assert psutil.Process().children() == []
