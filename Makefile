@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt requirements/adapters.txt
 UV := $(shell command -v uv 2>/dev/null)
+PIP_INSTALL = $(if $(UV),"$(UV)" pip install --quiet --python $(BIN)/python,$(BIN)/pip install -qq --disable-pip-version-check)
 
 # The first interpreter that runs and is new enough; name another with `make PYTHON=/path/to/python ...`.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -70,11 +71,7 @@ test-adapters: $(VENV)/.adapters  ## Run dspy and rlms, 250 MB of packages, on s
 	@$(PYTEST) -q tests/adapters $(ARGS)
 
 $(VENV)/.adapters: $(STAMP) requirements/adapters.txt
-ifneq ($(UV),)
-	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/adapters.txt
-else
-	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/adapters.txt
-endif
+	@$(PIP_INSTALL) --require-hashes -r requirements/adapters.txt
 	@touch $@
 
 screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the browser tests that show them
@@ -85,11 +82,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 $(VENV)/.browser: $(STAMP) requirements/browser.txt
 	@test -x $(CHROMIUM) || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --quiet --yes chromium; } || { \
 		echo "no browser: install chromium, or name one with make CHROMIUM=/path/to/it" >&2; exit 1; }
-ifneq ($(UV),)
-	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/browser.txt
-else
-	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/browser.txt
-endif
+	@$(PIP_INSTALL) --require-hashes -r requirements/browser.txt
 	@touch $@
 
 
@@ -102,11 +95,7 @@ fuzz-guided: $(VENV)/.guided  ## Let coverage guide the fuzzing of policies, str
 
 # Binaries only: building atheris takes a compiler of its own.
 $(VENV)/.guided: $(STAMP) tests/fuzz/requirements.txt
-ifneq ($(UV),)
-	@"$(UV)" pip install --quiet --python $(BIN)/python --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt
-else
-	@$(BIN)/pip install -qq --disable-pip-version-check --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt
-endif
+	@$(PIP_INSTALL) --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt
 	@touch $@
 
 fuzz-scan: $(STAMP)  ## Compare scan with Python's re on 50,000 random patterns and texts (ARGS="--pairs 1000 --seed 1")
@@ -134,11 +123,7 @@ bench-guards: $(VENV)/.compat  ## Measure code behind the language wall against 
 	@$(BIN)/python bench/language.py $(ARGS)
 
 $(VENV)/.compat: $(STAMP) bench/compat/requirements.txt
-ifneq ($(UV),)
-	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r bench/compat/requirements.txt
-else
-	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r bench/compat/requirements.txt
-endif
+	@$(PIP_INSTALL) --require-hashes -r bench/compat/requirements.txt
 	@touch $@
 
 install: $(STAMP)  ## Only set up the environment

@@ -16,7 +16,8 @@ from typing import Any
 __all__ = ["MIME_TYPES", "inert", "inert_html", "kept"]
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")
-MIME_TYPES = ("text/plain", "text/html", "application/json", *PICTURES)
+RICH = ("text/html", *PICTURES)
+MIME_TYPES = ("text/plain", "application/json", *RICH)
 """Markdown, LaTeX and SVG are not among them: all can hold links or HTML that front ends take as they are."""
 TAGS = frozenset(
     "b big blockquote br caption center code col colgroup dd del details dfn div dl dt em figcaption figure h1 h2 h3 "
@@ -38,7 +39,7 @@ MOST_KEPT_CHARS = 512 << 10
 
 
 def kept(displays: Iterable[Any]) -> list[dict[str, str]]:
-    """Return what the journal keeps of the displays of a cell: pictures and HTML, as they came.
+    """Return what the journal keeps of the displays of a cell: pictures and HTML, as they came, and the text of such.
 
     A display that is too large for what is left of `MOST_KEPT_CHARS` is left out.
     """
@@ -46,11 +47,11 @@ def kept(displays: Iterable[Any]) -> list[dict[str, str]]:
     for display in displays:
         data = display.get("data") if isinstance(display, dict) else None
         forms = data if isinstance(data, dict) else {}
-        rich = {kind: forms[kind] for kind in ("text/html", *PICTURES) if isinstance(forms.get(kind), str)}
-        size = sum(map(len, rich.values()))
-        if rich and size <= left:
+        known = {kind: forms[kind] for kind in ("text/plain", *RICH) if isinstance(forms.get(kind), str)}
+        size = sum(map(len, known.values()))
+        if known.keys() & set(RICH) and size <= left:
             left -= size
-            found.append(rich)
+            found.append(known)
     return found
 
 

@@ -206,7 +206,8 @@ def _about(record: Record, now: float) -> dict[str, Any]:
 
 
 def _heading(record: Record) -> str:
-    lines = [f"# Session `{record.session}`", "", f"{len(record.cells)} cells under the policy `{record.policy}`."]
+    cells = f"{len(record.cells)} cell{'' if len(record.cells) == 1 else 's'}"
+    lines = [f"# Session `{record.session}`", "", f"{cells} under the policy `{record.policy}`."]
     if record.contexts:
         lines += ["", "| text | bytes | lines | hash |", "|---|---|---|---|"]
     for text in record.contexts:
@@ -225,6 +226,8 @@ def _outputs(cell: Cell) -> list[dict[str, Any]]:
         written, error = _parted(cell.output)
     elif cell.status == "died":
         written, error = "", ("KernelDied", cell.output)
+    for display in reversed(cell.displays):
+        written = _without_end(written, str(display.get("text/plain", "")).rstrip("\n"))
     outputs: list[dict[str, Any]] = []
     if written:
         outputs.append({"output_type": "stream", "name": "stdout", "text": f"{written.rstrip(chr(10))}\n"})
@@ -237,6 +240,14 @@ def _outputs(cell: Cell) -> list[dict[str, Any]]:
         said = [f"{name}: {value}"]
         outputs.append({"output_type": "error", "ename": name, "evalue": value, "traceback": said})
     return outputs
+
+
+def _without_end(written: str, plain: str) -> str:
+    """What a cell wrote, without the text of its last value, which the display shows better."""
+    lines = written.rstrip("\n")
+    if not plain or f"\n{lines}".removesuffix(f"\n{plain}") == f"\n{lines}":
+        return written
+    return lines.removesuffix(plain)
 
 
 def _parted(output: str) -> tuple[str, tuple[str, str]]:

@@ -77,6 +77,19 @@ def test_a_session_becomes_an_executed_notebook(command: Command, tmp_path: Path
     assert about.contexts[0].digest
 
 
+def test_the_text_of_a_table_stands_once(command: Command, tmp_path: Path) -> None:
+    """A value that has a richer form is an output with both, below what the cell printed."""
+    shown = "class Table:\n    def _repr_html_(self): return '<b>rich</b>'\n    def __repr__(self): return 'plain'\n"
+    evaluate("table", f"{shown}print('before plain')\nTable()", f"{shown}Table()", "print('plain')\n'plain'")
+    notebook = exported(command, "table", tmp_path)
+    first, alone, text = code_cells(notebook)
+    printed, value = first.outputs
+    assert (printed.text, value.data) == ("before plain\n", {"text/plain": "plain", "text/html": "<b>rich</b>"})
+    assert [output.output_type for output in alone.outputs] == ["display_data"]
+    assert text.outputs[0].text == "plain\n'plain'\n"
+    assert "3 cells under" in notebook.cells[0].source
+
+
 def test_a_session_that_has_ended_is_exported(command: Command, tmp_path: Path) -> None:
     """The journal outlives the session, a cell that killed its kernel included."""
     with pytest.raises(ToolFailed):
