@@ -48,6 +48,19 @@ async def test_a_crash_in_a_cell_is_an_error_that_names_the_cause(host, spawn, p
     await host.shutdown(kernel.kernel_id)
 
 
+async def test_a_crash_in_the_first_cell_loses_nothing(host, spawn, policy, tmp_path: Path) -> None:
+    """A fresh process is what the session was: no copy is needed for that, and the contexts are there again."""
+    store = ContextStore(tmp_path / "store")
+    kernel = await spawn(policy("trusted", checkpoint="lazy"))
+    with store.attachment(store.put_text("alpha\n")) as attachment:
+        await host.attach(kernel.kernel_id, "log", attachment, "log", {"path": "x.log"})
+    result = await host.execute(kernel.kernel_id, "import os; os.abort()").result()
+    assert "SIGABRT" in result.error["evalue"]
+    assert "as they were before this cell" in result.error["evalue"]
+    assert (await host.execute(kernel.kernel_id, "log['content']").result()).result == "'alpha\\n'"
+    await host.shutdown(kernel.kernel_id)
+
+
 async def test_without_copies_a_crash_says_that_variables_are_lost(host, spawn, policy) -> None:
     """checkpoint: off restarts the kernel, says what is gone, and contexts are there again."""
     kernel = await spawn(policy("trusted", checkpoint="off"))
