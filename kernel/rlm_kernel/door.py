@@ -22,10 +22,11 @@ import zmq
 
 from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.connection import Control
-from rlm_kernel.displays import PICTURES, inert
+from rlm_kernel.displays import PICTURES
 from rlm_kernel.doorfiles import key_file
 from rlm_kernel.errors import CallerError, HostGone, KernelError, from_wire
 from rlm_kernel.host.signing import DELIMITER, Signer
+from rlm_kernel.inert import inert
 
 CHANNELS = {"shell": tags.SHELL, "control": tags.CONTROL, "stdin": tags.STDIN, "iopub": tags.IOPUB}
 SAFE_KINDS = frozenset(

@@ -33,7 +33,7 @@ from rlm_kernel.link import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
 from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault, HelloRefused, RlmMcpError, SetupFault, WrongUsage
 from rlm_mcp.hello import ClientHello, parse_hello
-from rlm_mcp.lean import BARE, hollow
+from rlm_mcp.lean import import_sdk
 from rlm_mcp.logs import current_client, log_to
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rendezvous.detach()
     os.umask(0o077)
     faulthandler.enable()
-    hollow(*BARE)
+    import_sdk()
     try:
         log_to(rendezvous.state_dir() / "logs" / "daemon.log")
         with rendezvous.claim(options.socket) as claim:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from rlm_kernel.displays import inert
+from rlm_kernel.inert import inert
 from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault
 

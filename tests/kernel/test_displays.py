@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_kernel.displays import ATTRIBUTES, TAGS, inert, inert_html
 from rlm_kernel.door import presentable
 from rlm_kernel.host.signing import Signer
+from rlm_kernel.inert import ATTRIBUTES, TAGS, inert, inert_html
 
 ROW = '<tr style="text-align: right;"><th>a &amp; b</th><td colspan="2">1</td></tr>'
 TABLE = f'<table border="1" class="dataframe">{ROW}</table>'

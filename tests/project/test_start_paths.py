@@ -6,15 +6,18 @@ import sys
 import pytest
 
 DAEMON = """
-from rlm_mcp.lean import BARE, hollow
-hollow(*BARE)
+from rlm_mcp.lean import import_sdk
+import_sdk()
 import rlm_mcp.daemon, rlm_mcp.server, rlm_mcp.transport
 """
 HEAVY = {
-    "host": ("import rlm_kernel.host.__main__", "pydantic jupyter_client traitlets IPython sqlalchemy mcp yaml rich"),
+    "host": (
+        "import rlm_kernel.host.__main__",
+        "pydantic jupyter_client traitlets IPython sqlalchemy mcp yaml rich html.parser",
+    ),
     "daemon": (
         DAEMON,
-        "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client rich openai anthropic rlm_mcp.listener",
+        "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client rich openai anthropic starlette uvicorn",
     ),
     "zygote": (
         "import rlm_kernel.zygote, rlm_kernel.image.worker, rlm_sandbox.language.wall",
