@@ -95,13 +95,19 @@ class Members:
 
 def _document(fd: int, kind: str, most: int) -> Iterator[bytes]:
     """Its pages or sections; nothing before one that has text, as without any it is of no use."""
-    held = b""
+    held, any_text = b"", False
     with closing(parts(fd, kind, most)) as found:
-        for part in found:
-            held += _section(part)
-            if part.text and not part.text.isspace():
-                yield held
-                held = b""
+        try:
+            for part in found:
+                held += _section(part)
+                if part.text and not part.text.isspace():
+                    any_text = True
+                    yield held
+                    held = b""
+        except SourceError as problem:
+            if held and not any_text:
+                raise LeftOut("without text") from problem
+            raise
     if held:
         yield held
 
