@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from urllib.parse import SplitResult, unquote, urlsplit
 
-__all__ = ["is_url", "permits", "wrong_prefix"]
+__all__ = ["is_url", "permits", "unread_scheme", "wrong_prefix"]
 
-LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory"})
+_PORTS = {"http": 80, "https": 443}
+"""The schemes that are read."""
+_LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory"})
 """Schemes that read this machine; `files.read` is about its files."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_PORTS = {"http": 80, "https": 443, "ftp": 21}
 _ODD = re.compile(r"[\s\\\x00-\x1f\x7f]|::")
 """Not in a URL that we read: what parsers take differently, and fsspec's chains (`simplecache::https://...`)."""
 
@@ -26,8 +27,10 @@ def wrong_prefix(prefix: str) -> str:
     parts = _parsed(prefix)
     if parts is None:
         return "is no URL such as https://example.org/data/"
-    if parts.scheme in LOCAL_SCHEMES:
+    if parts.scheme in _LOCAL_SCHEMES:
         return f"has the scheme {parts.scheme!r}, which reads this machine; use files.read for folders"
+    if unread := unread_scheme(prefix):
+        return f"has the scheme {unread!r}, which is not read: only {' and '.join(_PORTS)} are"
     if parts.query or parts.fragment:
         return "holds a query or fragment; end it with the path"
     if not parts.path:
@@ -35,10 +38,16 @@ def wrong_prefix(prefix: str) -> str:
     return ""
 
 
+def unread_scheme(url: str) -> str:
+    """The scheme of a URL if nobody here reads such; nothing for one that is read, and for what is no URL."""
+    scheme = url.partition("://")[0].lower()
+    return "" if not is_url(url) or scheme in _PORTS else scheme
+
+
 def permits(prefixes: Sequence[str], url: str) -> bool:
     """Whether a URL is one of ``prefixes``, or lies below one that ends with a slash."""
     asked = _parsed(url)
-    return asked is not None and any(_covers(_parsed(prefix), asked) for prefix in prefixes)
+    return asked is not None and not unread_scheme(url) and any(_covers(_parsed(prefix), asked) for prefix in prefixes)
 
 
 def _covers(prefix: SplitResult | None, asked: SplitResult) -> bool:

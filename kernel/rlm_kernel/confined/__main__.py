@@ -62,7 +62,8 @@ def main() -> None:
 def _confine(request: dict[str, Any]) -> None:
     policy = walls(int(request["memory"]), int(request["file_bytes"]), network=bool(request["network"]))
     keep = [request["fd"]] if "fd" in request else []
-    read = [Path(path) for path in (*request["files"], *_ABOUT_LIMITS) if os.path.exists(path)]
+    trusted = filter(None, [os.environ.get("SSL_CERT_DIR")])  # its certificates are looked for one by one
+    read = [Path(path) for path in (*request["files"], *_ABOUT_LIMITS, *trusted) if os.path.exists(path)]
     confinement = confine(policy, scratch=Path(request["scratch"]), read=read, keep_fds=keep, fork_gate=False)
     confinement.report.demand(policy)
 

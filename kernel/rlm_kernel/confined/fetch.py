@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from io import RawIOBase
 from typing import Any
 
@@ -20,17 +19,15 @@ Say = Callable[[dict[str, Any]], None]
 
 _PIECE = 1 << 20
 _SILENCE_SECONDS = 30
-_WEB = ("http://", "https://")
 
 
 class _Refused(Exception):
     """A place that the policy does not permit."""
 
 
-def prepare(request: dict[str, Any]) -> None:
-    """Import what reads the scheme, while files can still be opened freely."""
-    with suppress(ValueError):  # an unknown scheme: `run` says so
-        fsspec.get_filesystem_class(request["url"].partition("://")[0])
+def prepare(_request: dict[str, Any]) -> None:
+    """Import what reads URLs, and with it the certificates to trust, while files can still be opened freely."""
+    fsspec.get_filesystem_class("https")
 
 
 def run(request: dict[str, Any], say: Say) -> None:
@@ -44,7 +41,8 @@ def run(request: dict[str, Any], say: Say) -> None:
     except Exception as problem:  # any library may be behind a scheme
         refused = _refusal(problem)
         if refused is None:
-            said = f"{url} cannot be read ({type(problem).__name__}: {problem}); give the URL of a file that can"
+            cause = _cause(problem)
+            said = f"{url} cannot be read ({type(cause).__name__}: {cause}); give the URL of a file that can"
         else:
             said = f"{url} leads to {refused}, which the policy does not permit; add it to `urls`, or name another"
         say({"fault": "source", "message": said})
@@ -59,11 +57,17 @@ def _refusal(problem: BaseException | None) -> _Refused | None:
     return problem
 
 
+def _cause(problem: BaseException) -> BaseException:
+    """What went wrong at the bottom: fsspec says of most things that there is no such file."""
+    while problem.__cause__ is not None:
+        problem = problem.__cause__
+    return problem
+
+
 def _copied(url: str, permitted: Sequence[str], target: RawIOBase, most: int) -> int:
-    web = url.lower().startswith(_WEB)
-    system, path = url_to_fs(url, skip_instance_cache=True, **(_web_options(permitted) if web else {}))
+    system, path = url_to_fs(url, skip_instance_cache=True, **_options(permitted))
     taken = 0
-    with system.open(path, "rb", **({"block_size": 0} if web else {})) as source:
+    with system.open(path, "rb", block_size=0) as source:
         # One byte more than may be taken, so that who asked can tell.
         while taken <= most and (piece := source.read(min(_PIECE, most + 1 - taken))):
             target.write(piece)
@@ -71,7 +75,7 @@ def _copied(url: str, permitted: Sequence[str], target: RawIOBase, most: int) ->
     return taken
 
 
-def _web_options(permitted: Sequence[str]) -> dict[str, Any]:
+def _options(permitted: Sequence[str]) -> dict[str, Any]:
     import aiohttp
 
     async def only_permitted(asked: aiohttp.ClientRequest, then: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

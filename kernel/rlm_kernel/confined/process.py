@@ -35,6 +35,8 @@ from rlm_kernel.contexts.progress import Meter, watched
 __all__ = ["Job", "Limits", "messages"]
 
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""What of the environment a job with the network has besides: whom to trust."""
 _LONGEST_MESSAGE = 16 << 20
 _PIECE = 1 << 16
 _LOOK_SECONDS = 0.2
@@ -98,7 +100,8 @@ def messages(job: Job, limits: Limits) -> Generator[dict[str, Any], None, None]:
 
 @contextmanager
 def _started(job: Job, limits: Limits, scratch: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    names = (*_ENVIRONMENT, *_CERTIFICATES) if job.network else _ENVIRONMENT
+    environment = {name: os.environ[name] for name in names if name in os.environ}
     request = {
         **job.request,
         "scratch": scratch,

@@ -1,15 +1,21 @@
 """URLs as sources: a real web server on this machine, which also means harm."""
 
 import asyncio
+import datetime as dt
 import gzip
+import hashlib
 import http.server
 import itertools
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 pytestmark = pytest.mark.anyio
 CSV = "shop,amount\na,1\nb,2\n"
@@ -187,3 +193,71 @@ async def test_a_load_that_nobody_waits_for_ends(connect, sites, site: str, poli
             while psutil.Process().children():
                 await asyncio.sleep(0.05)
         assert (await agent("list_vars"))["variables"] == []
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for `localhost` that only who is told so trusts, with its key."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=localhost")
+    now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "server.pem"
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    path.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()) + made.public_bytes(encoding))
+    return path
+
+
+def _subject_hash(certificate: Path) -> str:
+    """By what OpenSSL finds a certificate in a folder."""
+    name = x509.load_pem_x509_certificate(certificate.read_bytes()).subject.public_bytes()
+    return f"{int.from_bytes(hashlib.sha1(name[2:], usedforsecurity=False).digest()[:4], 'little'):08x}"
+
+
+@pytest.fixture
+def secure(sites, certificate: Path, tmp_path: Path) -> tuple[str, str]:
+    """The first server behind TLS, and a policy that permits a part of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    sites[0].socket = context.wrap_socket(sites[0].socket, server_side=True)
+    base, policy = f"https://localhost:{sites[0].server_port}", tmp_path / "tls.yaml"
+    policy.write_text(f"description: A part of a server.\nextends: default\nurls: ['{base}/open/']\n")
+    return base, str(policy)
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+async def test_https_is_read_from_a_server_whose_certificate_is_trusted(
+    connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, certificate: Path, secure: tuple[str, str], variable: str
+) -> None:
+    """K-1, ours: by name, by whom the environment trusts, and never on to plain http."""
+    base, policy = secure
+    trusted = tmp_path / "certificates"
+    trusted.mkdir()
+    (trusted / f"{_subject_hash(certificate)}.0").write_bytes(certificate.read_bytes())
+    monkeypatch.setenv(variable, str(certificate if variable == "SSL_CERT_FILE" else trusted))
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        assert (await agent("load_context", name="log", path=f"{base}/open/within"))["line_count"] == 2
+        assert (await agent("scan", name="log", pattern="error"))["matches"] == 1
+        away = await agent("load_context", name="away", path=f"{base}/open/away")
+        assert (away["error"], "leads to http://127.0.0.1" in away["message"]) == ("cannot_read", True)
+
+
+async def test_a_server_that_nobody_vouches_for_is_not_read(connect, sites, secure: tuple[str, str]) -> None:
+    """The answer says that it is the certificate; no page was asked for."""
+    base, policy = secure
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        answer = await agent("load_context", name="log", path=f"{base}/open/log")
+        assert (answer["error"], "certificate verify failed" in answer["message"]) == ("cannot_read", True)
+    assert sites[0].RequestHandlerClass.asked == []
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/log", "ftp://localhost/log", "file://localhost/etc/hostname"])
+async def test_other_schemes_are_refused_by_name(connect, policy: str, url: str) -> None:
+    """Whatever a policy may say of them; the answer says which are read."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        answer = await agent("load_context", name="log", path=url)
+        assert (answer["error"], "only http and https" in answer["message"]) == ("cannot_read", True)
