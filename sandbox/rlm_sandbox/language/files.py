@@ -22,8 +22,8 @@ class FileAccess:
     """The folders of a policy, symbolic links followed."""
 
     def __init__(self, read: Iterable[str], write: Iterable[str]) -> None:
-        self.write = tuple(os.path.realpath(path) for path in write)
-        self.read = tuple(os.path.realpath(path) for path in read) + self.write
+        self.write = tuple(dict.fromkeys(map(os.path.realpath, write)))
+        self.read = tuple(dict.fromkeys((*map(os.path.realpath, read), *self.write)))
 
     def allows(self, path: str, *, writing: bool) -> bool:
         """Whether a path, after following its links, is in one of the folders."""

@@ -121,3 +121,11 @@ def test_a_folder_whose_name_only_starts_alike_is_outside(tmp_path):
     assert not files.allows(str(tmp_path / "scratch2"), writing=False)
     assert not files.allows(str(tmp_path / "work" / "x"), writing=True)
     assert files.allows(str(tmp_path / "work"), writing=False)
+
+
+def test_a_folder_for_reading_and_writing_is_named_once(tmp_path):
+    """As the scratch folder is in every policy, also where a link is another name for it."""
+    scratch, link = tmp_path / "scratch", tmp_path / "link"
+    link.symlink_to(scratch)
+    said = str(FileAccess([str(scratch), str(link)], [str(scratch)]).refusal("/etc/passwd", writing=False))
+    assert said.count(str(scratch)) == 1
