@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -448,10 +448,10 @@ def test_a_journal_of_an_older_version_opens(tmp_path: Path) -> None:
     """Columns that this version adds are there, and what was written before is kept."""
     path = tmp_path / "old.sqlite3"
     Store.open(path).close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("alter table journal drop column door")
     Store.open(path).close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         assert "door" in {row[1] for row in connection.execute("pragma table_info(journal)")}
 
 
