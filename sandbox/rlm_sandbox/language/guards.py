@@ -120,13 +120,14 @@ def _private_of_function(function: Any, name: str) -> Any:
 
 def _wash_instance_value(obj: Any, name: str) -> None:
     """A subclass of a library class: the library may have put something into the object."""
-    values = object.__getattribute__(obj, "__dict__") if _has_dict(obj) else {}
-    if name in values:
-        wash(values[name])
+    if holds(obj, name):
+        wash(object.__getattribute__(obj, "__dict__")[name])
 
 
-def _has_dict(obj: Any) -> bool:
-    return any("__dict__" in dict_of(base) for base in mro_of(type(obj)))
+def holds(obj: Any, name: str) -> bool:
+    """Whether an object has a name itself, and not from its class."""
+    has_dict = any("__dict__" in dict_of(base) for base in mro_of(type(obj)))
+    return has_dict and not issubclass(type(obj), type) and name in object.__getattribute__(obj, "__dict__")
 
 
 # -- stores

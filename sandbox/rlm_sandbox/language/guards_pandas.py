@@ -25,7 +25,11 @@ def naming_method(obj: Any, name: str) -> Any:
     place = (3 if name == "pivot_table" else 0) + (type(real) is not types.MethodType)
 
     def checked(*args: Any, **kwargs: Any) -> Any:
-        return real(*harmless_arguments(args, place), **harmless_keywords(kwargs))
+        named = name in ("agg", "aggregate") and len(args) <= place and "func" not in kwargs
+        harmless = (
+            {key: _function_names(value) for key, value in kwargs.items()} if named else harmless_keywords(kwargs)
+        )
+        return real(*harmless_arguments(args, place), **harmless)
 
     return checked
 
@@ -35,9 +39,9 @@ def harmless_arguments(args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
     return tuple(_function_names(value) if index == place else value for index, value in enumerate(args))
 
 
-def harmless_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by keyword, with what may name functions checked."""
-    named = {"func", "aggfunc", "arg"}
+def harmless_keywords(kwargs: dict[str, Any], every: bool = False) -> dict[str, Any]:
+    """The arguments by keyword, with what may name functions checked: ``every`` one where columns are named so."""
+    named = kwargs if every else {"func", "aggfunc", "arg"}
     return {
         key: _function_names(value) if key in named or (isinstance(value, tuple) and key != "args") else value
         for key, value in kwargs.items()

@@ -15,9 +15,9 @@ from rlm_sandbox.language import guards_pandas
 from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
 from rlm_sandbox.language.classes import SafeType, type_of
 from rlm_sandbox.language.formatting import SafeFormatter, is_plain_format
-from rlm_sandbox.language.guards import check_store, is_proxy, must_guard, refuse, super_target, wash
+from rlm_sandbox.language.guards import check_store, holds, is_proxy, must_guard, refuse, super_target, wash
 from rlm_sandbox.language.names import Access, access
-from rlm_sandbox.language.registry import REGISTRY, dict_of
+from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
 
 Reader = Callable[[Any, str], Any]
 
@@ -61,6 +61,17 @@ def _plain(obj: Any, name: str) -> Any:
 def _own(obj: Any) -> bool:
     """Whether an instance's class is the session's."""
     return type(obj) in REGISTRY.user
+
+
+def _own_attribute(obj: Any, name: str) -> bool:
+    """Whether what an object has under a name is the session's own: not what a class of its inherits from a library."""
+    cls = obj if _is_class(obj) else type(obj)
+    if cls not in REGISTRY.user:
+        return False
+    owner = next((base for base in mro_of(cls) if name in dict_of(base)), None)
+    if owner is not None:
+        return owner in REGISTRY.user
+    return cls in REGISTRY.shelf.clean or holds(obj, name)
 
 
 def _is_class(obj: Any) -> bool:
@@ -181,19 +192,22 @@ def _set_attribute(obj: Any, name: str) -> Any:
 
 def _state(obj: Any, name: str) -> Any:
     """Pickle's view of an object is its live namespace: only of the session's own."""
-    own = _own(obj) or (_is_class(obj) and obj in REGISTRY.user)
-    if type(obj) is super:
-        target = super_target(obj)
-        own = type(target) in REGISTRY.shelf.clean
-    if own:
+    target = super_target(obj) if type(obj) is super else obj
+    if type(target) in REGISTRY.shelf.clean or _own_attribute(obj, name):
         return getattr(obj, name)
     return refuse(name, "of library objects is not available here: use copy.copy or public attributes")
 
 
 def _descriptor(obj: Any, name: str) -> Any:
-    if _own(obj) or type(obj) is types.FunctionType or (type(obj) is super and _own(super_target(obj))):
+    target = super_target(obj) if type(obj) is super else obj
+    library = [base for base in mro_of(type(target)) if base not in REGISTRY.user and name in dict_of(base)]
+    if type(obj) is types.FunctionType or (_own(target) and (_DESCRIPTORS.issuperset(library))):
         return getattr(obj, name)
     return refuse(name)
+
+
+_DESCRIPTORS: Final = frozenset({property, classmethod, staticmethod})
+"""They give what their functions give. ``cached_property`` stores it in the object, whosever it is."""
 
 
 def _fields(obj: Any, name: str) -> Any:
@@ -227,13 +241,11 @@ def _signature(obj: Any, name: str) -> Any:
 
 def _func_part(obj: Any, name: str) -> Any:
     """Cython functions publish ``func_globals`` and the like without an underscore."""
-    return _plain(obj, name) if _own(obj) else refuse(name)
+    return _own_only(obj, name)
 
 
 def _own_only(obj: Any, name: str) -> Any:
-    if _own(obj) or (_is_class(obj) and obj in REGISTRY.user):
-        return _plain(obj, name)
-    return refuse(name)
+    return _plain(obj, name) if _own_attribute(obj, name) else refuse(name)
 
 
 def _type_argument(obj: Any, name: str) -> Any:
@@ -261,7 +273,7 @@ _PLAIN_VALUES: Final = frozenset({str, bytes, int, float, bool, complex, list, t
 def _resize(obj: Any, name: str) -> Any:
     """``ndarray.resize(refcheck=False)`` leaves views of freed memory."""
     real = getattr(obj, name)
-    if _own(obj) or not hasattr(type(obj), "__array_finalize__"):
+    if _own_attribute(obj, name) or not hasattr(type(obj), "__array_finalize__"):
         return wash(real)
 
     def resize(*shape: Any, refcheck: bool = True) -> Any:
@@ -275,7 +287,7 @@ def _looking(look: Callable[..., None]) -> Reader:
 
     def read(obj: Any, name: str) -> Any:
         real = _plain(obj, name)
-        if _own(obj) or not callable(real):
+        if _own_attribute(obj, name) or not callable(real):
             return real
 
         def checked(*args: Any, **kwargs: Any) -> Any:

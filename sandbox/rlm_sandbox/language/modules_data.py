@@ -108,8 +108,10 @@ DROP: Final = _table(
     numpy.ma: frombuffer
     pandas: read_pickle to_pickle read_clipboard HDFStore read_hdf read_gbq test show_versions io core compat
     pandas.api.interchange: from_dataframe
+    pyarrow: foreign_buffer lib
     yaml: load load_all unsafe_load unsafe_load_all full_load full_load_all Loader UnsafeLoader FullLoader
         CLoader CUnsafeLoader CFullLoader YAMLObject add_constructor add_multi_constructor constructor cyaml
+    matplotlib.artist: ArtistInspector
     matplotlib.ticker: StrMethodFormatter
     matplotlib: use test rc_file
     matplotlib.pyplot: switch_backend install_repl_displayhook uninstall_repl_displayhook
@@ -137,7 +139,8 @@ DENIED_SUBMODULES: Final = frozenset(
     """
     numpy.ctypeslib numpy.f2py numpy.distutils numpy.core numpy.lib numpy.compat numpy.conftest
     numpy.ma.testutils numpy.matlib pandas.io pandas.core pandas.compat pandas.util
-    pandas.conftest pandas.tests matplotlib.testing matplotlib.sphinxext matplotlib.backends
+    pandas.conftest pandas.tests pyarrow.lib pyarrow.cffi pyarrow.jvm pyarrow.interchange pyarrow.cuda pyarrow.flight
+    pyarrow.tests pyarrow.conftest pyarrow.vendored matplotlib.testing matplotlib.sphinxext matplotlib.backends
     matplotlib.tests matplotlib.texmanager matplotlib.animation scipy.LowLevelCallable scipy.weave
     sympy.parsing sympy.external sympy.utilities.autowrap sympy.utilities.codegen sympy.testing
     sympy.utilities.runtests sympy.plotting sklearn.externals networkx.drawing.nx_agraph
@@ -166,6 +169,8 @@ INSTEAD: Final = {
     "pandas.HDFStore": "it reads pickles; save with to_parquet, to_json or to_csv",
     "pandas.read_hdf": "it reads pickles; save with to_parquet, to_json or to_csv",
     "pandas.read_clipboard": "it starts programs; assign the text in the cell",
+    "pyarrow.foreign_buffer": "it shows raw memory",
+    "pyarrow.lib": "use the public names of pyarrow",
     "pandas.io": "use the public names of pandas",
     "pandas.core": "use the public names of pandas",
     "networkx.nx_agraph": "it starts programs",
@@ -205,7 +210,11 @@ NEVER_GIVEN: Final = tuple(
     inspect.currentframe inspect.stack sys._getframe gc.get_objects code.InteractiveInterpreter
     runpy.run_path abc.ABCMeta enum.EnumMeta copyreg.pickle timeit.Timer timeit.timeit
     contextvars.copy_context contextvars.Context collections.namedtuple dataclasses.dataclass
-    dataclasses.make_dataclass enum.global_enum numpy.frombuffer numpy.fromfile struct.pack_into
+    dataclasses.make_dataclass enum.global_enum numpy.frombuffer numpy.fromfile numpy.save struct.pack_into
+    matplotlib.artist.getp matplotlib.artist.get matplotlib.artist.ArtistInspector matplotlib.pyplot.getp
+    matplotlib.pyplot.get pyarrow.lib.foreign_buffer pyarrow.lib.py_buffer
+    pandas.api.extensions.register_dataframe_accessor pandas.api.extensions.register_series_accessor
+    pandas.api.extensions.register_index_accessor
     """.split()
 )
 """Objects that are given under no name; where a session needs one, ``shims`` has a safe one in its place."""

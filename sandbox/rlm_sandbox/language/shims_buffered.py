@@ -1,19 +1,26 @@
-"""Buffered files over raw files of the session's own classes.
+"""Files: buffered ones over raw files of the session's own classes, and raw ones over descriptors.
 
 CPython hands such a class its own buffer to read into, as a ``memoryview`` that the class may keep: when the buffered
 file is gone, that shows freed memory, to be read and written. So the class gets a buffer of its own, and the bytes are
-copied.
+copied. Nor has it a descriptor: C code would use whatever number it names.
+
+The class of raw files is that of every open file (``type(file.raw)``). It would make a file of any descriptor.
 """
 
 from __future__ import annotations
 
+import errno
 import io
+import sys
 from typing import Any, Final
 
+from rlm_sandbox.language.files import PathRefused
+from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
 
 _READ_THEMSELVES: Final = ("gzip", "_compression", "compression", "tarfile", "zipfile")
 """Modules of the standard library whose raw files copy into the buffer and do not hand it on."""
+_HAVE_DESCRIPTORS: Final = ("os", "subprocess", "tempfile")
 
 
 class CopyingRaw(io.RawIOBase):
@@ -79,8 +86,8 @@ class CopyingRaw(io.RawIOBase):
         return self._raw.seekable()  # type: ignore[no-any-return]
 
     def fileno(self) -> int:
-        """The object's descriptor."""
-        return self._raw.fileno()  # type: ignore[no-any-return]
+        """It has none."""
+        raise io.UnsupportedOperation("fileno")
 
     def isatty(self) -> bool:
         """Whether the object is a terminal."""
@@ -103,6 +110,23 @@ def harden_buffered() -> None:
         real: Any = dict_of(cls)["__init__"]
         if not hasattr(real, "__code__"):
             replace_slot(cls, "__init__", _initialiser(real))
+    if not hasattr(dict_of(io.FileIO)["__init__"], "__code__"):
+        replace_slot(io.FileIO, "__init__", _raw_initialiser(dict_of(io.FileIO)["__init__"]))
+
+
+def _raw_initialiser(real: Any) -> Any:
+    def __init__(self: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:  # noqa: N807
+        if (opener is not None or not isinstance(file, str | bytes)) and HOST.armed():
+            _refuse_descriptor(sys._getframe(1).f_globals if opener is None else getattr(opener, "__globals__", None))
+        real(self, file, mode, closefd, opener)
+
+    return __init__
+
+
+def _refuse_descriptor(namespace: Any) -> None:
+    """Only modules that make a file and its descriptor themselves may name one."""
+    if not any(namespace is vars(sys.modules[name]) for name in _HAVE_DESCRIPTORS if name in sys.modules):
+        raise PathRefused(errno.EACCES, "file descriptors are not available in this session: open a path")
 
 
 def _initialiser(real: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
+from rlm_sandbox.language.buffers import refuse_descriptors, refuse_forged_files, refuse_objects
 from rlm_sandbox.language.evaluation import without_plumbing
 from rlm_sandbox.language.guards_pandas import (
     check_expression,
@@ -21,13 +21,27 @@ from rlm_sandbox.language.guards_pandas import (
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.registry import REGISTRY
 from rlm_sandbox.language.shims_buffered import harden_buffered
+from rlm_sandbox.language.shims_named import harden_formats, named_shims
 
 
 def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
     """``numpy.load`` without pickled objects."""
+    refuse_forged_files(file)
     if kwargs.get("allow_pickle") or (len(args) > 1 and args[1]):
         raise ValueError("allow_pickle is not available in this session: save arrays of numbers or text")
     return _call("numpy", "load", file, *args, **kwargs)
+
+
+def _save_array(file: Any, *args: Any, **kwargs: Any) -> None:
+    """``numpy.save`` to a path or a file."""
+    refuse_forged_files(file)
+    _call("numpy", "save", file, *args, **kwargs)
+
+
+def _arrow_buffer(obj: Any) -> Any:
+    """``pyarrow.py_buffer`` of bytes; not of the references that an array holds."""
+    refuse_objects(obj)
+    return _call("pyarrow", "py_buffer", obj)
 
 
 def _from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,6 +126,7 @@ def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
 def harden_libraries() -> None:
     """Change in place what no copy of a module can hold back, in the libraries that have been imported."""
     harden_buffered()
+    harden_formats()
     if "numpy" in sys.modules:
         from rlm_sandbox.language.numpy_memory import harden_numpy
 
@@ -147,6 +162,7 @@ def library_shims() -> dict[str, Callable[..., Any]]:
     """The replacements, by the full name of what they replace."""
     table: dict[str, Callable[..., Any]] = {
         "numpy.load": _load_array,
+        "numpy.save": _save_array,
         "numpy.frombuffer": _from_buffer,
         "numpy.fromfile": _from_file,
         "numpy.rec.fromfile": _records_from_file,
@@ -154,6 +170,7 @@ def library_shims() -> dict[str, Callable[..., Any]]:
         "pandas.eval": _evaluate,
         "pandas.pivot_table": _pivot,
         "pandas.crosstab": _cross,
+        "pyarrow.py_buffer": _arrow_buffer,
         "yaml.load": _load_yaml,
         "sympy.sympify": _sympify,
         "sympy.lambdify": _lambdify,
@@ -161,4 +178,4 @@ def library_shims() -> dict[str, Callable[..., Any]]:
     for full, replacement in table.items():
         module, _, name = full.rpartition(".")
         replacement.__name__, replacement.__qualname__, replacement.__module__ = name, name, module
-    return table
+    return table | named_shims()

@@ -1,0 +1,99 @@
+"""Functions of data libraries that read or write attributes by names in text, without which no rule sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from rlm_sandbox.language.guards_read import SessionFormatter, read_named
+from rlm_sandbox.language.registry import mro_of
+
+# -- texts that format objects
+
+
+def harden_formats() -> None:
+    """Let pandas' styles and matplotlib's ticks format by the session's rules, whoever makes them."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and (style := vars(pandas.DataFrame)["style"]).fget.__module__ != __name__:
+        pandas.DataFrame.style = property(_styled(style.fget), doc=style.__doc__)
+    ticker = sys.modules.get("matplotlib.ticker")
+    if ticker is not None and (plain := ticker.__dict__["_UnicodeMinusFormat"]).__module__ != __name__:
+        ticker.__dict__["_UnicodeMinusFormat"] = _tick_format(plain)
+
+
+def _styled(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def style(frame: Any) -> Any:
+        with contextlib.suppress(ImportError):  # without Jinja there are no styles, which pandas says itself
+            render = importlib.import_module("pandas.io.formats.style_render").__dict__
+            if (wrap := render["_maybe_wrap_formatter"]).__module__ != __name__:
+                render["_maybe_wrap_formatter"] = _style_formatter(wrap)
+        return real(frame)
+
+    return style
+
+
+def _style_formatter(real: Callable[..., Any]) -> Callable[..., Any]:
+    def formatter_of(formatter: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(formatter, str):
+            template = str.__str__(formatter)
+            return real(lambda value: SessionFormatter().format(template, value), *args, **kwargs)
+        return real(formatter, *args, **kwargs)
+
+    return formatter_of
+
+
+def _tick_format(real: Any) -> type:
+    class TickFormat(SessionFormatter):
+        """As matplotlib's own, which sets the sign of a negative number."""
+
+        def format_field(self, value: Any, format_spec: str) -> str:
+            return real().format_field(value, format_spec)  # type: ignore[no-any-return]
+
+    return TickFormat
+
+
+# -- properties of artists
+
+
+def get_property(obj: Any, property: Any = None) -> Any:
+    """``matplotlib.artist.getp``: prints the properties of an artist, or gives the one of that name."""
+    artist = sys.modules["matplotlib.artist"].__dict__
+    if property is not None:
+        return read_named(obj, f"get_{str.__str__(property)}")()
+    if artist["Artist"] not in mro_of(type(obj)):
+        raise TypeError("getp prints the properties of artists in this session: name the one that you want")
+    return artist["getp"](obj)
+
+
+# -- accessors
+
+
+_accessors: Final[set[tuple[str, str]]] = set()
+
+
+def _registration(kind: str) -> Callable[[Any], Any]:
+    def register(name: Any) -> Any:
+        name, pandas = str.__str__(name), sys.modules["pandas"]
+        new = not hasattr(getattr(pandas, kind), name) or (kind, name) in _accessors
+        if not new or not name.isidentifier() or name.startswith("_"):
+            raise ValueError(f"an accessor needs a public name that {kind} does not have in this session: {name!r}")
+        _accessors.add((kind, name))
+        return getattr(pandas.api.extensions, f"register_{kind.lower()}_accessor")(name)
+
+    return register
+
+
+def named_shims() -> dict[str, Callable[..., Any]]:
+    """The replacements, by the full name of what they replace."""
+    accessors = {
+        f"pandas.api.extensions.register_{kind.lower()}_accessor": _registration(kind)
+        for kind in ("DataFrame", "Series", "Index")
+    }
+    functions = dict.fromkeys(
+        ("matplotlib.artist.getp", "matplotlib.artist.get", "matplotlib.pyplot.getp", "matplotlib.pyplot.get"),
+        get_property,
+    )
+    return accessors | functions
