@@ -14,7 +14,7 @@ _FILES: Final = frozenset({io.FileIO, io.BufferedReader, io.BufferedWriter, io.B
 def holds_objects(buffer: Any) -> bool:
     """Whether the memory of a buffer is one of references: to objects, or to the texts of ``StringDType``."""
     numpy = sys.modules.get("numpy")
-    array = () if numpy is None else numpy.ndarray
+    array: Any = () if numpy is None else numpy.ndarray
     if isinstance(buffer, array):  # numpy shows the memory of some arrays to those only who do not ask what is in it
         return bool(dict_of(array)["dtype"].__get__(buffer).hasobject)
     try:
