@@ -14,7 +14,7 @@ _LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory"})
 """Schemes that read this machine; `files.read` is about its files."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ODD = re.compile(r"[\s\\\x00-\x1f\x7f]|::")
-"""Not in a URL that we read: what parsers take differently, and fsspec's chains (`simplecache::https://...`)."""
+"""Not in a URL that we read: what parsers take differently, and what some take for several URLs in one."""
 
 
 def is_url(text: str) -> bool:

@@ -16,7 +16,7 @@ PARTS = {"pydantic_core": "pydantic"}
 
 OPTIONAL = {"numpy", "pyarrow", "pandas", "matplotlib", "scipy", "sklearn", "PIL", "dspy", "rlm"}
 """Imported where they are installed only."""
-EXTRAS = ("providers", "query", "documents", "urls")
+EXTRAS = ("providers", "query", "documents")
 """Extras whose packages the sources import where they are needed."""
 
 

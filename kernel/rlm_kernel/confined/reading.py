@@ -78,15 +78,11 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     """Copy what is at a URL into an open file.
 
     Args: permitted, the policy's prefixes; most, the bytes to accept.
-    Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, MissingExtra, HelperTimeout,
-        HelperDied.
+    Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, HelperTimeout, HelperDied.
     """
     request = {"url": url, "permitted": list(permitted), "most": most}
     job = Job("fetch", request, fd=fd, network=True, file_bytes=most + 1)
-    try:
-        said = next(messages(job, Limits(_FETCH_SECONDS, _MEMORY, 1 << 20)), {})
-    except MissingExtra as missing:
-        raise MissingExtra(f"{missing}; URLs need it: pip install 'rlm-kernel[urls]'") from missing
+    said = next(messages(job, Limits(_FETCH_SECONDS, _MEMORY, 1 << 20)), {})
     if not isinstance(said.get("size"), int):
         raise HelperDied(_NONSENSE)
     if os.fstat(fd).st_size > most:
