@@ -37,10 +37,11 @@ def sleeping_copy(made: list[int]) -> None:
 def measure() -> None:
     """In the process that stands for a session: print the medians and leave."""
     from rlm_kernel.image.worker import Worker
+    from rlm_sandbox.policy import load_policy
 
     ours, _theirs = socket.socketpair()
     worker = Worker(ours, os.getppid())
-    worker.warm()
+    worker.warm(load_policy("default"))
     if (session := os.fork()) != 0:
         os.waitpid(session, 0)
         return
@@ -73,6 +74,7 @@ def measure() -> None:
 
 
 if __name__ == "__main__":
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # as in the zygote
     for name in HEAVY:
         importlib.import_module(name)
     measure()

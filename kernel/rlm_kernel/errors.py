@@ -115,7 +115,7 @@ class MachineFull(ProcessError):
         super().__init__(f"there is no room for it: {detail}")
 
 
-SHORT_OF = {
+SHORT_OF: dict[int | None, str] = {
     errno.EMFILE: "descriptors",
     errno.ENFILE: "descriptors",
     errno.ENOMEM: "memory",
@@ -125,9 +125,14 @@ SHORT_OF = {
 }
 
 
-def machine_full(number: int | None, error: BaseException) -> MachineFull | None:
-    """What the system's error ``number`` says there is too little of; None if it says something else."""
-    short = SHORT_OF.get(number) if number is not None else None
+NO_PROCESSES = "the system lets this user start no more processes or threads"
+
+
+def machine_full(error: BaseException) -> MachineFull | None:
+    """What an error of the system says there is too little of; None if it says something else."""
+    short = SHORT_OF.get(getattr(error, "errno", None))
+    if short == "processes" or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
+        return MachineFull("processes", NO_PROCESSES)
     return MachineFull(short, str(error)) if short is not None else None
 
 

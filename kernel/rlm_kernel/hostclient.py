@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -301,14 +302,13 @@ class HostClient:
         """Start a kernel; raises `WallsMissing`, `CallerError` or `KernelDied`."""
         runtime = rendezvous.runtime_dir()
         scratch = await asyncio.to_thread(new_scratch, runtime, request.kernel_id)
-        policy = resolve(request.policy, Path(request.workspace) if request.workspace else None, scratch)
-        spec = request.to_call(policy, scratch)
         try:
-            content, _ = await self.call("spawn", request=spec)
-        except KernelError:
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            policy = resolve(request.policy, Path(request.workspace) if request.workspace else None, scratch)
+            content, _ = await self.call("spawn", request=request.to_call(policy, scratch))
+            return await self._announced(request, KernelInfo(**content["kernel"]))
+        except Exception:
+            shutil.rmtree(scratch, ignore_errors=True)  # in this thread: there may be no other to be had
             raise
-        return await _announced(request, KernelInfo(**content["kernel"]))
 
     async def fork(self, kernel_id: str, request: SpawnRequest) -> ForkInfo:
         """Start a kernel that has every variable of another; its policy must be equal or stricter.
@@ -324,8 +324,19 @@ class HostClient:
         workspace = Path(request.workspace) if request.workspace else None
         policy = await asyncio.to_thread(resolve, request.policy, workspace, scratch)
         content, _ = await self.call("fork", kernel_id=kernel_id, request=request.to_call(policy, scratch))
-        info = await _announced(request, KernelInfo(**content["kernel"]))
+        info = await self._announced(request, KernelInfo(**content["kernel"]))
         return ForkInfo(info, **content["origin"])
+
+    async def _announced(self, request: SpawnRequest, info: KernelInfo) -> KernelInfo:
+        """Write the connection file that was asked for; where that fails, the kernel ends again."""
+        if request.connection_file:
+            try:
+                await asyncio.to_thread(write_connection, Path(request.connection_file), info.connection)
+            except BaseException:
+                with suppress(KernelError):
+                    await self.shutdown(info.kernel_id)
+                raise
+        return info
 
     async def kernels(self) -> list[KernelInfo]:
         """Every kernel that the host holds."""
@@ -370,9 +381,13 @@ class HostClient:
         content, _ = await self.call("rollback", kernel_id=kernel_id, cells=cells)
         return RollbackInfo(**{name: content[name] for name in RollbackInfo.__dataclass_fields__})
 
-    async def shutdown(self, kernel_id: str) -> None:
-        """End the kernel and remove its sockets; its scratch folder stays for the caller."""
-        await self.call("shutdown", kernel_id=kernel_id)
+    async def shutdown(self, kernel_id: str) -> bool:
+        """End the kernel and remove its sockets.
+
+        Its scratch folder stays for the caller; True if a session that was forked from it uses that, too.
+        """
+        content, _ = await self.call("shutdown", kernel_id=kernel_id)
+        return bool(content["shared"])
 
     # -- contexts and variables
 
@@ -479,21 +494,18 @@ class HostClient:
         return rows
 
 
-async def _announced(request: SpawnRequest, info: KernelInfo) -> KernelInfo:
-    """Write the connection file that was asked for."""
-    if request.connection_file:
-        await asyncio.to_thread(write_connection, Path(request.connection_file), info.connection)
-    return info
-
-
 def write_connection(path: Path, connection: Mapping[str, Any]) -> None:
     """Write a Jupyter connection file, readable by its owner alone (it holds the key)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(connection, file, indent=1)
-    temporary.replace(path)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(connection, file, indent=1)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def new_scratch(runtime: Path, kernel_id: str) -> Path:

@@ -403,8 +403,13 @@ def detach() -> None:
     The starter then never keeps a zombie, and a client that kills the whole process tree of its MCP server
     does not take away the server that all the others use.
     """
+    between = os.getpid()
     if os.fork():
         os._exit(0)
+    while (
+        os.getppid() == between
+    ):  # on a busy machine it ends late; the starter reaps it when we are ready, and not again
+        time.sleep(0.001)
 
 
 # Started servers that did not detach: kept, so that the next start reaps those that ended.

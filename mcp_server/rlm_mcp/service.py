@@ -308,7 +308,12 @@ class Service:
             kernel.on_fresh = lambda client, kernel_id: self.snapshots.revive(session, client, kernel_id)
 
     def _asked(self, session: Session, told: list[dict[str, Any]]) -> None:
-        for row in self.runs.note_queries(session, told):
+        try:
+            rows = self.runs.note_queries(session, told)
+        except StoreFault as error:
+            session.kernel.refuse([str(query.get("id")) for query in told], f"it could not be written down: {error}")
+            return
+        for row in rows:
             self.providers.asked(session, row)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:

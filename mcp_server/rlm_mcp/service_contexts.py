@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from rlm_mcp.service_texts import Texts
 from rlm_mcp.service_variables import KernelVariables
 from rlm_memory import contexts, handles
 from rlm_memory.contexts import ContextRow, Origin, StoredContent
-from rlm_memory.errors import QuotaExceeded
+from rlm_memory.errors import QuotaExceeded, StoreFault
 from rlm_memory.store import Store
 from rlm_sandbox.policy_urls import is_url
 
@@ -107,10 +108,10 @@ class Contexts:
         """
         if is_handle(name):
             return handles.resolve(self._store, name, session.row).content
-        with self._store.transaction():
-            row = contexts.find(self._store, session.id, name)
-            if row is None:
-                return None
+        row = contexts.find(self._store, session.id, name)
+        if row is None:
+            return None
+        with suppress(StoreFault):  # a full disk keeps nobody from reading
             contexts.touch(self._store, session.id, name, self._clock())
         return row.content
 

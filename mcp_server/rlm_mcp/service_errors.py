@@ -10,11 +10,14 @@ failure with the same code.
 
 from __future__ import annotations
 
+import errno
 import logging
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
 from rlm_kernel import errors as kernel
+from rlm_kernel import rendezvous
 from rlm_kernel.contexts import errors as context
 from rlm_mcp.errors import ClientFault
 from rlm_memory import errors as memory
@@ -108,7 +111,7 @@ def fault_from(error: Exception) -> ToolFault:
     for kind, make in _MAKERS:
         if isinstance(error, kind):
             return make(error)
-    if isinstance(error, OSError) and (full := kernel.machine_full(error.errno, error)) is not None:
+    if (full := kernel.machine_full(error)) is not None:
         return _full(full)
     log.error("a tool failed in an unexpected way", exc_info=error)
     return ToolFault(
@@ -156,6 +159,10 @@ def _transition(error: Any) -> ToolFault:
 
 
 def _store(error: Any) -> ToolFault:
+    cause = error.__cause__
+    code = getattr(getattr(cause, "orig", None), "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_FULL or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return _full(kernel.MachineFull("disk", str(error)))
     return ToolFault("store_unavailable", str(error), "run `rlm-kernel doctor`")
 
 
@@ -242,12 +249,13 @@ _ROOM = {
     "descriptors": "or let more be open (`ulimit -n`)",
     "processes": "or let more run (`ulimit -u`, or the pids limit of the container)",
     "memory": "or unload large variables",
-    "disk": "and free some space on it",
 }
 
 
 def _full(error: Any) -> ToolFault:
     more = _ROOM.get(error.resource, "")
+    if error.resource == "disk":
+        more = f"or free some space where {rendezvous.state_dir()} and {rendezvous.runtime_dir()} lie"
     less = "end sessions that nobody needs (`rlm-kernel sessions` lists them; idle ones end by themselves)"
     return ToolFault("machine_full", str(error), f"{less}, {more}; then call again", resource=error.resource)
 

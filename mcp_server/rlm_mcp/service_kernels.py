@@ -21,7 +21,7 @@ from typing import Any
 from rlm_kernel import rendezvous
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.store import ContextStore
-from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel
+from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel, machine_full
 from rlm_kernel.hostclient import Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
 from rlm_memory import contexts, queries
 from rlm_memory.contexts import ContextRow
@@ -299,6 +299,11 @@ class SessionKernel:
         if self.alive and not self.busy:
             await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
 
+    def refuse(self, ids: list[str], reason: str) -> None:
+        """Let queries fail that nobody could answer; told to the code that uses them, and with the next answer."""
+        self.notice = f"{', '.join(ids)} failed: {reason}"
+        self._later(self.hand_over({query: {"error": reason} for query in ids}))
+
     async def _answer_cell(self, outcomes: dict[str, dict[str, Any]]) -> None:
         """Hand answers to a cell that waits, past everything that is queued behind it."""
         try:
@@ -334,8 +339,7 @@ class SessionKernel:
         shared = False
         with suppress(KernelError, OSError, TimeoutError):
             client = await self._gateway.client(start=False)
-            await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
-            shared = any(other.scratch == info.scratch for other in await client.kernels())
+            shared = await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
         await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
 
     async def rollback(self, cells: int) -> RollbackInfo:
@@ -474,7 +478,10 @@ class SessionKernel:
                 await client.attach(kernel_id, row.name, attachment, row.type, row.metadata)
         except (KernelDied, HostGone, UnknownKernel):
             raise
-        except (ContextError, KernelError, OSError) as error:
+        except (ContextError, KernelError, OSError, RuntimeError) as error:
+            if machine_full(error) is not None:  # for now: the next cell tries again
+                del self._attached[row.name]
+                self._stale = True
             log.warning("context %s of session %s cannot be attached: %s", row.name, row.session, error)
             self.notice = f"{row.name!r} could not be made a variable, but peek and scan read it: {error}"
 

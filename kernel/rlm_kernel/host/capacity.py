@@ -8,10 +8,7 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 
-import zmq
-
 from rlm_kernel.errors import MachineFull, machine_full
-from rlm_kernel.host.peer import ForkRefused
 
 SOCKETS_PER_SESSION = 5
 DESCRIPTORS_PER_SESSION = 40
@@ -40,12 +37,20 @@ class Capacity:
         if sessions >= self.sessions:
             raise MachineFull("sessions", f"{sessions} sessions run, of {self.sessions} that may")
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        used = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+        used = open_descriptors()
         if used + DESCRIPTORS_PER_SESSION > allowed:
             raise MachineFull("descriptors", f"{used} descriptors are open, of {allowed} that may be")
         free = available_memory()
         if free is not None and free < self.keep_free:
             raise MachineFull("memory", f"{free // MIB} MB are free; the last {self.keep_free // MIB} MB are kept free")
+
+
+def open_descriptors() -> int:
+    """How many descriptors this process has open; 0 if the system does not say."""
+    with suppress(OSError):
+        # Linux tells the number as the size, since 6.2: a host of many sessions has thousands.
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    return 0
 
 
 def available_memory() -> int | None:
@@ -74,5 +79,4 @@ def _of_group() -> int | None:
 
 def full_instead(error: BaseException) -> BaseException:
     """The `MachineFull` that an error of the system means; another error as it is."""
-    number = error.errno if isinstance(error, OSError | zmq.ZMQError | ForkRefused) else None
-    return machine_full(number, error) or error
+    return machine_full(error) or error

@@ -253,8 +253,10 @@ async def _rollback(client: Connection, call: dict[str, Any], descriptors: tuple
 
 
 async def _shutdown(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
-    client.host.find(call["kernel_id"]).close()
-    return {}, ()
+    session = client.host.find(call["kernel_id"])
+    session.close()
+    scratch = session.spec.get("scratch")
+    return {"shared": any(other.spec.get("scratch") == scratch for other in client.host.sessions.values())}, ()
 
 
 OPERATIONS: dict[str, Callable[[Connection, dict[str, Any], tuple[int, ...]], Awaitable[Answer]]] = {

@@ -227,11 +227,13 @@ class Host:
         for tick in itertools.count(1):
             await asyncio.sleep(MEMORY_SECONDS)
             for session in list(self.sessions.values()):
-                session.watch.memory()
+                if not session.idle or tick % SLOW_TICKS == 0:
+                    session.watch.memory()
                 if tick % SLOW_TICKS == 0:
-                    session.watch.tree(self._monitor)
-                    await session.watch.scratch()
-                    await session.watch.copies()
+                    with contextlib.suppress(OSError):  # no descriptor is left for it: the next look is soon
+                        session.watch.tree(self._monitor)
+                        await session.watch.scratch()
+                        await session.watch.copies()
 
     def _reap_strays(self) -> None:
         """Reap children that no peer waits for; the peers reap theirs by pidfd."""

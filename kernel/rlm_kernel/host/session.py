@@ -274,9 +274,7 @@ class KernelSession:
         """Begin anew with a fresh process: contexts stay, variables go."""
 
         async def work() -> None:
-            self.images.drop_all()
-            self.images.cells = 0
-            await self.images.start()
+            await self.images.renew()
             await self.images.equip()
 
         if self.relay.current is not None:
