@@ -29,7 +29,7 @@ def value(client: BlockingKernelClient, code: str) -> str:
 
 
 @pytest.mark.usefixtures("ended")
-def test_a_door_outlives_the_daemon_and_the_next_one_cleans_up() -> None:
+def test_a_door_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) -> None:
     """K-29: front ends talk to the kernel host; of kernelspecs only those go whose session is no more."""
     call_tool("eval_code", {"code": "found = 1"}, session="stays")
     name = doorfiles.spec_name("stays", "execute")
@@ -43,7 +43,7 @@ def test_a_door_outlives_the_daemon_and_the_next_one_cleans_up() -> None:
         doorfiles.publish("00" * 6, "ghost", "execute", "key")
         theirs = doorfiles.kernels_folder() / "rlm-session-theirs"
         theirs.mkdir()
-        about = {"rlm": {"door": "00" * 6, "state": "/theirs"}}
+        about = {"rlm": {"door": "00" * 6, "state": str(tmp_path)}}
         (theirs / "kernel.json").write_text(json.dumps({"argv": [], "metadata": about}))
         with Control("status") as control:
             daemon = psutil.Process(control.reply["pid"])
