@@ -191,9 +191,10 @@ class SessionKernel(IPythonKernel):
                 result = await cell
             return result
         finally:
-            shell.events.trigger("post_execute")
-            if not silent:
-                shell.events.trigger("post_run_cell", result)
+            with shell.user_code():  # matplotlib draws here, and figures call what the cell gave them
+                shell.events.trigger("post_execute")
+                if not silent:
+                    shell.events.trigger("post_run_cell", result)
 
     def _reply(self, result: Any, user_expressions: dict[str, str]) -> dict[str, Any]:
         shell = self.shell

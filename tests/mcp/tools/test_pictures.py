@@ -149,3 +149,24 @@ async def test_a_plot_of_matplotlib_is_a_picture(attach) -> None:
         [row] = (await agent("view_images"))["images"]
         assert row["width"] > 300
         assert len(agent.images) == 1
+
+
+@anyio
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+async def test_what_is_called_while_a_figure_is_drawn_is_held_to_the_policy(attach) -> None:
+    """Figures are drawn after the cell, and may call a library's functions: no code of the session's need run then."""
+    code = """
+import functools
+import matplotlib.pyplot as plt, pandas as pd
+figure, axes = plt.subplots()
+axes.plot([1, 2])
+got = []
+steps = map(got.append, map(CALL))
+figure.canvas.mpl_connect("draw_event", functools.partial(next, steps));
+"""
+    async with attach("drawn", RLM_KERNEL_POLICY="data") as agent:
+        # pandas would have SQLAlchemy compile text, which the audit hook sees and the system does not.
+        assert (await agent.run(code.replace("CALL", "pd.read_sql, ['select 1'], ['sqlite://']")))["success"]
+        assert (await agent.run("print(got)"))["stdout"] == "[]\n"
+        assert (await agent.run(code.replace("CALL", "str.upper, ['drawn'] * 9")))["success"]
+        assert "DRAWN" in (await agent.run("print(got)"))["stdout"]
