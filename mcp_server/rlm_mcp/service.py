@@ -282,7 +282,7 @@ class Service:
         self.snapshots.tidy()
         self.sessions.restore()
         self.doors.tidy()
-        live = await self.gateway.adopt()
+        live, copies = await self.gateway.adopt()
         for session in self.sessions:
             self._listen(session)
             if session.id in live:
@@ -290,7 +290,7 @@ class Service:
             else:
                 self._tell_loss(session)
                 self.providers.give_up(session)
-        await self.control.end_orphans(list(live.values()))
+        await self.control.end_orphans([*live.values(), *await self.doors.adopt(copies)])
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
         if warm:
             self._tasks.append(asyncio.create_task(self._warm()))

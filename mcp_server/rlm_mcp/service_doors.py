@@ -17,6 +17,7 @@ from typing import Any
 
 from rlm_kernel import doorfiles
 from rlm_kernel.errors import KernelError
+from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.service_answers import moment
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_journal import Journal
@@ -121,20 +122,43 @@ class Doors:
 
     async def _copy(self, session: Session, door: Door) -> dict[str, Any]:
         """Make the copy of a session in which a developer's own code runs; it ends with the front end."""
+        copy = await session.kernel.copy_for(door.id)
+        self._follow(session, door, copy)
+        return {"kernel_id": copy, "door": _trusted(door), "owned": True}
 
-        def tell(kernel_id: str, event: dict[str, Any]) -> None:
+    def _follow(self, session: Session, door: Door, copy: str) -> None:
+        """Write down what happens in a copy."""
+
+        def tell(event: dict[str, Any]) -> None:
             kind = event.get("event")
             if kind == "cell":
-                self._journal.told(session.id, kernel_id, event)
+                self._journal.told(session.id, copy, event)
             elif kind == "door" and not event.get("open"):
                 self._note(door, "closed")
             elif kind == "ended":
-                self._gateway.unlisten(kernel_id)
-                self._copies[door.id].discard(kernel_id)
+                self._gateway.unlisten(copy)
+                self._copies[door.id].discard(copy)
 
-        copy = await session.kernel.copy_for(door.id, tell)
+        self._gateway.listen(copy, tell)
         self._copies.setdefault(door.id, set()).add(copy)
-        return {"kernel_id": copy, "door": f"trusted-{door.id}", "owned": True}
+
+    async def adopt(self, copies: list[KernelInfo]) -> list[KernelInfo]:
+        """Go on with the copies of an earlier daemon, and what ran in them since; returns those without a door."""
+        orphans = []
+        for info in copies:
+            door = doors.find(self._store, str(info.label["door"]))
+            session = self._sessions.get(str(info.label["copy_of"]))
+            if door is None or door.ended_at is not None or session is None:
+                orphans.append(info)
+                continue
+            self._follow(session, door, info.kernel_id)
+            try:
+                client = await self._gateway.client(start=False)
+                for note in await client.cells(info.kernel_id, self._journal.last_serial(info.kernel_id)):
+                    self._journal.told(session.id, info.kernel_id, note)
+            except (KernelError, OSError):  # it has just ended
+                self._copies[door.id].discard(info.kernel_id)
+        return orphans
 
     async def revoke(self, door_id: str) -> dict[str, Any]:
         """End a door for good: front ends that have it open lose it at once; raises ToolFault if it is none."""
@@ -144,7 +168,7 @@ class Doors:
         self._remove(door.id, doorfiles.spec_folder(door.session, door.mode))
         self._note(door, "revoked")
         closed, session = 0, self._sessions.get(door.session)
-        places = {(copy, f"trusted-{door.id}") for copy in self._copies.get(door.id, ())}
+        places = {(copy, _trusted(door)) for copy in self._copies.get(door.id, ())}
         if session is not None and session.kernel.kernel_id is not None:
             places.add((session.kernel.kernel_id, door.id))
         for kernel_id, name in places:
@@ -223,6 +247,11 @@ class Doors:
 
 
 _LIST = "list the doors: rlm-kernel doors list"
+
+
+def _trusted(door: Door) -> str:
+    """How the host knows the door of a copy."""
+    return f"trusted-{door.id}"
 
 
 def _digest(key: str) -> str:

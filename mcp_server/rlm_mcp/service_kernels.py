@@ -77,14 +77,15 @@ class KernelGateway:
         """Whether there is a host, as far as is known."""
         return self._client is not None and self._client.alive
 
-    async def adopt(self) -> dict[str, KernelInfo]:
-        """Return the live kernels of a host that is already there, by the session id of their label."""
+    async def adopt(self) -> tuple[dict[str, KernelInfo], list[KernelInfo]]:
+        """Return the live kernels of a host that is already there: by session, and copies for developers' own code."""
         try:
             client = await self.client(start=False)
-            found = await client.kernels()
+            found = [info for info in await client.kernels() if info.label.get("owner") == self.owner]
         except (KernelError, OSError):
-            return {}
-        return {str(info.label["session"]): info for info in found if info.label.get("owner") == self.owner}
+            return {}, []
+        copies = [info for info in found if "copy_of" in info.label]
+        return {str(info.label["session"]): info for info in found if "session" in info.label}, copies
 
     def listen(self, kernel_id: str, listener: Callable[[dict[str, Any]], None]) -> None:
         """Have ``listener`` called with every event of that kernel."""
@@ -223,18 +224,17 @@ class SessionKernel:
             async with self.turn():
                 return await self._fork(await self._ready(), session, policy)
 
-    async def copy_for(self, door: str, tell: Callable[[str, dict[str, Any]], None]) -> str:
+    async def copy_for(self, door: str) -> str:
         """Fork the kernel without its language wall for the front end at a door; returns the id of the copy's kernel.
 
-        ``tell`` gets the copy's id and each of its events. Raises what `HostClient.fork` does.
+        Raises what `HostClient.fork` does.
         """
         async with self.watched():
             kernel_id = await self.open()
             request = self._request(self.session.id, without_language_wall(self.policy))
-            request = replace(request, label={"copy_of": self.session.id}, connection_file=None, trusted=True)
-            copy = (await (await self._gateway.client()).fork(kernel_id, request)).kernel.kernel_id
-        self._gateway.listen(copy, lambda event: tell(copy, event))
-        return copy
+            label = {"copy_of": self.session.id, "door": door, "owner": self._gateway.owner}
+            request = replace(request, label=label, connection_file=None, trusted=True)
+            return (await (await self._gateway.client()).fork(kernel_id, request)).kernel.kernel_id
 
     async def _fork(self, kernel_id: str, session: str, policy: Policy) -> ForkInfo:
         client = await self._gateway.client()

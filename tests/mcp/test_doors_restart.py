@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -62,3 +63,32 @@ def test_a_door_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) -> None
     assert name not in KernelSpecManager().find_kernel_specs()
     assert call_tool("eval_code", {"code": "'found' in dir()"}, session="stays")["result"] == "False"
     assert name in KernelSpecManager().find_kernel_specs()
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) -> None:
+    """K-29: the next daemon counts it, has its cells in the journal, and closes it when the door is revoked."""
+    folder = isolation.config / "policies"
+    folder.mkdir()
+    (folder / "confirmable.yaml").write_text("extends: default\ndoors: {trusted: true}\n")
+    call_tool("eval_code", {"code": "found = [1]"}, session="kept", policy="confirmable")
+    door = ask("add", session="kept", mode="trusted")["door"]
+    manager, client = start_new_kernel(kernel_name=doorfiles.spec_name("kept", "trusted"))
+    try:
+        assert value(client, "eval('found')") == "[1]"
+        with Control("status") as control:
+            daemon = psutil.Process(control.reply["pid"])
+        daemon.kill()
+        daemon.wait(SECONDS)
+        assert value(client, "eval('found + [2]')") == "[1, 2]"
+        assert [row["open"] for row in ask("list")["doors"] if row["door"] == door] == [1]
+        assert value(client, "eval('found + [3]')") == "[1, 3]"
+        with Control("record", session="kept") as control:
+            cells = [(cell["author"], cell["code"]) for cell in control.reply["answer"]["cells"]]
+        trusted = [("trusted", f"eval('found{more}')") for more in ("", " + [2]", " + [3]")]
+        assert cells == [("agent", "found = [1]"), *trusted]
+        assert ask("revoke", door=door)["closed"] == 1
+        manager.provisioner.process.wait(SECONDS)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
