@@ -60,7 +60,7 @@ class Agent:
         """Open the sessions: a text, and a variable."""
         for session in self.values:
             self._do("load", session)
-            self._do("cell", session)
+            self._do("start", session)
             self.others.append(session)
 
     def work(self, until: float) -> None:
@@ -74,61 +74,70 @@ class Agent:
             self._do("end", session)
 
     def _do(self, operation: str, session: str) -> None:
-        began = time.perf_counter()
         try:
             getattr(self, f"_{operation}")(session)
         except (AssertionError, DaemonUnavailable, OSError, LookupError, psutil.Error) as error:
             self.errors.append(f"{operation} in {session}: {type(error).__name__}: {error}"[:600])
         self.done[operation] += 1
-        self.seconds[operation].append(time.perf_counter() - began)
+
+    def _call(self, tool: str, session: str, told_as: str = "", **arguments: Any) -> dict[str, Any]:
+        began = time.perf_counter()
+        answer = call(tool, session, **arguments)
+        self.seconds[told_as or tool].append(time.perf_counter() - began)
+        return answer
 
     def _load(self, session: str) -> None:
-        answer = call("load_context", session, name="log", content=TEXT)
+        answer = self._call("load_context", session, name="log", content=TEXT)
         assert answer.get("line_count") == 1000, answer
 
     def _page(self, _session: str) -> None:
-        answer = call("peek", self.random.choice(self.others), name="log", offset=10, limit=5)
+        answer = self._call("peek", self.random.choice(self.others), name="log", offset=10, limit=5)
         assert answer.get("returned") == 5, answer
 
     def _search(self, _session: str) -> None:
-        answer = call("scan", self.random.choice(self.others), name="log", pattern="error")
+        answer = self._call("scan", self.random.choice(self.others), name="log", pattern="error")
         assert len(answer.get("results", ())) == 50, answer
 
-    def _cell(self, session: str) -> None:
+    def _start(self, session: str) -> None:
+        self._cell(session, "start and cell")
+
+    def _cell(self, session: str, told_as: str = "cell") -> None:
         value = self.values[session] + 1
-        self._run(session, f"x = {value}\nx", str(value))
+        self._run(session, f"x = {value}\nx", str(value), told_as)
         self.values[session] = value
 
     def _copied(self, session: str) -> None:
-        self._run(session, "rows = [l for l in log['lines'] if 'ERROR' in l]\nlen(rows)", "100")
+        self._run(session, "rows = [l for l in log['lines'] if 'ERROR' in l]\nlen(rows)", "100", "cell that is copied")
 
-    def _run(self, session: str, code: str, result: str) -> None:
-        answer = call("eval_code", session, code=code)
+    def _run(self, session: str, code: str, result: str, told_as: str) -> None:
+        answer = self._call("eval_code", session, told_as, code=code)
         while answer.get("error") == "kernel_died" or "lost" in answer.get("notice", ""):
             assert session in self.killed, answer
             self.killed.discard(session)
-            answer = call("eval_code", session, code=code)
+            answer = self._call("eval_code", session, "cell after a kill", code=code)
         assert answer.get("result") == result, answer
 
     def _fork(self, session: str) -> None:
         child = f"f{uuid.uuid4().hex[:10]}"
-        answer = call("fork_session", session, name=child)
+        answer = self._call("fork_session", session, name=child)
         if answer.get("error") == "kernel_died" and session in self.killed:
             return
         assert answer.get("session") == child, answer
         try:
-            assert call("eval_code", child, code="y = 1\ny").get("result") == "1"
-            assert call("peek", child, name="log", limit=1).get("returned") == 1
+            assert self._call("eval_code", child, "cell of a fork", code="y = 1\ny").get("result") == "1"
+            assert self._call("peek", child, name="log", limit=1).get("returned") == 1
         finally:
-            call("end_session", child)
+            self._call("end_session", child)
 
     def _cancel(self, session: str) -> None:
         answers: list[dict[str, Any]] = []
         code = "import time\nwhile True: time.sleep(0.01)"
-        running = threading.Thread(target=lambda: answers.append(call("eval_code", session, code=code)))
+        running = threading.Thread(
+            target=lambda: answers.append(self._call("eval_code", session, "cell to cancel", code=code))
+        )
         running.start()
         while running.is_alive():
-            call("interrupt", session)
+            self._call("interrupt", session)
             running.join(0.1)
         (answer,) = answers
         told = answer.get("error") == "kernel_died" and session in self.killed
@@ -136,14 +145,14 @@ class Agent:
         self.killed -= {session} if told else set()
 
     def _kill(self, session: str) -> None:
-        pid = call("status", session)["kernel"].get("pid")
+        pid = self._call("status", session)["kernel"].get("pid")
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             self.killed.add(session)
 
     def _end(self, session: str) -> None:
-        answer = call("end_session", session)
+        answer = self._call("end_session", session)
         assert "error" not in answer, answer
 
 
@@ -214,9 +223,10 @@ def test_many_clients_get_right_answers_and_leave_nothing(isolation) -> None:
 def report(agents: list[Agent], full: Inventory, megabytes: float) -> None:
     """Print what was done, how often, and how long it took."""
     done = sum((agent.done for agent in agents), Counter())
-    print(f"\n{SESSIONS} sessions, {CLIENTS} clients, {sum(done.values())} calls")
+    print(f"\n{SESSIONS} sessions, {CLIENTS} clients, {sum(done.values())} operations")
     print(f"with all sessions: {full.kernels} processes, {megabytes:.0f} MB, descriptors {full.descriptors}")
-    for operation, count in sorted(done.items()):
-        taken = sorted(1000 * seconds for agent in agents for seconds in agent.seconds[operation])
-        middle, worst = statistics.median(taken), taken[count * 99 // 100]
-        print(f"  {operation:8} {count:6}  median {middle:7.1f} ms  p99 {worst:8.1f} ms")
+    print(f"operations: {dict(sorted(done.items()))}")
+    for name in sorted({name for agent in agents for name in agent.seconds}):
+        taken = sorted(1000 * seconds for agent in agents for seconds in agent.seconds[name])
+        middle, worst = statistics.median(taken), taken[len(taken) * 99 // 100]
+        print(f"  {name:19} {len(taken):6}  median {middle:7.1f} ms  p99 {worst:8.1f} ms")
