@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class SessionState:
     """
 
     def __init__(self, spec: Mapping[str, Any], announce: Callable[[dict[str, Any]], None], suspend: Suspend) -> None:
-        self.policy = Policy.model_validate_json(spec["policy"])
+        self.policy = _parsed(spec["policy"])
         self.scratch = Path(spec["scratch"])
         self.protect = [Path(folder) for folder in spec["protect"]]
         self.workspace = Path(spec["workspace"]) if spec.get("workspace") else None
@@ -167,6 +168,12 @@ class SessionState:
         """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""
         namespace[ANSWERS_NAME] = self.queries.answers
         return self.queries.settle(answers)
+
+
+@lru_cache(maxsize=1)
+def _parsed(policy: str) -> Policy:
+    """The policy of that JSON; the zygote has parsed the one that most sessions have."""
+    return Policy.model_validate_json(policy)
 
 
 def settle_in() -> None:

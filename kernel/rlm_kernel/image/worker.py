@@ -111,6 +111,7 @@ class Worker:
         with self._muted():
             for code in ("1+1", "missing", "import asyncio\nawait asyncio.sleep(0)", "print(1)"):
                 self.loop.run_until_complete(self.kernel.do_execute(code, False))
+        self._any_session().queries.helpers()
         self.loop.close()
         asyncio.set_event_loop(None)
         sys.stdout, sys.stderr = streams
@@ -318,15 +319,18 @@ class Worker:
         wall: pages that the system copies now it need not copy while somebody waits.
         """
         session.settle_in()
-        spec = {"policy": self._expected, "scratch": "/", "protect": (), "query_base": 1}
         with self._muted():
-            self.session = session.SessionState(spec, self._announce, self.suspension)
+            self.session = self._any_session()
             self.session.raise_language_wall(self.kernel.shell, (self.stdout, self.stderr))
             self.use_streams()
             self._handle(wire.Message(tags.CELL, (wire.json_frame({"code": "1+1", "store_history": True}),)))
         self.session = None
         self._forget_cells()
         self._isolation = isolate(self._descriptors(), network=False)
+
+    def _any_session(self) -> session.SessionState:
+        spec = {"policy": self._expected, "scratch": "/", "protect": (), "query_base": 1}
+        return session.SessionState(spec, self._announce, self.suspension)
 
     def _touch_pages(self) -> None:
         """After a copy was taken of a session: write to the pages that any cell writes to, by a cell that does nothing.
