@@ -99,3 +99,49 @@ def test_formulas_see_the_variables_of_the_code_that_asks(session):
     """)
     assert result[0][2] == [1.0, 3.0, 8.0, pytest.approx(1.386294)]
     assert result[1:] == ([1.0, 2.0, 3.0], (3, 3), [1.0, 2.0, 4.0], False)
+
+
+@pytest.mark.filterwarnings("ignore:registration of accessor")  # a cell that runs again says so
+def test_accessors_named_aggregations_and_texts_that_format_work(session):
+    """What names attributes in text does so as in plain Python, as long as they are harmless."""
+    result = session.value("""
+        import pandas as pd
+        import matplotlib.pyplot as plt
+        for more in (0, 1):
+            @pd.api.extensions.register_dataframe_accessor("rows")
+            class Rows:
+                def __init__(self, frame): self.frame = frame
+                def count(self): return len(self.frame) + more
+        d = pd.DataFrame({"a": [1, 2, 3], "k": [0, 0, 1]})
+        spread = d.groupby("k")["a"].agg(lo="min", hi="max")
+        total = d.groupby("k").agg(total=("a", "sum"))
+        figure, axes = plt.subplots()
+        axes.xaxis.set_major_formatter("{x:.1f} km")
+        result = (d.rows.count(), spread.values.tolist(), total["total"].tolist(), d["a"].agg("quantile", q=0.5),
+                  axes.xaxis.get_major_formatter()(-2), plt.getp(figure, "dpi"), plt.getp(axes, "title"))
+        plt.close(figure)
+    """)
+    assert result == (4, [[1, 2], [3, 3]], [3, 3], 2.0, "\N{MINUS SIGN}2.0 km", 100.0, "")
+
+
+def test_arrays_go_through_any_file(session, folders):
+    """Files of open, compressed and temporary ones, and those in memory."""
+    result = session.value(
+        """
+        import gzip, io, tempfile
+        import numpy as np
+        made = []
+        for file in (open("<scratch>/a.npy", "w+b"), io.BytesIO(), tempfile.TemporaryFile(dir="<scratch>")):
+            with file:
+                np.save(file, np.arange(3))
+                file.seek(0)
+                made.append(np.load(file).tolist())
+        with gzip.open("<scratch>/a.gz", "wb") as file: np.save(file, np.arange(3))
+        with gzip.open("<scratch>/a.gz") as file: made.append(np.load(file).tolist())
+        made.append(np.load("<scratch>/a.npy", mmap_mode="r").tolist())
+        with open("<scratch>/a.npy", "rb", buffering=0) as raw:
+            with type(raw)("<scratch>/a.npy") as again: made.append(again.read() == raw.read())
+        result = made
+        """.replace("<scratch>", str(folders["scratch"]))
+    )
+    assert result == [[0, 1, 2]] * 5 + [True]

@@ -159,3 +159,31 @@ def test_a_subclass_of_a_library_class_does_not_open_the_bases_private_methods(s
                 def steal(self): return self._bootstrap_inner
             Worker().steal()
         """)
+
+
+def test_names_of_library_methods_are_ordinary_on_what_the_session_defines(same) -> None:
+    """A class derived from a library's has its own methods and values under names that are guarded on the library's."""
+    same(
+        """
+        import asyncio, copy, functools, io, threading
+        class Task(asyncio.Task):
+            def get_stack(self): return ["mine"]
+        class Worker(threading.Thread):
+            def __init__(self):
+                super().__init__()
+                self.env, self.loader, self.obj, self.query = "e", "l", "o", "q"
+        class Source(io.BytesIO):
+            def readinto(self, buffer): return super().readinto(buffer) + 1
+        class once(functools.cached_property): pass
+        class read(property):
+            def __get__(self, obj, cls=None): return super().__get__(cls)
+        class Point:
+            twice = once(lambda self: 2)
+            name = read(lambda cls: cls.__name__)
+        async def one(): return 1
+        task, worker, buffer = Task(one()), Worker(), bytearray(2)
+        print(task.get_stack(), await task, worker.env, worker.loader, worker.obj, worker.query)
+        print(Source(b"ab").readinto(buffer), io.BytesIO(b"cd").readinto(buffer), buffer)
+        print(Point().twice, Point.name, copy.copy(Point()).twice, Point().__getstate__())
+        """
+    )
