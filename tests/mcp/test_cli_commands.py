@@ -89,7 +89,10 @@ def test_serve_holds_the_door_open_until_interrupted(running: Any) -> None:
         assert door["url"].startswith("http://127.0.0.1:")
         assert Path(door["token_file"]).stat().st_mode & 0o077 == 0
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_serve_refuses_the_world(running: Any) -> None:
