@@ -96,6 +96,10 @@ class Control:
         except ConnectionError as error:  # it was killed: its socket takes connections for a moment yet
             self.close()
             raise DaemonUnavailable("the daemon ended before it answered; try again") from error
+        except TimeoutError as error:
+            self.close()
+            said = f"the daemon has not answered for {seconds:g} s; see whether it is overloaded, or end its process"
+            raise ProcessError(said) from error
         except BaseException:
             self.close()
             raise
@@ -169,7 +173,12 @@ def _reply(line: bytes) -> dict[str, Any]:
     """Return the daemon's answer to a hello; raises when it refused or is gone."""
     if not line:
         raise DaemonUnavailable("the daemon ended before it answered; try again")
-    reply: dict[str, Any] = json.loads(line)
+    try:
+        reply = json.loads(line)
+    except ValueError:
+        reply = None
+    if not isinstance(reply, dict):
+        raise ProcessError(f"what listens at {the_socket()} is no daemon of ours; end that process, or remove the file")
     if not reply.get("ok"):
         said, fault = str(reply.get("error", "the daemon refused the connection")), reply.get("fault")
         if fault is None:  # without a word the daemon is at fault

@@ -68,8 +68,7 @@ class PolicyLooser(CallerError):
     def __init__(self, policy: str, parent: str, fields: list[str]) -> None:
         self.policy, self.parent, self.fields = policy, parent, fields
         super().__init__(
-            f"policy {policy!r} allows more than {parent!r}, under which the session runs: {'; '.join(fields)}; "
-            "name a policy that is equal or stricter, or none for the same"
+            f"policy {policy!r} allows more than {parent!r}, under which the session runs: {'; '.join(fields)}"
         )
 
 

@@ -71,8 +71,12 @@ def hello_line(role: str = "mcp", **more: object) -> bytes:
 
 
 def hello_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a client hands to the daemon."""
-    return {name: environment[name] for name in HELLO_ENVIRONMENT if environment.get(name)}
+    """Return the variables that a client hands to the daemon; the daemon runs in another folder."""
+    handed = {name: environment[name] for name in HELLO_ENVIRONMENT if environment.get(name)}
+    policy = handed.get("RLM_KERNEL_POLICY", "")
+    if policy.endswith((".yaml", ".yml")) or ("/" in policy and not policy.startswith("~")):
+        handed["RLM_KERNEL_POLICY"] = os.path.abspath(policy)
+    return handed
 
 
 def _working_directory() -> str:

@@ -63,6 +63,8 @@ CLAIM_SECONDS = 15.0
 BACKLOG = 128
 # sockaddr_un.sun_path, without the closing NUL: 108 bytes on Linux, 104 on the BSDs and macOS.
 _LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103
+# zmq binds a kernel's sockets by their whole path: `k`, 16 digits of the kernel and one of the socket.
+_LONGEST_RUNTIME = _LONGEST_ADDRESS - len("/k/0123456789abcdef-1")
 _LOG_TAIL_BYTES = 2000
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -117,15 +119,23 @@ def config_dir() -> Path:
 def runtime_folder() -> str:
     """Return :func:`runtime_dir` as a string."""
     variable = "RLM_KERNEL_RUNTIME_DIR"
-    if given := os.environ.get(variable):
-        return _private(given, variable)
+    folder = os.environ.get(variable) or _default_runtime()
+    if len(os.fsencode(folder)) > _LONGEST_RUNTIME:
+        raise RendezvousError(
+            f"{folder} is too long a path for sockets; set {variable} to one of at most {_LONGEST_RUNTIME} bytes"
+        )
+    return _private(folder, variable)
+
+
+def _default_runtime() -> str:
+    """Return the folder for sockets of a user who has not named one."""
     # Some clients start servers without XDG_RUNTIME_DIR: those must meet the others all the same.
     base = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     if os.path.isabs(base) and _is_ours(base):
-        return _private(os.path.join(base, APP), variable)
+        return os.path.join(base, APP)
     # Not tempfile.gettempdir(): its import alone costs the front 10 ms.
     temporary = os.environ.get("TMPDIR") or "/tmp"
-    return _private(os.path.join(temporary, f"{APP}-{os.getuid()}"), variable)
+    return os.path.join(temporary, f"{APP}-{os.getuid()}")
 
 
 def state_folder() -> str:
@@ -150,7 +160,8 @@ def _is_ours(folder: str) -> bool:
 
 def _private(folder: str, variable: str) -> str:
     """Create the folder 0700, or check that it is a real folder of ours that nobody else can enter."""
-    folder = os.path.abspath(folder)
+    if not os.path.isabs(folder):  # the daemon runs elsewhere, and would take it for another folder
+        raise RendezvousError(f"{folder} is a relative path; set {variable} to an absolute one")
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         with suppress(FileExistsError):

@@ -199,8 +199,12 @@ class Daemon:
 
     async def _serve_journal(self, caller: _Caller) -> None:
         session, last = str(caller.message.get("session")), caller.message.get("last")
-        rows = self._state.list_journal(session, last if isinstance(last, int) else None)
-        caller.reply(ok=True, **self._identity(), cells=rows)
+        try:
+            rows = self._state.list_journal(session, last if isinstance(last, int) else None)
+        except ClientFault as error:
+            _refuse(caller, error)
+        else:
+            caller.reply(ok=True, **self._identity(), cells=rows)
 
     async def _serve_record(self, caller: _Caller) -> None:
         session, last = str(caller.message.get("session")), caller.message.get("last")
@@ -240,8 +244,7 @@ class Daemon:
         try:
             caller.reply(ok=True, **self._identity(), answer=await work)
         except ClientFault as error:
-            hint = getattr(error, "hint", "")
-            caller.reply(ok=False, error=f"{error}; {hint}" if hint else str(error), fault="request")
+            _refuse(caller, error)
 
     async def _serve_stop(self, caller: _Caller) -> None:
         caller.reply(ok=True, **self._identity())
@@ -345,6 +348,12 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--ready-fd", type=int, help="descriptor to write a byte to when listening")
     parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
     return parser.parse_args(argv)
+
+
+def _refuse(caller: _Caller, error: ClientFault) -> None:
+    """Tell a fault of the caller's with its hint."""
+    hint = getattr(error, "hint", "")
+    caller.reply(ok=False, error=f"{error}; {hint}" if hint else str(error), fault="request")
 
 
 async def _serve(options: argparse.Namespace, claim: rendezvous.Claim) -> None:

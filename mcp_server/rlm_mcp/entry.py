@@ -15,9 +15,12 @@ def main() -> int:
         from rlm_mcp.front import main as front
 
         return front()
-    from rlm_mcp.cli.app import main as command_line
+    try:
+        from rlm_mcp.cli.app import main as command_line
 
-    return command_line()
+        return command_line()
+    except KeyboardInterrupt:  # while modules were being imported; later, typer sees it
+        return 130
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from rlm_mcp.service_progress import Progress
 from rlm_mcp.service_providers import Providers
 from rlm_mcp.service_queries import GivenAnswer, Queries
 from rlm_mcp.service_reading import Reading
-from rlm_mcp.service_record import note_turn, record_of
+from rlm_mcp.service_record import known_session, note_turn, record_of
 from rlm_mcp.service_recursion import Recursion
 from rlm_mcp.service_runs import CUTTABLE, Run, Runs, Waiting
 from rlm_mcp.service_sessions import Clock, Session, Sessions
@@ -192,7 +192,8 @@ class Service:
         return [self.control.row(session) for session in self.sessions]
 
     def list_journal(self, session: str, last: int | None = None) -> list[dict[str, Any]]:
-        """What ran in a session, open or not, the oldest cell first; for the person whose session it is."""
+        """What ran in a session, open or not, the oldest cell first; raises ToolFault if there never was one."""
+        known_session(self._store, session)
         return [entry_row(entry) for entry in self.journal.of_session(session, last)]
 
     def list_queries(self, session: str) -> list[dict[str, Any]]:

@@ -227,7 +227,7 @@ def _not_searchable(error: Any) -> ToolFault:
 
 
 def _policy(error: Any) -> ToolFault:
-    return ToolFault("policy_error", str(error), "`rlm-kernel policy check` shows what is wrong with a policy")
+    return ToolFault("policy_error", str(error))
 
 
 def _walls(error: Any) -> ToolFault:

@@ -13,9 +13,18 @@ from rlm_memory import contexts, queries, sessions, turns
 from rlm_memory.contexts import ContextRow
 from rlm_memory.journal import JournalEntry
 from rlm_memory.queries import QueryRow
+from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["note_turn", "record_of"]
+__all__ = ["known_session", "note_turn", "record_of"]
+
+
+def known_session(store: Store, session: str) -> SessionRow:
+    """Return the row of a session, open or not; raises ToolFault if there has never been such a session."""
+    row = sessions.find(store, session)
+    if row is None:
+        raise ToolFault("session_not_found", f"no session {session[:80]} is known", "list them: rlm-kernel sessions")
+    return row
 
 
 def record_of(store: Store, journal: Journal, session: str, last: int | None) -> dict[str, Any]:
@@ -26,9 +35,7 @@ def record_of(store: Store, journal: Journal, session: str, last: int | None) ->
     Raises:
         ToolFault: there has never been such a session.
     """
-    row = sessions.find(store, session)
-    if row is None:
-        raise ToolFault("session_not_found", f"no session {session[:80]} is known", "list them: rlm-kernel sessions")
+    row = known_session(store, session)
     asked = {query.id: _query(query) for query in queries.of_session(store, session)}
     return {
         "session": row.id,

@@ -140,7 +140,7 @@ def _take(files: ContextStore, source: FileSource, limit: int) -> Taken:
     else:
         missing = next((path for path in source.paths if not path.exists()), None)
         if missing is not None:
-            raise SourceError(f"{missing}: no such file; give the paths of existing, readable files")
+            raise SourceError(f"{missing}: no such file")
         skipped = Counter({"not permitted": source.refused} if source.refused else {})
         loaded = put_files(files, source.paths, _Private(), limit, skipped)
     return Taken(loaded.text, {**notes, **_told(loaded)}, loaded.table)

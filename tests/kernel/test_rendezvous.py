@@ -177,6 +177,20 @@ def test_a_very_long_path_works(isolation: Any) -> None:
         client.close()
 
 
+def test_folders_that_the_daemon_would_take_for_others_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path means another folder in every process; in a long one a kernel's sockets have no room."""
+    for variable, folder in (
+        ("RLM_KERNEL_RUNTIME_DIR", rendezvous.runtime_folder),
+        ("RLM_KERNEL_STATE_DIR", rendezvous.state_folder),
+    ):
+        monkeypatch.setenv(variable, "folder")
+        with pytest.raises(RendezvousError, match=f"set {variable} to an absolute"):
+            folder()
+    monkeypatch.setenv("RLM_KERNEL_RUNTIME_DIR", "/tmp/" + "long" * 40)
+    with pytest.raises(RendezvousError, match="at most 86 bytes"):
+        rendezvous.runtime_folder()
+
+
 # --- claims ---------------------------------------------------------------------------------------
 
 

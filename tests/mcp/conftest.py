@@ -87,7 +87,15 @@ async def create():
 
 class State:
     def list_sessions(self):
-        return [{"session": "a", "policy": "default"}, {"session": "ses_b", "policy": "[x]"}]
+        rest = {
+            "workspace": "/home/somebody/" + "a-folder/" * 20,
+            "contexts": 2,
+            "content_bytes": 2048,
+            "kernel": "not started",
+            "last_used": "2026-01-02T03:04:05.678+00:00",
+            "connection_file": "",
+        }
+        return [{"session": "a", "policy": "default", **rest}, {"session": "ses_b", "policy": "[x]", **rest}]
 
 
 @asynccontextmanager

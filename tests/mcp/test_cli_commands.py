@@ -3,10 +3,12 @@
 import importlib.metadata
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import psutil
 import pytest
 
 from rlm_kernel import rendezvous
+from rlm_kernel.link import socket_path
 
 RUN = [sys.executable, "-P", "-m", "rlm_mcp.entry"]
 
@@ -151,6 +154,52 @@ def test_sessions_are_listed_or_one_is_shown(running: Any) -> None:
     assert answer("sessions", "ses_b")["env"] == {"PARENT_SESSION_ID": "ses_b"}
 
 
+def test_a_table_breaks_its_last_column_only_and_none_in_a_pipe(running: Any) -> None:
+    """On 80 columns a long path takes several lines, names and times stand whole; a program gets a line a row."""
+    [head, row, _] = cli("sessions").stdout.splitlines()
+    assert head.split() == ["session", "policy", "kernel", "texts", "last", "used", "workspace"]
+    assert row.endswith("a-folder/" * 20)
+    reader, terminal = pty.openpty()
+    with os.fdopen(reader, "rb") as shown:
+        environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
+        subprocess.run([*RUN, "sessions"], stdout=terminal, env=environment, check=True)
+        os.close(terminal)
+        lines = os.read(shown.fileno(), 65536).decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    [first] = [line for line in lines if line.startswith("ses_b")]
+    assert first.split()[1:6] == ["[x]", "not", "started", "2", "(2"]
+
+
+def test_a_locale_without_the_character_shows_its_number(running: Any) -> None:
+    """Printing fails in no locale; what it cannot write is escaped."""
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([*RUN, "run", "\u00e4\u2192"], capture_output=True, env=environment, check=True)
+    assert done.stdout == b"\xe4\\u2192"
+
+
+def test_code_that_is_no_text_is_refused(running: Any) -> None:
+    """Bytes of another encoding, as an argument or on standard input, are wrong usage."""
+    for arguments, given in (([b"\xff"], b""), ([], b"\xff")):
+        done = subprocess.run([*RUN, "run", *arguments], input=given, capture_output=True, check=False)
+        assert done.returncode == 2
+        assert b"save it as UTF-8" in done.stderr
+
+
+def test_a_command_that_fails_is_told(running: Any) -> None:
+    """What it printed is loaded with a word on its exit code; when there is nothing, nothing is loaded."""
+    done = cli("load", "log", "--command", "echo some; exit 3", "--session", "s")
+    assert "exit code 3" in done.stderr
+    assert "size: 5" in done.stdout
+    assert "nothing was loaded" in cli("load", "log", "--command", "exit 3", "--session", "s", code=1).stderr
+
+
+def test_a_policys_path_is_the_clients(running: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon runs in another folder; so a relative path reaches it as an absolute one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "rules.yaml")
+    assert answer("run", "x")["env"] == {"RLM_KERNEL_POLICY": str(tmp_path / "rules.yaml")}
+
+
 def test_a_session_that_is_not_there_is_not_made(running: Any) -> None:
     """Looking is no first call: a name that is not listed is told with those that are."""
     assert "no session ses_c; there are a, ses_b" in cli("sessions", "ses_c", code=1).stderr
@@ -255,6 +304,24 @@ def test_an_unusable_folder_is_the_machines_fault(isolation: Any) -> None:
     """Exit code 4 and the command that repairs it."""
     isolation.runtime.chmod(0o777)
     assert "chmod 700" in cli("daemon", "status", code=4).stderr
+
+
+@pytest.mark.parametrize("said", ["HTTP/1.1 400 Bad Request\n", "[]\n"])
+def test_what_is_no_daemon_is_told(isolation: Any, said: str) -> None:
+    """Exit code 3 when something else listens at the daemon's address."""
+    address = socket_path(rendezvous.runtime_folder())
+
+    def answer_once(server: socket.socket) -> None:
+        client, _ = server.accept()
+        with client:
+            client.recv(4096)
+            client.sendall(said.encode())
+
+    with rendezvous.listen(address) as server:
+        impostor = threading.Thread(target=answer_once, args=(server,))
+        impostor.start()
+        assert "is no daemon of ours" in cli("daemon", "status", code=3).stderr
+        impostor.join()
 
 
 def test_the_version_is_the_packages() -> None:

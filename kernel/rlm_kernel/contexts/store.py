@@ -306,7 +306,7 @@ def opened(path: Path) -> Iterator[int]:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise SourceError(f"{path}: {reason}; give the path of an existing, readable file") from problem
+        raise SourceError(f"{path}: {reason}") from problem
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             kind = "a directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "not a regular file"

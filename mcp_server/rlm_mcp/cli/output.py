@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
@@ -31,6 +33,7 @@ __all__ = [
     "fail",
     "failing",
     "show",
+    "size",
     "table",
 ]
 
@@ -49,7 +52,13 @@ SessionOption = Annotated[
     typer.Option("--session", "-s", help="Session to use; default: the environment's, else the git root's."),
 ]
 
-console = Console(highlight=False, soft_wrap=True)
+_PIPED_WIDTH = 1000
+"""Columns where there is no terminal: what is piped into a program is not to be broken into lines."""
+
+for _stream in (sys.stdout, sys.stderr):  # a locale without a character of the output is no reason to fail
+    if isinstance(_stream, io.TextIOWrapper):
+        _stream.reconfigure(errors="backslashreplace")
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Parameters = ParamSpec("Parameters")
@@ -63,8 +72,22 @@ def show(data: Any, as_json: bool, text: Callable[[], object] | None = None) -> 
     elif text is not None:
         text()
     else:
-        for key, value in data.items():
-            console.print(f"[bold]{key}[/]: {_plain(value)}")
+        _print_fields(data)
+
+
+def _print_fields(fields: Mapping[str, object], indent: str = "") -> None:
+    """Print ``key: value`` lines; what is nested two deep stands on one line."""
+    for key, value in fields.items():
+        if isinstance(value, dict) and value and len(indent) < 4:
+            console.print(f"{indent}[bold]{_plain(key)}[/]:")
+            _print_fields(value, indent + "  ")
+        else:
+            inner = value.items() if isinstance(value, dict) else ()
+            console.print(f"{indent}[bold]{_plain(key)}[/]: {', '.join(map(_pair, inner)) or _plain(value)}")
+
+
+def _pair(item: tuple[str, object]) -> str:
+    return f"{_plain(item[0])}: {_plain(item[1])}"
 
 
 @contextmanager
@@ -79,10 +102,10 @@ def bar(what: str) -> Iterator[OnProgress]:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows for people."""
+    """Print rows for people; where they are wider than the terminal, the last column takes several lines."""
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, overflow="fold")
+    for number, column in enumerate(columns, 1):
+        grid.add_column(column, overflow="fold", no_wrap=number < len(columns))
     for row in rows:
         grid.add_row(*(_plain(value) for value in row))
     console.print(grid)
@@ -92,6 +115,16 @@ def _plain(value: object) -> str:
     """Return a value as text in which nothing is markup."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text.replace("[", r"\[")
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
 
 
 def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -8,13 +8,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import datetime
 from typing import IO, Annotated, Any
 
 import typer
 
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
-from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, bar, console, fail, failing, show, table
+from rlm_mcp.cli.output import (
+    FAILED,
+    USAGE,
+    JsonFlag,
+    SessionOption,
+    bar,
+    console,
+    errors,
+    fail,
+    failing,
+    show,
+    size,
+    table,
+)
 from rlm_sandbox.policy_urls import is_url
 
 __all__ = ["fork", "journal", "load", "query", "refresh", "run", "sessions"]
@@ -46,8 +60,18 @@ def _print_sessions(rows: list[dict[str, Any]]) -> None:
     if not rows:
         console.print("there are no sessions; a client's first call opens one")
         return
-    columns = list(rows[0])
-    table("sessions", columns, [[row.get(column, "") for column in columns] for row in rows])
+    shown = [
+        (
+            row["session"],
+            row["policy"],
+            row["kernel"],
+            f"{row['contexts']} ({size(row['content_bytes'])})",
+            datetime.fromisoformat(row["last_used"]).astimezone().strftime("%b %d %H:%M"),
+            row["workspace"],
+        )
+        for row in rows
+    ]
+    table("", ("session", "policy", "kernel", "texts", "last used", "workspace"), shown)
 
 
 @failing
@@ -104,7 +128,7 @@ def load(
         named = [path for path in paths if not is_url(path)]
         missing = [path for path in named if not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))]
         if missing:
-            fail(f"no such file or directory: {', '.join(missing)}", USAGE, as_json=as_json)
+            fail(f"no such file or directory: {', '.join(map(repr, missing))}", USAGE, as_json=as_json)
         absolute = [path if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in paths]
         source = absolute[0] if len(absolute) == 1 else absolute
         show(_loaded({"name": name, "path": source, "content_type": kind}, session), as_json)
@@ -113,6 +137,11 @@ def load(
         fail("`-` stands alone: standard input is one text", USAGE, as_json=as_json)
     with tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
         metadata = _spooled(spool.file, command)
+        if failed := metadata.get("exit_code"):
+            said = f"the command ended with exit code {failed}"
+            if not os.path.getsize(spool.name):
+                fail(f"{said} and printed nothing; nothing was loaded", FAILED, as_json=as_json)
+            errors.print(f"{said}; what it printed is loaded")
         arguments = {"name": name, "path": spool.name, "content_type": kind, "metadata": metadata}
         show(_loaded(arguments, session), as_json)
 
@@ -171,7 +200,11 @@ def run(
     as_json: JsonFlag = False,
 ) -> None:
     """Run Python in a session, under its policy. Exit code 1: the code raised or was refused."""
-    source = sys.stdin.read() if code is None or code == "-" else code
+    try:
+        source = sys.stdin.read() if code is None or code == "-" else code
+        source.encode()  # what is no text in an argument stands there as surrogates
+    except UnicodeError:
+        fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
     answer = call_tool("eval_code", {"code": source}, session=session)
     show(answer, as_json, lambda: _print_run(answer))
     if not answer.get("success", True):

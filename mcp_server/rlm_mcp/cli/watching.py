@@ -14,15 +14,13 @@ import typer
 
 from rlm_kernel import rendezvous
 from rlm_kernel.connection import Control
-from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show
+from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = ["top", "web"]
 
-_WIDTH = 120
-"""Columns of the table where there is no terminal that has some."""
 _STYLES = {"idle": "green", "running": "yellow", "waiting": "magenta", "lost": "red"}
 
 
@@ -79,8 +77,7 @@ def top(
     """Show sessions, memory, running cells and pending queries, live until interrupted."""
     if once or as_json or not console.is_terminal:
         seen = _look()
-        width = None if console.is_terminal else _WIDTH
-        show(seen, as_json, lambda: console.print(_picture(seen), width=width))
+        show(seen, as_json, lambda: console.print(_picture(seen)))
         return
     from rich.live import Live
 
@@ -121,14 +118,14 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
         grid.add_row(
             Text("\u00a0\u00a0" * (depth - 1) + "└\u00a0" * (depth > 0) + row["session"]),
             Text(row["state"], _STYLES.get(row["state"], "dim")),
-            f"{_size(row['memory_bytes'])} / {_size(row['memory_limit'])}",
-            _size(row["content_bytes"]),
+            f"{size(row['memory_bytes'])} / {size(row['memory_limit'])}",
+            size(row["content_bytes"]),
             str(row["active_cells"]),
             str(row["pending"]),
             walls,
             Text(row["policy"]),
         )
-    held = _size(sum(row["memory_bytes"] for row in rows))
+    held = size(sum(row["memory_bytes"] for row in rows))
     busy = sum(row["state"] == "running" for row in rows)
     line = Text(
         f"{len(rows)} sessions, {busy} running, {held}, {sum(row['pending'] for row in rows)} queries\n", "bold"
@@ -146,15 +143,6 @@ def _as_tree(rows: list[dict[str, Any]], parent: str | None = None, depth: int =
         if (row["parent"] if row["parent"] in there else None) == parent:
             found += [(depth, row), *_as_tree(rows, row["session"], depth + 1)]
     return found
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
 
 
 def _first_line(text: str) -> str:
