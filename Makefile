@@ -133,12 +133,12 @@ install: $(STAMP)  ## Only set up the environment
 $(STAMP): requirements/dev.txt pyproject.toml kernel/kernelspec/kernel.json
 	@test -n "$(PYTHON)" || { echo "rlm-kernel needs Python 3.11 or newer: install it, or name it with make PYTHON=..." >&2; exit 1; }
 ifneq ($(UV),)
-	@echo "Setting up $(VENV) with uv"
+	@echo "Setting up $(VENV) with uv: a minute or so"
 	@test -x $(BIN)/python || "$(UV)" venv --quiet --python "$(PYTHON)" "$(VENV)"
 	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	@"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 else
-	@echo "Setting up $(VENV) with pip"
+	@echo "Setting up $(VENV) with pip: a few minutes"
 	@test -x $(BIN)/pip || "$(PYTHON)" -m venv "$(VENV)" || { rm -rf "$(VENV)"; \
 		echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
 	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt

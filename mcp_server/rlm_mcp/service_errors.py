@@ -219,7 +219,7 @@ def _text_lost(error: Any) -> ToolFault:
 
 
 def _range(error: Any) -> ToolFault:
-    return ToolFault("invalid_arguments", str(error), "offset counts lines from 0, limit is at least 1")
+    return ToolFault("invalid_arguments", str(error))
 
 
 def _not_searchable(error: Any) -> ToolFault:

@@ -60,7 +60,7 @@ class UnknownQuery(CallerError):
     def __init__(self, query: str, pending: Sequence[str]) -> None:
         self.query = query
         self.pending = list(pending)
-        super().__init__(f"no query {query!r} in this session; pending are: {self.pending}")
+        super().__init__(f"no query {query!r} in this session; pending are: {', '.join(self.pending) or 'none'}")
 
 
 class QuotaExceeded(CallerError):

@@ -1,6 +1,7 @@
 """The configuration of every client: what is printed is well-formed, and what the manual shows."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -58,6 +59,16 @@ def test_a_command_with_arguments_is_parted(name: str) -> None:
     server = _server(name, done.stdout)
     command = server["command"] if isinstance(server["command"], list) else [server["command"], *server["args"]]
     assert command == ["uvx", "my rlm", "mcp"]
+
+
+def test_the_command_is_found_by_clients_too(tmp_path: Path) -> None:
+    """An activated environment is on this shell's PATH alone: there it is the path; the name where a tool is linked."""
+    program = Path(sys.executable).with_name("rlm-kernel")
+    (tmp_path / "rlm-kernel").symlink_to(program)
+    for folder, expected in ((program.parent, str(program)), (tmp_path, "rlm-kernel"), ("/usr/bin", str(program))):
+        environment = {**os.environ, "PATH": f"{folder}:/usr/bin:/bin"}
+        done = subprocess.run([program, "config", "qwen-code"], capture_output=True, env=environment, check=True)
+        assert _server("qwen-code", done.stdout.decode())["command"] == expected
 
 
 def test_codex_is_told_every_variable_that_we_read() -> None:

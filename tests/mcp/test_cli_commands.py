@@ -4,6 +4,8 @@ import importlib.metadata
 import json
 import os
 import pty
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 
 from rlm_kernel import rendezvous
 from rlm_kernel.link import socket_path
+from rlm_mcp.cli.doctor import package
 
 RUN = [sys.executable, "-P", "-m", "rlm_mcp.entry"]
 
@@ -274,6 +277,15 @@ def test_doctor_says_what_works_and_how_to_fix_what_does_not(isolation: Any) -> 
     done = cli("doctor", code=1)
     assert "FAILS" in done.stdout
     assert "chmod 700" in done.stdout
+
+
+def test_the_doctors_way_to_install_is_there(isolation: Any) -> None:
+    """An environment made by uv has no pip: what is advised runs where it is advised."""
+    *installer, requirement = shlex.split(package("no-such-package>=1").fix)
+    assert requirement == "no-such-package>=1"
+    if installer[0] == "uv" and shutil.which("uv") is None:
+        pytest.skip("the tool that has made this environment is not here")
+    subprocess.run([*installer, "--help"], capture_output=True, check=True)
 
 
 # --- the rest -------------------------------------------------------------------------------------

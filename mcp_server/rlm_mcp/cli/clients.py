@@ -131,12 +131,18 @@ def _words(command: str) -> list[str]:
 
 
 def our_command() -> str:
-    """Return the command that clients start: a plain name if that finds this installation, else a path."""
+    """Return the command that clients start: a plain name if that finds this installation, else a path.
+
+    The folder of a virtual environment is on the PATH of the shell that activated it, and of no client's.
+    """
     found = shutil.which(NAME)
     beside = Path(sys.executable).with_name(NAME)
-    if found is not None and (not beside.exists() or Path(found).resolve() == beside.resolve()):
+    if not beside.exists():
         return NAME
-    return str(beside)
+    activated = found is not None and sys.prefix != sys.base_prefix and Path(found).parent == beside.parent
+    if found is None or activated or Path(found).resolve() != beside.resolve():
+        return str(beside)
+    return NAME
 
 
 @failing

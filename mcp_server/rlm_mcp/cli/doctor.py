@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from rlm_kernel.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show
 from rlm_sandbox.errors import SandboxError
 
-__all__ = ["Check", "checks", "doctor"]
+__all__ = ["Check", "checks", "doctor", "package"]
 
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
@@ -77,26 +78,33 @@ def _packages() -> Iterator[Check]:
     yield Check("rlm-kernel", True, VERSION)
     for requirement in required:
         if "extra ==" not in requirement:
-            yield _package(requirement)
+            yield package(requirement)
     for extra in EXTRAS:
         yield _extra(extra, [one for one in required if re.search(rf"extra == .{extra}\b", one)])
 
 
 def _extra(extra: str, required: list[str]) -> Check:
     """Check what an extra installs; it is done without if something of it is missing."""
-    packages = [_package(requirement) for requirement in required]
+    packages = [package(requirement) for requirement in required]
     if all(package.ok for package in packages):
         return Check(f"extra {extra}", True, ", ".join(f"{package.name} {package.detail}" for package in packages))
     lacking = "; ".join(f"{package.name}: {package.detail}" for package in packages if not package.ok)
-    return Check(f"extra {extra}", None, lacking, f"{sys.executable} -m pip install 'rlm-kernel[{extra}]'")
+    return Check(f"extra {extra}", None, lacking, f"{_installer()} 'rlm-kernel[{extra}]'")
 
 
-def _package(requirement: str) -> Check:
+def _installer() -> str:
+    """Return the command that installs into this environment; one that uv has made has no pip."""
+    if importlib.util.find_spec("pip"):
+        return f"{sys.executable} -m pip install"
+    return f"uv pip install --python {sys.executable}"
+
+
+def package(requirement: str) -> Check:
     """Check one requirement of ours, such as ``mcp>=2.3``."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
     name = match[0] if match else requirement
     lowest = re.search(r">=\s*([0-9.]+)", requirement)
-    fix = f"{sys.executable} -m pip install '{requirement.partition(';')[0].strip()}'"
+    fix = f"{_installer()} '{requirement.partition(';')[0].strip()}'"
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
