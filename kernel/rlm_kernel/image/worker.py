@@ -226,7 +226,8 @@ class Worker:
 
     def _prune(self) -> None:
         KEEPER.release()
-        prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
+        with session.user_code(self.session):  # objects that go may call what the session has given them
+            prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
         state = self.session
