@@ -27,11 +27,14 @@ MAX_PARENTS = 16
 
 def policy_directories() -> tuple[Path, ...]:
     """Where policies are looked for by name: the user's own folder first, then the ones that ship with us."""
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    config = os.environ.get("RLM_KERNEL_CONFIG_DIR") or home / "rlm-kernel"
     installed = Path(__file__).parent / "policies"
-    checkout = Path(__file__).parents[2] / "policies"
-    return Path(config) / "policies", installed if installed.is_dir() else checkout
+    shipped = installed if installed.is_dir() else Path(__file__).parents[2] / "policies"
+    if not (config := os.environ.get("RLM_KERNEL_CONFIG_DIR")):
+        try:
+            config = str(Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "rlm-kernel")
+        except RuntimeError:  # a number without a name and a home, as containers give to their users
+            return (shipped,)
+    return Path(config) / "policies", shipped
 
 
 def policy_names(*, directories: Sequence[Path] | None = None) -> list[str]:

@@ -1,10 +1,12 @@
 """When the system itself has no more processes or no more room on a disk: what is told, what goes on, what comes back.
 
-The limits are real: a control group that counts tasks, a small file system. Where this user may not make them the tests
-are skipped.
+The limits are real: the system's own for processes or a control group, a small file system. Where none is to be had the
+test is skipped.
 """
 
 import contextlib
+import os
+import resource
 import shutil
 import subprocess
 import uuid
@@ -34,32 +36,55 @@ class Group:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.parent = folder.parent
 
     def take(self, *processes: psutil.Process) -> None:
-        """Have these processes, and what they start from now on, counted here."""
+        """Let neither these processes nor what they start from now on start any more."""
         for process in processes:
             (self.folder / "cgroup.procs").write_text(str(process.pid))
+        (self.folder / "pids.max").write_text((self.folder / "pids.current").read_text())
 
-    def allow(self, more: int | None) -> None:
-        """Let so many more tasks be there than there are now; None: as many as you like."""
-        now = int((self.folder / "pids.current").read_text())
-        (self.folder / "pids.max").write_text("max" if more is None else str(now + more))
+    def let_go(self) -> None:
+        """Let them start what they like."""
+        (self.folder / "pids.max").write_text("max")
 
     def removed(self) -> bool:
         """Delete it, if everything in it has ended or could be put back to where it came from."""
-        self.allow(None)
         for pid in (self.folder / "cgroup.procs").read_text().split():
             with contextlib.suppress(OSError):
-                (self.parent / "cgroup.procs").write_text(pid)
+                (self.folder.parent / "cgroup.procs").write_text(pid)
         with contextlib.suppress(OSError):  # what has just ended may still be counted
             self.folder.rmdir()
         return not self.folder.exists()
 
 
+class Limit:
+    """The system's own limit of processes, which holds for everybody but root."""
+
+    def __init__(self) -> None:
+        self.processes: tuple[psutil.Process, ...] = ()
+
+    def take(self, *processes: psutil.Process) -> None:
+        """Let these processes start no more."""
+        self.processes = processes
+        self._set(lambda _hard: 0)
+
+    def let_go(self) -> None:
+        """Let them start what they may."""
+        self._set(lambda hard: hard)
+
+    def _set(self, soft: Callable[[int], int]) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                _, hard = resource.prlimit(process.pid, resource.RLIMIT_NPROC)
+                resource.prlimit(process.pid, resource.RLIMIT_NPROC, (soft(hard), hard))
+
+
 @pytest.fixture
-def group(until) -> Iterator[Group]:
-    """Give a control group with a limit of tasks, or skip."""
+def scarce(until) -> Iterator[Group | Limit]:
+    """Give the way to have no more processes, as root or an ordinary user, or skip."""
+    if os.getuid() != 0:
+        yield Limit()
+        return
     made = None
     for parent in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/pids")):
         folder = parent / f"rlm-test-{uuid.uuid4().hex[:8]}"
@@ -70,8 +95,9 @@ def group(until) -> Iterator[Group]:
                 break
             folder.rmdir()
     if made is None:
-        pytest.skip("this user may not make a control group that counts tasks")
+        pytest.skip("no control group can be made here that counts tasks, and no other limit holds for root")
     yield made
+    made.let_go()
     until(made.removed)
 
 
@@ -79,7 +105,7 @@ POLICY = "description: Test.\nextends: default\ncheckpoint: strict\n"
 
 
 def test_no_more_processes_is_told_and_costs_nobody_anything(
-    group, everything_ended, isolation, monkeypatch, until
+    scarce, everything_ended, isolation, monkeypatch, until
 ) -> None:
     """K-17: what needs a process or a thread is refused and says so, what is there goes on, a restart too."""
     (isolation.config / "policies").mkdir()
@@ -91,8 +117,7 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(
     daemon, host = inventory.daemon(), inventory.host()
     assert daemon is not None
     assert host is not None
-    group.take(daemon, host, *host.children(recursive=True))
-    group.allow(0)
+    scarce.take(daemon, host, *host.children(recursive=True))
     call("eval_code", session="ahead", code="1")  # a process that was made ahead is still there for it
     refused = [call("eval_code", session="t", code="1"), call("fork_session", name="f"), call("restart_session")]
     for answer in refused:
@@ -105,7 +130,7 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(
     assert call("eval_code", code="x.append(3); x")["result"] == "[0, 1, 2, 3]"
     psutil.Process(call("status")["kernel"]["pid"]).kill()
     until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
-    group.allow(None)
+    scarce.let_go()
     assert call("eval_code", session="t", code="1")["result"] == "1"
     assert call("fork_session", name="f")["session"] == "f"
     assert len(call("scan", name="log", pattern="beta")["results"]) == 1

@@ -1,5 +1,8 @@
 """Policy files: found by name, merged with what they extend, and every mistake reported where it was made."""
 
+import shutil
+import subprocess
+import sys
 import tempfile
 import textwrap
 from collections.abc import Callable
@@ -74,6 +77,24 @@ def test_the_users_folder_comes_first(isolation: object, monkeypatch: pytest.Mon
     policy = load_policy("default")
     assert policy.limits.cell_seconds == 5
     assert "math" in policy.language.imports
+
+
+def test_a_user_without_a_name_and_a_home_has_the_policies_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers have them: the zygote, whose environment is empty, reads its policy and what Python consists of."""
+    for variable in ("HOME", "XDG_CONFIG_HOME", "RLM_KERNEL_CONFIG_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    nobody = ["unshare", "--user", "--map-user=54321", "--map-group=54321"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*nobody, "true"], check=False, capture_output=True).returncode
+    ):
+        pytest.skip("this user may not make a user namespace")
+    code = (
+        "import os\nfrom rlm_sandbox.oswall import readable\nfrom rlm_sandbox.policy import load_policy\n"
+        "print(os.getuid(), load_policy('default').name, readable.python_paths() != ())"
+    )
+    done = subprocess.run([*nobody, sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["54321", "default", "True"], done.stderr
 
 
 def test_a_policy_extends_another(write: Write) -> None:

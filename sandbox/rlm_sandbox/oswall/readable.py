@@ -74,10 +74,13 @@ def python_paths() -> tuple[Path, ...]:
 
 def _installation() -> Iterator[Path]:
     """The prefixes; where one of them holds the user's home, only those of its parts that are Python's."""
-    home = Path.home().resolve()
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:  # a number without a name and a home, as containers give to their users
+        home = None
     for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:
         path = Path(prefix).resolve()
-        if not home.is_relative_to(path):
+        if home is None or not home.is_relative_to(path):
             yield path
     yield from (Path(path).resolve() for path in sysconfig.get_paths().values())
 
