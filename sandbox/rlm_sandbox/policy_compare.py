@@ -12,9 +12,6 @@ from pathlib import PurePosixPath
 from rlm_sandbox.policy_model import Limits, Policy
 from rlm_sandbox.policy_urls import permits
 
-NOT_COMPARED = ("name", "description", "extends", "llm", "checkpoint", "reopen", "tools")
-"""Fields that confine nothing."""
-
 
 def is_stricter_or_equal(inner: Policy, outer: Policy) -> bool:
     """Whether everything that ``inner`` allows is allowed by ``outer`` too; see `loosened`."""

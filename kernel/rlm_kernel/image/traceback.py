@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 
 CELL_PREFIX = "<cell "
-_PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def _machinery() -> tuple[str, ...]:

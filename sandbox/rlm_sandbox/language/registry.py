@@ -66,10 +66,6 @@ class Registry:
 
     # -- classes
 
-    def is_user(self, cls: type) -> bool:
-        """Whether code of the session defined the class."""
-        return cls in self.user
-
     def add_class(self, cls: type) -> None:
         """Take a class that the session defined; the caller has checked what it defines."""
         self.user.add(cls)

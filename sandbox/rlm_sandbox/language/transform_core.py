@@ -23,27 +23,6 @@ Visitor = Callable[[Any, Any], Any]
 Once = tuple[ast.expr, Callable[[], ast.expr]]
 """A value that is evaluated once: its first use, and what makes the later ones."""
 
-GUARDS: Final = (
-    "TYPE",
-    "STR",
-    "SHELF",
-    "CACHE",
-    "SAFE_TYPE",
-    "TYPE_OF",
-    "READ_PRIVATE",
-    "STORE_PUBLIC",
-    "STORE_PRIVATE",
-    "UPDATE",
-    "READ_GUARDED",
-    "RAW_GETATTR",
-    "GETATTR",
-    "RAW_HASATTR",
-    "HASATTR",
-    "CHECK_GROUP",
-    "IMPORT",
-)
-"""The guard objects that a transformed tree may refer to; see ``guards`` for what each does."""
-
 TEMPORARY: Final = ".value"
 """A local variable that no source text can name: an identifier has no dot."""
 
