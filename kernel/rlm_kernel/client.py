@@ -264,7 +264,7 @@ class Client:
     def _environment(self) -> dict[str, str]:
         """Return the environment that the daemon is told; what was given to the client wins."""
         named = {"PARENT_SESSION_ID": self.session, "RLM_KERNEL_POLICY": self.policy}
-        return hello_environment(os.environ) | {name: value for name, value in named.items() if value}
+        return hello_environment({**os.environ, **{name: value for name, value in named.items() if value}})
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None

@@ -73,10 +73,15 @@ def hello_line(role: str = "mcp", **more: object) -> bytes:
 def hello_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a client hands to the daemon; the daemon runs in another folder."""
     handed = {name: environment[name] for name in HELLO_ENVIRONMENT if environment.get(name)}
-    policy = handed.get("RLM_KERNEL_POLICY", "")
-    if policy.endswith((".yaml", ".yml")) or ("/" in policy and not policy.startswith("~")):
-        handed["RLM_KERNEL_POLICY"] = os.path.abspath(policy)
+    if "RLM_KERNEL_POLICY" in handed:
+        handed["RLM_KERNEL_POLICY"] = named_policy(handed["RLM_KERNEL_POLICY"])
     return handed
+
+
+def named_policy(given: str) -> str:
+    """Return how the daemon is told of a policy: its name as it is, a path as an absolute one."""
+    is_path = "/" in given or given.endswith((".yaml", ".yml"))
+    return os.path.abspath(os.path.expanduser(given)) if is_path else given
 
 
 def _working_directory() -> str:

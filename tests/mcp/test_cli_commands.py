@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from rlm_kernel import rendezvous
+from rlm_kernel.client import call_tool
 from rlm_kernel.link import socket_path
 from rlm_mcp.cli.doctor import package
 
@@ -65,7 +66,7 @@ def test_stopping_everything_leaves_nothing_of_the_host_behind(isolation: Any) -
     runtime = rendezvous.runtime_dir()
     assert list((runtime / "connections").iterdir())
     (runtime / "other").write_text("")
-    cli("daemon", "stop", "--all")
+    assert "every kernel" in cli("daemon", "stop", "--all").stdout
     left = {file.name for file in runtime.iterdir()}
     assert not left & {"connections", "scratch", "k", "host.sock"}
     assert "other" in left
@@ -180,6 +181,16 @@ def test_a_locale_without_the_character_shows_its_number(running: Any) -> None:
     assert done.stdout == b"\xe4\\u2192"
 
 
+def test_a_terminal_is_not_obeyed(running: Any) -> None:
+    """What code prints could set the title, the colours or the clipboard: on a terminal it is escaped."""
+    assert cli("run", "\x1b]0;title\x07").stdout == "\x1b]0;title\x07"
+    reader, terminal = pty.openpty()
+    with os.fdopen(reader, "rb") as shown:
+        subprocess.run([*RUN, "run", "\x1b]0;title\x07"], stdout=terminal, check=True)
+        os.close(terminal)
+        assert os.read(shown.fileno(), 65536) == b"\\x1b]0;title\\x07"
+
+
 def test_code_that_is_no_text_is_refused(running: Any) -> None:
     """Bytes of another encoding, as an argument or on standard input, are wrong usage."""
     for arguments, given in (([b"\xff"], b""), ([], b"\xff")):
@@ -201,6 +212,7 @@ def test_a_policys_path_is_the_clients(running: Any, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RLM_KERNEL_POLICY", "rules.yaml")
     assert answer("run", "x")["env"] == {"RLM_KERNEL_POLICY": str(tmp_path / "rules.yaml")}
+    assert call_tool("status", {}, policy="sub/../mine.yml")["env"]["RLM_KERNEL_POLICY"] == str(tmp_path / "mine.yml")
 
 
 def test_a_session_that_is_not_there_is_not_made(running: Any) -> None:

@@ -101,6 +101,15 @@ def test_a_session_that_has_ended_is_exported(command: Command, tmp_path: Path) 
     assert (notebook.metadata.rlm.policy, notebook.metadata.rlm.state) == ("trusted", "ended")
 
 
+def test_the_journal_does_not_command_a_terminal(command: Command) -> None:
+    """A developer looks at what an agent ran: no title, no colour, no cleared screen comes with it."""
+    evaluate("hostile", r"print('\x1b[2J\x1b]0;title\x07', end='')  # " + "\x1b[8m")
+    shown = command("journal", "hostile").stdout
+    assert "\x1b" not in shown
+    assert shown.endswith("    print('\\x1b[2J\\x1b]0;title\\x07', end='')  # \\x1b[8m\n\\x1b[2J\\x1b]0;title\\x07\n")
+    assert "no session nobody is known" in command("journal", "nobody", code=1).stderr
+
+
 def test_a_replay_that_gives_the_same_says_so(command: Command, tmp_path: Path) -> None:
     """Texts are loaded again, queries get their answers of then, addresses do not count; no session is left."""
     (tmp_path / "app.log").write_text("one\n")

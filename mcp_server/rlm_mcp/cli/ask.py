@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlm_mcp.cli.output import JsonFlag, errors, failing, show
+from rlm_mcp.cli.output import JsonFlag, errors, failing, first_line, say, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _row(solution: Solution) -> dict[str, Any]:
 
 
 def _print(solution: Solution) -> None:
-    print(solution.answer)
+    say(f"{solution.answer}\n", sys.stdout)
     row = _row(solution)
     if solution.status != "answered":
         errors.print("[yellow]the turns ran out before the model had submitted an answer; this is its last word[/]")
@@ -142,4 +142,4 @@ def _doing(event: Event) -> str:
 def _first_line(code: str) -> str:
     lines = code.strip().splitlines() or [""]
     more = f" … {len(lines)} lines" if len(lines) > 1 else ""
-    return f"{lines[0][:100]}{more}".replace("[", r"\[")
+    return f"{first_line(code)}{more}".replace("[", r"\[")

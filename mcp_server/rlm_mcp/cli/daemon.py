@@ -49,8 +49,8 @@ def stop(
     as_json: JsonFlag = False,
 ) -> None:
     """Stop the daemon. Connected clients start a new one when they need it; kernels go on without it."""
-    if everything:
-        end_host()
+    if everything and end_host() and not as_json:
+        console.print("ended the kernel host, and every kernel with it")
     try:
         with Control("stop") as control:
             pid = control.reply["pid"]
@@ -66,8 +66,8 @@ def stop(
     show({"stopped": True, "pid": pid}, as_json, lambda: console.print(f"stopped process {pid}"))
 
 
-def end_host() -> None:
-    """End the kernel host of this user, if there is one, wait until it has gone, and remove what it leaves."""
+def end_host() -> bool:
+    """End the kernel host of this user, wait until it has gone, and remove what it leaves; false if there is none."""
     path = rendezvous.runtime_dir() / "host.sock"
     host = rendezvous.connect(path)
     if host is not None:
@@ -81,6 +81,7 @@ def end_host() -> None:
         for name in leftovers.FOLDERS:
             shutil.rmtree(path.with_name(name), ignore_errors=True)
         path.unlink(missing_ok=True)
+    return host is not None
 
 
 @app.command()

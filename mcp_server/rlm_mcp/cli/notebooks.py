@@ -16,7 +16,7 @@ import typer
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
 from rlm_kernel.errors import KernelError, ToolFailed
-from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
@@ -221,19 +221,14 @@ class _Replay:
 def _print_replay(notebook: Notebook, policy: str, texts: list[Loaded], cells: list[Compared], different: int) -> None:
     before = notebook.about.policy
     if before and before != policy:
-        print(f"the session ran under the policy {_plain(before)}, the replay under {policy}")
+        print(f"the session ran under the policy {printable(before)}, the replay under {policy}")
     for text in texts:
-        print(f"text {_plain(text.name)}: {'same' if text.same else 'differs: ' + _plain(text.problem)}")
+        print(f"text {printable(text.name)}: {'same' if text.same else 'differs: ' + printable(text.problem)}")
     for cell in cells:
         print(f"cell {cell.cell}: {'same' if cell.same else 'differs'}")
         if cell.status[0] != cell.status[1]:
-            print(f"    status was {_plain(cell.status[0])}, is {_plain(cell.status[1])}")
+            print(f"    status was {printable(cell.status[0])}, is {printable(cell.status[1])}")
         then, now = (text.splitlines() for text in cell.output)
         for line in list(difflib.unified_diff(then, now, lineterm="", n=0))[2:]:
-            print(f"    {_plain(line)}")
+            print(f"    {printable(line)}")
     print(f"{len(texts)} texts, {len(cells)} cells, {different} differ")
-
-
-def _plain(text: str) -> str:
-    """A text from a notebook with nothing in it that a terminal would obey."""
-    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text)

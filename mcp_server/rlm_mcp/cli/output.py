@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
+from typing import Annotated, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
 import typer
 from rich.console import Console
@@ -32,6 +32,9 @@ __all__ = [
     "errors",
     "fail",
     "failing",
+    "first_line",
+    "printable",
+    "say",
     "show",
     "size",
     "table",
@@ -114,7 +117,22 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 def _plain(value: object) -> str:
     """Return a value as text in which nothing is markup."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.replace("[", r"\[")
+    return printable(text).replace("[", r"\[")
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would obey: what code and models write is hostile."""
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+
+
+def first_line(text: str) -> str:
+    """Return the beginning of the first line of a text, for people."""
+    return printable(text.strip().partition("\n")[0])[:100]
+
+
+def say(text: str, stream: TextIO) -> None:
+    """Write what code or a model has said: as it is into a file or a pipe, escaped on a terminal."""
+    stream.write(printable(text) if stream.isatty() else text)
 
 
 def size(count: int) -> str:

@@ -15,6 +15,7 @@ import typer
 
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
+from rlm_kernel.link import named_policy
 from rlm_mcp.cli.output import (
     FAILED,
     USAGE,
@@ -25,6 +26,8 @@ from rlm_mcp.cli.output import (
     errors,
     fail,
     failing,
+    printable,
+    say,
     show,
     size,
     table,
@@ -92,9 +95,9 @@ def _print_cells(cells: list[dict[str, Any]]) -> None:
     for cell in cells:
         asked = f", asked {', '.join(cell['queries'])}" if cell["queries"] else ""
         print(f"# {cell['number']} {cell['started_at']} {cell['author']} {cell['status']} {cell['seconds']} s{asked}")
-        print("\n".join(f"    {line}" for line in cell["code"].splitlines()))
+        print("\n".join(f"    {line}" for line in printable(cell["code"]).split("\n")))
         if cell["output"]:
-            print(cell["output"])
+            print(printable(cell["output"]))
 
 
 @failing
@@ -107,7 +110,8 @@ def fork(
     """Fork a session: a new one with every variable of it, its own from then on."""
     with Control("sessions", start=True) as control:
         _refuse_unknown(session, control.reply["sessions"], as_json)
-    show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
+    rules = None if policy is None else named_policy(policy)
+    show(call_tool("fork_session", {"name": name, "policy": rules}, session=session), as_json)
 
 
 @failing
@@ -212,12 +216,12 @@ def run(
 
 
 def _print_run(answer: dict[str, Any]) -> None:
-    sys.stdout.write(answer.get("stdout") or "")
-    sys.stderr.write(answer.get("stderr") or "")
+    say(answer.get("stdout") or "", sys.stdout)
+    say(answer.get("stderr") or "", sys.stderr)
     if answer.get("result") is not None:
-        print(answer["result"])
+        say(f"{answer['result']}\n", sys.stdout)
     error = answer.get("error")
     if error:
-        print(error if isinstance(error, str) else error.get("message", error), file=sys.stderr)
+        say(f"{error if isinstance(error, str) else error.get('message', error)}\n", sys.stderr)
     for query in answer.get("pending_llm_queries") or []:
-        print(f"pending query {query.get('id')}: {query.get('prompt')}", file=sys.stderr)
+        say(f"pending query {query.get('id')}: {query.get('prompt')}\n", sys.stderr)

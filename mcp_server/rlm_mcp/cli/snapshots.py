@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from rlm_kernel.connection import Control
-from rlm_mcp.cli.output import JsonFlag, console, failing, show
+from rlm_kernel.link import named_policy
+from rlm_mcp.cli.output import JsonFlag, console, failing, printable, show
 
 __all__ = ["restore", "save"]
 
@@ -41,7 +42,8 @@ def restore(
     """Open a session from a snapshot, and name what could not be restored, with the reason."""
     path = Path(source)
     file = str(path.resolve()) if path.is_file() else None
-    more = {"source": source, "file": file, "session": session, "policy": policy}
+    rules = None if policy is None else named_policy(policy)
+    more = {"source": source, "file": file, "session": session, "policy": rules}
     with Control("restore", start=True, seconds=None, **more) as control:
         answer = control.reply["answer"]
     show(answer, as_json, lambda: _print_report(answer, "not_restored"))
@@ -50,6 +52,7 @@ def restore(
 def _print_report(answer: dict[str, Any], lost: str) -> None:
     for key, value in answer.items():
         if key != lost:
-            console.print(f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}", markup=False)
+            said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            console.print(printable(f"{key}: {said}"), markup=False)
     for item in answer[lost]:
-        console.print(f"{lost.replace('_', ' ')}: {item['name']}: {item['reason']}", markup=False)
+        console.print(printable(f"{lost.replace('_', ' ')}: {item['name']}: {item['reason']}"), markup=False)

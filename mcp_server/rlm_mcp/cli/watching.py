@@ -14,7 +14,7 @@ import typer
 
 from rlm_kernel import rendezvous
 from rlm_kernel.connection import Control
-from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show, size
+from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, first_line, show, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,7 +130,7 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
     line = Text(
         f"{len(rows)} sessions, {busy} running, {held}, {sum(row['pending'] for row in rows)} queries\n", "bold"
     )
-    asked = [Text(f"{query['session']} {query['id']}: {_first_line(query['prompt'])}") for query in seen["asked"]]
+    asked = [Text(f"{query['session']} {query['id']}: {first_line(query['prompt'])}") for query in seen["asked"]]
     heading = [Text("\nwaiting for an answer", "bold")] if asked else []
     return Group(line, grid if rows else Text("no session is open; a client's first call opens one"), *heading, *asked)
 
@@ -143,8 +143,3 @@ def _as_tree(rows: list[dict[str, Any]], parent: str | None = None, depth: int =
         if (row["parent"] if row["parent"] in there else None) == parent:
             found += [(depth, row), *_as_tree(rows, row["session"], depth + 1)]
     return found
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)[:100]

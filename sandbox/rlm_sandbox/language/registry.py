@@ -90,10 +90,6 @@ class Registry:
             return False
         return not any(name in dict_of(base) for base in mro_of(cls) if base not in self.user and base is not object)
 
-    def defines(self, cls: type, name: str) -> bool:
-        """Whether a class of the session in the resolution order of ``cls`` defines ``name``."""
-        return any(name in dict_of(base) for base in mro_of(cls) if base in self.user)
-
     def rescan_metaclasses(self) -> None:
         """Find the metaclasses of the interpreter and the libraries; called after each import."""
         found, todo = set(), [type]
