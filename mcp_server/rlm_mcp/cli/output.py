@@ -61,7 +61,9 @@ _PIPED_WIDTH = 1000
 for _stream in (sys.stdout, sys.stderr):  # a locale without a character of the output is no reason to fail
     if isinstance(_stream, io.TextIOWrapper):
         _stream.reconfigure(errors="backslashreplace")
-console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPED_WIDTH)
+console = Console(highlight=False, soft_wrap=True)
+if not console.is_terminal:
+    console.width = _PIPED_WIDTH
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Parameters = ParamSpec("Parameters")

@@ -121,7 +121,7 @@ def load(
         list[str] | None, typer.Argument(help="Files, directories, patterns or a URL; `-` reads standard input.")
     ] = None,
     command: Annotated[str | None, typer.Option(help="Run this in the shell and load what it prints.")] = None,
-    kind: Annotated[str, typer.Option("--type", help="file, log, json or custom.")] = "file",
+    kind: Annotated[str, typer.Option("--type", help="A hint: file, log, json, csv or custom.")] = "file",
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
