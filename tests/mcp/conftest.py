@@ -88,7 +88,7 @@ async def create():
 class State:
     def list_sessions(self):
         rest = {
-            "workspace": "/home/somebody/" + "a-folder/" * 20,
+            "workspace": "/srv/somebody/" + "a-folder/" * 20,
             "contexts": 2,
             "content_bytes": 2048,
             "kernel": "not started",
