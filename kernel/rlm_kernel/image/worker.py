@@ -267,7 +267,7 @@ class Worker:
         # A signal that meets the call while the host is asked about it would end it, or make it run twice.
         blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
         still = message.descriptors[0] if request.get("still") else None
-        pause = self._pause(blocked) if still is not None and not (threads or request.get("expectant")) else None
+        pause = None if threads or request.get("expectant") or still is None else self._pause(still, blocked)
         try:
             pid = process.fork_leaving_threads() if threads else process.fork_sibling(still=still, pause=pause)
         except (OSError, MemoryError) as error:
@@ -278,16 +278,19 @@ class Worker:
         finally:
             signals.set_mask(signal.SIG_SETMASK, blocked)
         if pid:
-            message.close()
             if pause is None:
+                message.close()
                 self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
             if request.get("expectant"):
                 self._touch_pages()
         else:
             self._become_child(message.descriptors[0], request, left)
 
-    def _pause(self, held: Iterable[int]) -> Callable[[int], None] | None:
-        """What tells the host of a copy and waits for its next word; None while there is something else to do."""
+    def _pause(self, still: int, held: Iterable[int]) -> Callable[[int], None] | None:
+        """What leaves a copy its line ``still``, tells the host of it and waits for the host's next word.
+
+        None while there is something else to do.
+        """
         if self.dormant or not self.link.parser.empty or self.loop is None or asyncio.all_tasks(self.loop):
             return None
         self.link.hold(False)
@@ -295,6 +298,7 @@ class Worker:
         wait = process.wait_for(descriptor, held)
 
         def pause(pid: int) -> None:
+            os.close(still)
             os.write(descriptor, head + b"%10d}" % pid)
             wait()
 
