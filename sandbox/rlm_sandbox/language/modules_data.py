@@ -109,6 +109,9 @@ DROP: Final = _table(
     pandas: read_pickle to_pickle read_clipboard HDFStore read_hdf read_gbq test show_versions io core compat
     pandas.api.interchange: from_dataframe
     pyarrow: foreign_buffer lib
+    polars: from_dataframe plugins
+    polars.api: register_dataframe_namespace register_expr_namespace register_lazyframe_namespace
+        register_series_namespace
     yaml: load load_all unsafe_load unsafe_load_all full_load full_load_all Loader UnsafeLoader FullLoader
         CLoader CUnsafeLoader CFullLoader YAMLObject add_constructor add_multi_constructor constructor cyaml
     matplotlib.artist: ArtistInspector
@@ -140,7 +143,8 @@ DENIED_SUBMODULES: Final = frozenset(
     numpy.ctypeslib numpy.f2py numpy.distutils numpy.core numpy.lib numpy.compat numpy.conftest
     numpy.ma.testutils numpy.matlib pandas.io pandas.core pandas.compat pandas.util
     pandas.conftest pandas.tests pyarrow.lib pyarrow.cffi pyarrow.jvm pyarrow.interchange pyarrow.cuda pyarrow.flight
-    pyarrow.tests pyarrow.conftest pyarrow.vendored matplotlib.testing matplotlib.sphinxext matplotlib.backends
+    polars.interchange polars.plugins pyarrow.tests pyarrow.conftest pyarrow.vendored
+    matplotlib.testing matplotlib.sphinxext matplotlib.backends
     matplotlib.tests matplotlib.texmanager matplotlib.animation scipy.LowLevelCallable scipy.weave
     sympy.parsing sympy.external sympy.utilities.autowrap sympy.utilities.codegen sympy.testing
     sympy.utilities.runtests sympy.plotting sklearn.externals networkx.drawing.nx_agraph
@@ -170,6 +174,8 @@ INSTEAD: Final = {
     "pandas.read_hdf": "it reads pickles; save with to_parquet, to_json or to_csv",
     "pandas.read_clipboard": "it starts programs; assign the text in the cell",
     "pyarrow.foreign_buffer": "it shows raw memory",
+    "polars.from_dataframe": "it reads the addresses that an object names",
+    "polars.plugins": "foreign functions are not available",
     "pyarrow.lib": "use the public names of pyarrow",
     "pandas.io": "use the public names of pandas",
     "pandas.core": "use the public names of pandas",

@@ -7,6 +7,7 @@ sanitised copies (``modules``); the original stays out of reach.
 from __future__ import annotations
 
 import abc
+import asyncio
 import collections
 import dataclasses
 import enum
@@ -21,12 +22,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from rlm_sandbox.language.classes import check_namespace, register_class
-from rlm_sandbox.language.guards import protect, wash
+from rlm_sandbox.language.guards import protect, refuse, wash
 from rlm_sandbox.language.guards_read import SessionFormatter, read_named
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import Access, access
 from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
 from rlm_sandbox.language.shims_copy import harden_copy
+from rlm_sandbox.language.type_slots import modified, namespace_of
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
 _ASSIGNED: Final = functools.WRAPPER_ASSIGNMENTS
@@ -36,7 +38,7 @@ _WRAPPABLE: Final = (functools.partial, staticmethod, classmethod, functools.cac
 def _named(replacement: Any, original: Any) -> Any:
     """Give a replacement the original's name and documentation, as it appears in help and error messages."""
     for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(replacement, attribute, getattr(original, attribute))
+        setattr(replacement, attribute, getattr(original, attribute, None))
     return replacement
 
 
@@ -202,6 +204,24 @@ def _harden_signature() -> None:
     inspect.Signature.from_callable = classmethod(checked)  # type: ignore[method-assign,assignment]
 
 
+def _harden_tasks() -> None:
+    """``asyncio.Task.get_stack`` gives frames: not while user code runs, whoever asks for it."""
+    for name in ("get_stack", "print_stack"):
+        real = dict_of(asyncio.Task)[name]
+        if not hasattr(real, "__code__"):
+            namespace_of(asyncio.Task)[name] = _without_frames(real)
+    modified(asyncio.Task)
+
+
+def _without_frames(real: Any) -> Any:
+    def checked(self: Any, **options: Any) -> Any:
+        if HOST.armed():
+            refuse(real.__name__)
+        return real(self, **options)
+
+    return _named(checked, real)
+
+
 def getmro(cls: Any) -> Any:
     """``inspect.getmro`` under the session's rules."""
     return read_named(cls, "__mro__")
@@ -340,6 +360,7 @@ def standard_shims() -> dict[str, Any]:
     """The replacements, by the full name of what they replace."""
     protect(dataclasses.Field)
     _harden_signature()
+    _harden_tasks()
     harden_copy()
     replaced: dict[str, tuple[Any, Any]] = {
         "operator.attrgetter": (AttrGetter, operator.attrgetter),

@@ -46,3 +46,26 @@ def test_tasks_started_by_user_code_are_watched_by_the_audit_hook(session, folde
         result = await asyncio.gather(asyncio.create_task(steal()), steal())
     """)
     assert result == ["held", "held"]
+
+
+def test_no_library_gets_the_frames_of_a_task_for_the_session(make_session) -> None:
+    """Whoever asks a task for its stack while user code runs is refused; the task goes on."""
+    asked = []
+
+    def ask(task):
+        try:
+            asked.append(task.get_stack())
+        except AttributeError as error:
+            asked.append(type(error).__name__)
+
+    session = make_session(helpers={"ask": ask})
+    result = session.value("""
+        import asyncio
+        async def work():
+            await asyncio.sleep(0)
+            return 3
+        task = asyncio.create_task(work())
+        ask(task)
+        result = await task
+    """)
+    assert (asked, result) == (["AttributeRefused"], 3)
