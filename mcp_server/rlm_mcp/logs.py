@@ -33,6 +33,8 @@ def log_to(file: Path, level: str = "INFO") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # A line for each request of a model costs a tenth of the request's processor time, and journal and rows hold it.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 def _name_client(record: logging.LogRecord) -> bool:

@@ -11,7 +11,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,13 +26,16 @@ from rlm_mcp.service_queries import Outcome, Queries
 from rlm_mcp.service_sessions import Clock, Session
 from rlm_memory import known_answers, queries
 from rlm_memory.errors import StoreFault
-from rlm_memory.queries import QueryRow
+from rlm_memory.queries import Bill, QueryRow
 from rlm_memory.store import Store
 
 __all__ = ["OverBudget", "Payer", "Providers"]
 
 log = logging.getLogger(__name__)
 
+_REST = 0.05
+"""Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
+processes and is a transaction."""
 _CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
 
 
@@ -47,12 +50,20 @@ class _Desk:
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     ready: list[Outcome] = field(default_factory=list)
     handing: asyncio.Task[None] | None = None
+    quiet: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while there are no tasks, once there were some."""
     at_work: int = 0
     since: float = 0.0
     spent: dict[str, float] = field(default_factory=dict)
     """What has been used, without what is under way; empty until it was looked up."""
-    bills: list[dict[str, Any]] = field(default_factory=list)
+    bills: list[Bill] = field(default_factory=list)
     """What has been used and is not written down yet."""
+
+    def done(self, query: str) -> None:
+        """Forget the task of a query."""
+        self.tasks.pop(query, None)
+        if not self.tasks:
+            self.quiet.set()
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,8 @@ class Providers:
         elif row.mode == "provider" and row.id not in desk.tasks:
             task = asyncio.create_task(self._work(session, row), name=f"query {row.id} of {session.id}")
             desk.tasks[row.id] = task
-            task.add_done_callback(lambda _: desk.tasks.pop(row.id, None))
+            desk.quiet.clear()
+            task.add_done_callback(lambda _: desk.done(row.id))
 
     def withdraw(self, session: Session, ids: Iterable[str]) -> None:
         """Stop working on queries that nobody waits for any more, and cancel them."""
@@ -237,8 +249,8 @@ class Providers:
         usage = came.usage
         desk.spent["tokens"] += usage.tokens
         desk.spent["cost"] += usage.cost
-        tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        desk.bills.append({"query": row.id, "model": came.model, "cost": usage.cost, **tokens})
+        desk.bills.append(Bill(row.id, came.model, usage.input_tokens, usage.output_tokens, usage.cost))
+        self._soon(session, desk)
         return came
 
     def _left(self, session: Session) -> float:
@@ -261,38 +273,52 @@ class Providers:
         desk.at_work += 1
 
     def _end(self, session: Session, desk: _Desk) -> None:
-        """Count the time in which anything was under way, however much."""
         desk.at_work -= 1
         if not desk.at_work:
-            seconds = asyncio.get_running_loop().time() - desk.since
-            desk.spent["seconds"] += seconds
-            self._store.count(_seconds_scope(session), round(1000 * seconds))
+            self._write_seconds(session, desk, at_work=True)
+
+    def _write_seconds(self, session: Session, desk: _Desk, *, at_work: bool = False) -> None:
+        """Count the time in which anything was under way, however much."""
+        if at_work or desk.at_work:
+            milliseconds = round(1000 * (asyncio.get_running_loop().time() - desk.since))
+            desk.since += milliseconds / 1000
+            desk.spent["seconds"] += milliseconds / 1000
+            self._store.count(_seconds_scope(session), milliseconds)
 
     def _write_bills(self, session: str, desk: _Desk) -> None:
         """Write down what has been used."""
         bills, desk.bills = desk.bills, []
-        for bill in bills:
-            queries.spend(self._store, session, **bill)
+        queries.spend(self._store, session, bills)
 
     # --- handing in -------------------------------------------------------------------------------
 
     def _ready(self, session: Session, outcome: Outcome) -> None:
-        """Hand in what came, together with what comes while the hand is still out."""
+        """Hand in what came, and write down what it has used."""
         desk = self._desks[session.id]
         desk.ready.append(outcome)
+        self._soon(session, desk)
+
+    def _soon(self, session: Session, desk: _Desk) -> None:
+        """Hand in at once, but after that only now and then while more is on its way."""
         if desk.handing is None or desk.handing.done():
             desk.handing = asyncio.create_task(self._hand_in(session, desk))
 
     async def _hand_in(self, session: Session, desk: _Desk) -> None:
-        while desk.ready:
+        while desk.ready or desk.bills:
             outcomes, desk.ready = desk.ready, []
             try:
                 with self._store.transaction():
                     self._write_bills(session.id, desk)
-                await self._queries.take(session, outcomes, self.spent(session))
+                    self._write_seconds(session, desk)
+                    settled = self._queries.settle(session, outcomes)
+                await self._queries.hand_in(session, settled, self.spent(session))
             except StoreFault:
                 log.exception("answers of session %s cannot be written down", session.id)
                 return
+            if desk.tasks:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REST):
+                        await desk.quiet.wait()
 
     # --- the models -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from rlm_mcp.service_errors import ToolFault, fault_from
 from rlm_mcp.service_sessions import Clock, Session
 from rlm_memory import known_answers, queries
 from rlm_memory.errors import CallerError
-from rlm_memory.queries import QueryRow
+from rlm_memory.queries import QueryRow, Settled
 from rlm_memory.store import Store
 
 __all__ = ["NOT_AN_ANSWER", "GivenAnswer", "Outcome", "Queries", "asked_row", "row_shown"]
@@ -96,19 +96,18 @@ class Queries:
         fields["still_pending"] = [row.id for row in queries.pending(self._store, session.id)]
         return Answer(fields, ("failed", "answered", "still_pending"))
 
-    async def take(self, session: Session, outcomes: list[Outcome], spent: dict[str, float]) -> None:
-        """Take what came of queries without an agent; ``spent`` is what their session has used until now.
+    def settle(self, session: Session, outcomes: list[Outcome]) -> list[Outcome]:
+        """Write down what came of queries without an agent; returns those that were still waited for."""
+        settled = [Settled(outcome.row.id, outcome.answer, outcome.error) for outcome in outcomes]
+        waiting = queries.settle_pending(self._store, session.id, settled, self._clock())
+        return [outcome for outcome in outcomes if outcome.row.id in waiting]
 
-        One that was cancelled meanwhile is passed over.
-        """
+    async def hand_in(self, session: Session, outcomes: list[Outcome], spent: dict[str, float]) -> None:
+        """Tell code what came of its queries; ``spent`` is what they have used until now."""
         told: dict[str, dict[str, Any]] = {}
-        with self._store.transaction():
-            for outcome in outcomes:
-                name, said = outcome.row.id, {"answer": outcome.answer or ""}
-                if outcome.error is not None:
-                    said = {"error": outcome.error}
-                if queries.settle_pending(self._store, session.id, name, **said, now=self._clock()):
-                    told[name] = {**said, "spent": spent, **({"over": True} if outcome.over else {})}
+        for outcome in outcomes:
+            said = {"answer": outcome.answer or ""} if outcome.error is None else {"error": outcome.error}
+            told[outcome.row.id] = {**said, "spent": spent, **({"over": True} if outcome.over else {})}
         await self._inject(session, told)
 
     async def _settle(self, session: Session, item: GivenAnswer) -> QueryRow:
@@ -121,10 +120,11 @@ class Queries:
             answer = await self._fitted(form, answer)
         error = None if item.error is None else clean_text(item.error)
         now = self._clock()
-        place = self._store, session.id, item.id
-        if known is not None and queries.settle_pending(*place, answer=answer, error=error, now=now):
+        settled = [Settled(item.id, answer, error)]
+        if known is not None and queries.settle_pending(self._store, session.id, settled, now):
             return replace(known, answer=answer, error=error, settled_at=now)
-        return queries.settle(*place, answer=answer, error=error, now=now)  # says what is wrong with it
+        # It says what is wrong with it.
+        return queries.settle(self._store, session.id, item.id, answer=answer, error=error, now=now)
 
     @staticmethod
     async def _fitted(form: dict[str, Any], answer: str) -> str:

@@ -11,12 +11,13 @@ without code are numbered here (``q_t000`` …), so that the two never meet whil
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.schema import queries as table
@@ -26,8 +27,10 @@ from rlm_memory.store import Store
 __all__ = [
     "TRANSITIONS",
     "Asked",
+    "Bill",
     "QueryRow",
     "QueryState",
+    "Settled",
     "Spent",
     "ask",
     "cancel_pending",
@@ -98,6 +101,7 @@ class Spent:
     cost: float
 
 
+_IN_ROW = tuple(table.c.keys())
 _IN_DETAILS = ("mode", "form", "answered_by", "recursive")
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
@@ -167,31 +171,45 @@ def record(store: Store, session: str, asked: Iterable[Asked], now: float) -> li
 
 def _write(connection: Connection, rows: list[QueryRow]) -> None:
     """Write rows and their details."""
-    plain = [asdict(row) | {"state": row.state.value} for row in rows]
-    more = [{name: values.pop(name) for name in _IN_DETAILS} for values in plain]
-    connection.execute(insert(table), plain)
-    connection.execute(
-        insert(details),
-        [{"session": row.session, "query": row.id, **values} for row, values in zip(rows, more, strict=True)],
-    )
+    connection.execute(insert(table), [{name: getattr(row, name) for name in _IN_ROW} for row in rows])
+    more = [{"session": row.session, "query": row.id, **{n: getattr(row, n) for n in _IN_DETAILS}} for row in rows]
+    connection.execute(insert(details), more)
 
 
-def spend(
-    store: Store, session: str, query: str, *, model: str, input_tokens: int, output_tokens: int, cost: float
-) -> None:
-    """Add what a provider's answer to the query has used; it may be asked more than once."""
-    statement = (
-        update(details)
-        .where(details.c.session == session, details.c.query == query)
-        .values(
-            answered_by=model,
-            input_tokens=details.c.input_tokens + input_tokens,
-            output_tokens=details.c.output_tokens + output_tokens,
-            cost=details.c.cost + cost,
-        )
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What an answer of a provider to a query has used; there may be several for one query."""
+
+    query: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+_SPEND = (
+    update(details)
+    .where(details.c.session == bindparam("of"), details.c.query == bindparam("named"))
+    .values(
+        answered_by=bindparam("by"),
+        input_tokens=details.c.input_tokens + bindparam("given"),
+        output_tokens=details.c.output_tokens + bindparam("made"),
+        cost=details.c.cost + bindparam("paid"),
     )
-    with store.transaction() as connection:
-        connection.execute(statement)
+)
+
+
+def spend(store: Store, session: str, bills: Iterable[Bill]) -> None:
+    """Add what providers' answers to the session's queries have used."""
+    rows = [_spending(session, bill) for bill in bills]
+    if rows:
+        with store.transaction() as connection:
+            connection.execute(_SPEND, rows)
+
+
+def _spending(session: str, bill: Bill) -> dict[str, object]:
+    used = {"given": bill.input_tokens, "made": bill.output_tokens, "paid": bill.cost}
+    return {"of": session, "named": bill.query, "by": bill.model, **used}
 
 
 def spent(store: Store, session: str, since: float) -> Spent:
@@ -274,15 +292,45 @@ def settle(
         return get(store, session, query)
 
 
-def settle_pending(
-    store: Store, session: str, query: str, *, answer: str | None = None, error: str | None = None, now: float
-) -> bool:
-    """Do as `settle` does, in one step, if the query is pending; otherwise return False."""
-    wanted = QueryState.ANSWERED if error is None else QueryState.FAILED
-    mine = and_(table.c.session == session, table.c.id == query, table.c.state == QueryState.PENDING.value)
-    statement = update(table).where(mine).values(state=wanted.value, answer=answer, error=error, settled_at=now)
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of a query: its answer, or (with ``error``) why there is none."""
+
+    query: str
+    answer: str | None = None
+    error: str | None = None
+
+
+# The names are given as JSON: a list of parameters makes another statement of each length.
+# A condition on the state would have SQLite look through all that are pending.
+_STATES = select(table.c.id, table.c.state).where(
+    table.c.session == bindparam("of"),
+    table.c.id.in_(select(func.json_each(bindparam("among")).table_valued("value").c.value)),
+)
+_SETTLE = (
+    update(table)
+    .where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
+    .values(state=bindparam("to"), answer=bindparam("said"), error=bindparam("why"), settled_at=bindparam("at"))
+)
+
+
+def settle_pending(store: Store, session: str, settled: Iterable[Settled], now: float) -> set[str]:
+    """Settle, in one step, those of the queries that are pending; returns their ids."""
+    came = {one.query: one for one in settled}
+    if not came:
+        return set()
     with store.transaction() as connection:
-        return bool(connection.execute(statement).rowcount)
+        found = connection.execute(_STATES, {"of": session, "among": json.dumps(list(came))})
+        waiting = {row.id for row in found if row.state == QueryState.PENDING}
+        if waiting:
+            connection.execute(_SETTLE, [_settling(session, came[query], now) for query in waiting])
+    return waiting
+
+
+def _settling(session: str, came: Settled, now: float) -> dict[str, object]:
+    state = QueryState.ANSWERED if came.error is None else QueryState.FAILED
+    said = {"to": state.value, "said": came.answer, "why": came.error, "at": now}
+    return {"of": session, "named": came.query, **said}
 
 
 def cancel_pending(store: Store, session: str, now: float, *, among: Iterable[str] | None = None) -> list[str]:

@@ -106,8 +106,7 @@ def test_what_queries_have_used_is_summed_up_by_life(store, session) -> None:
     session("a")
     queries.record(store, "a", [queries.Asked("q_000", "x", mode="provider")], 1.0)
     queries.record(store, "a", [queries.Asked("q_001", "y", mode="provider", form={"type": "integer"})], 5.0)
-    for query in ("q_000", "q_001", "q_001"):
-        queries.spend(store, "a", query, model="m", input_tokens=10, output_tokens=5, cost=0.5)
+    queries.spend(store, "a", [queries.Bill(query, "m", 10, 5, 0.5) for query in ("q_000", "q_001", "q_001")])
     assert queries.spent(store, "a", 0.0) == queries.Spent(45, 1.5)
     assert queries.spent(store, "a", 5.0) == queries.Spent(30, 1.0)
     assert queries.count_since(store, "a", 5.0) == 1
@@ -120,6 +119,6 @@ def test_only_what_is_pending_is_settled_in_one_step(store, session) -> None:
     session("a")
     queries.record(store, "a", [queries.Asked("q_000", "x"), queries.Asked("q_001", "y")], 1.0)
     queries.cancel_pending(store, "a", 2.0, among=["q_000"])
-    settled = [queries.settle_pending(store, "a", f"q_00{n}", answer="A", now=3.0) for n in range(2)]
-    assert settled == [False, True]
+    settled = [queries.Settled(f"q_00{n}", answer="A") for n in range(2)]
+    assert queries.settle_pending(store, "a", settled, now=3.0) == {"q_001"}
     assert [row.state for row in queries.of_session(store, "a")] == [QueryState.CANCELLED, QueryState.ANSWERED]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import selectors
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -309,5 +310,7 @@ async def _main(delay: float) -> None:
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description="A language model's endpoint that echoes.")
     options.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_main(options.parse_args().delay))
+    # Of the loop's selectors this one alone does not round a delay up to the next millisecond.
+    runner = asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector()))
+    with suppress(KeyboardInterrupt), runner:
+        runner.run(_main(options.parse_args().delay))

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 from openai import AsyncOpenAI
 from openai.types import CompletionUsage
+from pydantic import BaseModel, Field, ValidationError
 
 from rlm_kernel.models.answers import BrokenOff, Speaker, completed
 from rlm_kernel.models.interface import Completion, Finish, Message
@@ -16,6 +17,29 @@ from rlm_kernel.models.settings import Endpoint
 __all__ = ["OpenAIChat"]
 
 _FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_calls": "stop", "function_call": "stop"}
+
+
+class _Said(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Said
+    finish_reason: str | None = None
+
+
+class _Counted(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Answer(BaseModel):
+    """What is read of a whole answer. The library's own types take three times as long to build."""
+
+    choices: list[_Choice] = Field(min_length=1)
+    model: str | None = None
+    usage: _Counted | None = None
 
 
 class OpenAIChat(Speaker):
@@ -45,23 +69,17 @@ class OpenAIChat(Speaker):
 
     async def _whole(self, messages: list[Message], request: dict[str, Any]) -> Completion:
         try:
-            answer = await self._client.chat.completions.create(**request)
+            raw = await self._client.post("/chat/completions", body=request, cast_to=bytes)
+            answer = _Answer.model_validate_json(raw)
+        except ValidationError:
+            raise self._not_ours() from None
         except openai.OpenAIError as error:
             raise self._fault(error, _said(error)) from error
-        # A page of another server than the one that was meant comes as its text.
-        choices = getattr(answer, "choices", None)
-        if not choices:
-            raise self._not_ours()
-        choice = choices[0]
-        text, finish = choice.message.content or choice.message.refusal or "", _FINISH.get(choice.finish_reason)
-        return completed(
-            self._endpoint,
-            messages,
-            text,
-            answer.model,
-            None if choice.message.refusal else finish,
-            _count(answer.usage),
-        )
+        choice = answer.choices[0]
+        said, finish = choice.message, _FINISH.get(choice.finish_reason or "")
+        text, refused = said.content or said.refusal or "", bool(said.refusal)
+        count = _count(answer.usage)
+        return completed(self._endpoint, messages, text, answer.model, None if refused else finish, count)
 
     async def _streamed(
         self, messages: list[Message], request: dict[str, Any], on_text: Callable[[str], None]
@@ -88,7 +106,7 @@ class OpenAIChat(Speaker):
         return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), _count(usage))
 
 
-def _count(usage: CompletionUsage | None) -> tuple[int, int] | None:
+def _count(usage: CompletionUsage | _Counted | None) -> tuple[int, int] | None:
     return None if usage is None else (usage.prompt_tokens, usage.completion_tokens)
 
 
