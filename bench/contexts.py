@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from apart import end
 from memory import SETTLED_SECONDS, megabytes, ours
 from ratio import Case, Result
 from ratio import compare as compare_in_rounds
@@ -227,8 +228,7 @@ def _sharing(source: Path, state: Path) -> None:
         idle = _used_with(line, policy, state)
         busy = _used_with(source, policy, state)
     finally:
-        stop = [sys.executable, "-m", "rlm_mcp.entry", "daemon", "stop", "--all"]
-        subprocess.run(stop, check=False, capture_output=True)
+        end()
     size = source.stat().st_size / 1e6
     print(f"\n{SESSIONS} sessions: {busy:,.0f} MB PSS with the same {size:,.0f} MB of text, {idle:,.0f} with a line")
     TARGETS.append(Target(f"{SESSIONS} sessions with the same text, of one copy", (busy - idle) / size, 1.3))

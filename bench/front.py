@@ -8,18 +8,16 @@ the ping without the front.
 """
 
 import json
-import os
-import signal
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from apart import folders
 from ratio import Case, compare
 
 from rlm_kernel import rendezvous
@@ -137,22 +135,10 @@ def ping_without_front() -> Callable[[], object]:
 
 def main() -> None:
     """Measure in folders of our own, with a daemon of our own."""
-    with tempfile.TemporaryDirectory(prefix="rb") as folder:
-        for name in ("RUNTIME", "STATE"):
-            os.environ[f"RLM_KERNEL_{name}_DIR"] = f"{folder}/{name}"
-        # As in an installation: what is imported is compiled once.
-        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    with folders() as folder:
         path = socket_path(rendezvous.runtime_folder())
-        rendezvous.connect_or_start(path, daemon_command(sys.executable, path), log=f"{folder}/log").close()
-        try:
-            measure()
-        finally:
-            stop = [sys.executable, "-P", "-m", "rlm_mcp.entry", "daemon", "stop"]
-            subprocess.run(stop, check=True, stdout=subprocess.DEVNULL)
-            host = rendezvous.connect(f"{rendezvous.runtime_folder()}/host.sock")
-            if host is not None:  # it would stay for a while, for daemons to come
-                os.kill(rendezvous.peer(host).pid, signal.SIGTERM)
+        rendezvous.connect_or_start(path, daemon_command(sys.executable, path), log=str(folder / "log")).close()
+        measure()
 
 
 def measure() -> None:

@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
 import psutil
+from apart import end
 from jupyter_client.manager import KernelManager
 
 from rlm_kernel import Client
@@ -104,9 +104,7 @@ def main() -> None:
             time.sleep(SETTLED_SECONDS)
             report(done, ours(folder / "s"), stock)
     finally:
-        subprocess.run(
-            [sys.executable, "-m", "rlm_mcp.entry", "daemon", "stop", "--all"], check=False, capture_output=True
-        )
+        end()
         shutil.rmtree(folder, ignore_errors=True)
 
 

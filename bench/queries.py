@@ -9,20 +9,20 @@ a process of its own on loopback: ideally 62.5 times 50 ms.
 import asyncio
 import json
 import os
-import signal
+import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from apart import folders
 from front import FRONT, Client
 
-from rlm_kernel import rendezvous
 from rlm_kernel.models.router import Models, open_models
 
 ENDPOINT = Path(__file__).parents[1] / "tests/support/model_endpoint.py"
@@ -65,28 +65,19 @@ class Session:
 
 
 @contextmanager
-def folders() -> Iterator[Path]:
-    """Folders and policies of our own; daemon and host are ended."""
-    with tempfile.TemporaryDirectory(prefix="rq") as name:
-        folder = Path(name)
-        for kind in ("RUNTIME", "STATE", "CONFIG"):
-            os.environ[f"RLM_KERNEL_{kind}_DIR"] = f"{folder}/{kind}"
-        (folder / "CONFIG" / "policies").mkdir(parents=True)
-        (folder / "CONFIG" / "policies" / "provider.yaml").write_text(PROVIDER)
-        (folder / "CONFIG" / "policies" / "blocking.yaml").write_text(BLOCKING)
-        try:
-            yield folder / "CONFIG"
-        finally:
-            stop = [sys.executable, "-P", "-m", "rlm_mcp.entry", "daemon", "stop"]
-            subprocess.run(stop, check=False, stdout=subprocess.DEVNULL)
-            host = rendezvous.connect(f"{rendezvous.runtime_folder()}/host.sock")
-            if host is not None:  # it would stay for a while, for daemons to come
-                os.kill(rendezvous.peer(host).pid, signal.SIGTERM)
+def configured() -> Iterator[Path]:
+    """A daemon of our own with our policies; gives the folder of its configuration."""
+    with folders() as folder:
+        policies = folder / "CONFIG" / "policies"
+        policies.mkdir(parents=True)
+        (policies / "provider.yaml").write_text(PROVIDER)
+        (policies / "blocking.yaml").write_text(BLOCKING)
+        yield policies.parent
 
 
 @contextmanager
-def endpoint(config: Path, provider: str) -> Iterator[None]:
-    """An endpoint that echoes, configured as the only model."""
+def endpoint(config: Path, provider: str) -> Iterator[str]:
+    """An endpoint that echoes, configured as the only model; gives its URL."""
     process = subprocess.Popen([sys.executable, ENDPOINT, "--delay", str(DELAY)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     url = process.stdout.readline().strip()
@@ -94,11 +85,34 @@ def endpoint(config: Path, provider: str) -> Iterator[None]:
     model = {"provider": provider, "model": "echo", "base_url": base, "concurrency": CONCURRENCY}
     (config / "models.yaml").write_text(json.dumps({"default": "echo", "models": {"echo": model}}))
     try:
-        yield
+        yield url
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def bare(url: str, count: int) -> float:
+    """Return the seconds that a batch takes of sockets alone."""
+    _, _, address, path = url.split("/", 3)
+    host, port = address.split(":")
+    body = json.dumps({"model": "echo", "messages": [{"role": "user", "content": "?"}]}).encode()
+    head = f"POST /{path}/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+    request, left = head.encode() + body, iter(range(count))
+
+    def ask() -> None:
+        with socket.create_connection((host, int(port))) as sock:
+            for _ in left:
+                sock.sendall(request)
+                received = b""
+                while not received.endswith(b"}"):
+                    received += sock.recv(65536)
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CONCURRENCY) as threads:
+        for done in [threads.submit(ask) for _ in range(CONCURRENCY)]:
+            done.result()
+    return time.perf_counter() - began
 
 
 async def straight(models: Models, count: int) -> float:
@@ -144,7 +158,7 @@ def report(name: str, times: list[float], promise: str) -> None:
 
 async def provided(config: Path, provider: str) -> None:
     """Compare queries in a session with the same requests without one."""
-    with endpoint(config, provider):
+    with endpoint(config, provider) as url:
         session = Session("provider")
         session.run("llm_query('warm')")
         async with open_models() as models:
@@ -166,17 +180,18 @@ async def provided(config: Path, provider: str) -> None:
             for _ in range(ROUNDS):
                 alone = await straight(models, BATCH)
                 inside, _ = await asyncio.to_thread(session.run, code)
+                limit = await asyncio.to_thread(bare, url, BATCH)
                 print(
                     f"{BATCH} queries, {CONCURRENCY} at once, {1000 * DELAY:.0f} ms each ({provider}): "
                     f"{ideal / inside:.0%} of the ideal throughput in a session (at least 90 %), "
-                    f"{ideal / alone:.0%} with the client library alone"
+                    f"{ideal / alone:.0%} with the client library alone, {ideal / limit:.0%} with sockets alone"
                 )
         session.client.close()
 
 
 def main() -> None:
     """Measure in folders of our own, with a daemon of our own."""
-    with folders() as config:
+    with configured() as config:
         suspend_and_resume()
         for provider in ("openai", "anthropic"):
             asyncio.run(provided(config, provider))
