@@ -101,7 +101,7 @@ class Service:
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
         snapshots = files.root.parent / "snapshots"
-        self.snapshots = Snapshots(store, files, self.sessions, self.journal, clock, snapshots)
+        self.snapshots = Snapshots(store, files, self.sessions, self.journal, clock, snapshots, self.providers.asked)
         self.control = Control(store, self.sessions, self.runs, self.gateway, clock)
         self.doors = Doors(store, self.sessions, self.gateway, self.journal, clock)
         self.sessions.on_closed = self.doors.withdraw

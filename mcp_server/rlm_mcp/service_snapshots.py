@@ -10,9 +10,9 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,26 @@ from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_journal import Journal
 from rlm_mcp.service_names import check_context_name, check_session_id
 from rlm_mcp.service_sessions import DEFAULT_POLICY, Clock, Session, Sessions
-from rlm_mcp.snapshot_file import TEMPORARY, Archive, Cell, Code, Context, Manifest, Missing, Query, Variable, Writer
-from rlm_memory import contexts, journal, queries
+from rlm_mcp.snapshot_file import (
+    TEMPORARY,
+    Archive,
+    Cell,
+    Code,
+    Context,
+    Manifest,
+    Missing,
+    Query,
+    Turn,
+    Variable,
+    Writer,
+)
+from rlm_memory import contexts, journal, queries, turns
 from rlm_memory.contexts import Origin, StoredContent
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
+from rlm_memory.turns import TurnRow
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import load_policy
 
@@ -68,12 +81,19 @@ class Request:
 
 
 class Snapshots:
-    """Saves sessions to files and opens them again."""
+    """Saves sessions to files and opens them again; ``ask`` has a provider answer a query."""
 
     def __init__(
-        self, store: Store, files: ContextStore, sessions: Sessions, cells: Journal, clock: Clock, folder: Path
+        self,
+        store: Store,
+        files: ContextStore,
+        sessions: Sessions,
+        cells: Journal,
+        clock: Clock,
+        folder: Path,
+        ask: Callable[[Session, QueryRow], None],
     ) -> None:
-        self._store, self._files, self._sessions = store, files, sessions
+        self._store, self._files, self._sessions, self._ask = store, files, sessions, ask
         self._journal, self._clock, self._folder = cells, clock, folder
 
     def kept(self, session: str) -> Path:
@@ -204,6 +224,7 @@ class Snapshots:
             contexts=texts,
             queries=[_query(row) for row in queries.of_session(self._store, session.id)],
             journal=[_cell(entry) for entry in self._journal.of_session(session.id)],
+            turns=[_turn(row) for row in turns.of_session(self._store, session.id)],
             missing=missing,
             files=writer.files,
         )
@@ -236,6 +257,7 @@ class Snapshots:
                 done = report[0]
             except (KernelError, OSError) as error:
                 done = {"restored": [], "failed": [{"name": "(variables)", "reason": str(error)}]}
+        self._ask_again(session)
         answer = {
             "restored": session.id,
             "policy": session.row.policy,
@@ -259,6 +281,7 @@ class Snapshots:
             try:
                 with await asyncio.to_thread(Archive.open, path) as archive:
                     await self._rows(session, archive)
+                self._ask_again(session)
             except (ClientFault, OSError) as error:
                 session.kernel.notice = f"the saved session could not be opened again: {error}"
 
@@ -306,11 +329,32 @@ class Snapshots:
                 await self._context(session, archive, context)
             except (ContextError, QuotaExceeded, ToolFault) as error:
                 missing.append(_missing(context.name, str(error)))
-        queries.restore(self._store, [_query_row(session.id, query) for query in manifest.queries])
+        self._queries(session, manifest)
         if not self._journal.of_session(session.id, 1):
             journal.append(self._store, [_entry(session.id, cell) for cell in manifest.journal])
+        if not turns.of_session(self._store, session.id):
+            for turn in manifest.turns:
+                turns.append(self._store, _turn_row(session.id, turn))
         session.kernel.changed()
         return missing
+
+    def _queries(self, session: Session, manifest: Manifest) -> None:
+        """Write the queries down again. What a provider had not answered it is to answer at the cost of this life.
+
+        Where the policy does not permit that, or not as often, an agent is.
+        """
+        rows = [_query_row(session.id, query) for query in manifest.queries]
+        left = session.policy.limits.queries if session.policy.llm.permits("provider") else 0
+        for number, row in enumerate(rows):
+            if row.state is QueryState.PENDING and row.mode == "provider":
+                rows[number] = replace(row, created_at=self._clock()) if left > 0 else replace(row, mode="deferred")
+                left -= 1
+        queries.restore(self._store, rows)
+
+    def _ask_again(self, session: Session) -> None:
+        for row in queries.pending(self._store, session.id):
+            if row.mode == "provider":
+                self._ask(session, row)
 
     async def _context(self, session: Session, archive: Archive, context: Context) -> None:
         name, quota = check_context_name(context.name), session.policy.limits.content_bytes
@@ -394,6 +438,16 @@ def _query_row(session: str, query: Query) -> QueryRow:
 def _cell(entry: JournalEntry) -> Cell:
     values = {name: getattr(entry, name) for name in Cell.model_fields}
     return Cell.model_validate({**values, "author": entry.author.value})
+
+
+def _turn(row: TurnRow) -> Turn:
+    values = asdict(row)
+    del values["session"]
+    return Turn.model_validate(values)
+
+
+def _turn_row(session: str, turn: Turn) -> TurnRow:
+    return TurnRow(session=session, **turn.model_dump())
 
 
 def _entry(session: str, cell: Cell) -> JournalEntry:

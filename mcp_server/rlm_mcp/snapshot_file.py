@@ -33,6 +33,7 @@ __all__ = [
     "Part",
     "Query",
     "SnapshotRefused",
+    "Turn",
     "Variable",
     "Writer",
 ]
@@ -126,6 +127,27 @@ class Cell(_Part):
     status: str = Field(max_length=20)
     output: str
     queries: tuple[str, ...] = Field(strict=False)
+    door: str | None = Field(None, max_length=100)
+
+
+class Message(_Part):
+    """What a model was told."""
+
+    role: str = Field(max_length=20)
+    content: str
+
+
+class Turn(_Part):
+    """One turn of a model that worked in the session by itself."""
+
+    model: str
+    said: tuple[Message, ...] = Field(strict=False)
+    reply: str
+    final: str | None
+    input_tokens: int
+    output_tokens: int
+    started_at: float
+    ended_at: float
 
 
 class Missing(_Part):
@@ -151,6 +173,7 @@ class Manifest(_Part):
     contexts: list[Context]
     queries: list[Query]
     journal: list[Cell]
+    turns: list[Turn] = Field(default_factory=list)
     missing: list[Missing]
     files: dict[str, Part]
 

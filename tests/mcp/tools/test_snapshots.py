@@ -1,5 +1,6 @@
 """Saving a session to a file and opening it again: what comes back, what is named, and what a hostile file can do."""
 
+import asyncio
 import json
 import os
 import pickle
@@ -14,9 +15,13 @@ import pytest
 
 from rlm_mcp import service_snapshots
 from rlm_mcp.hello import ClientHello
+from rlm_mcp.notebook_file import Record
 from rlm_mcp.service_errors import ToolFault
+from rlm_mcp.service_record import note_turn
 from rlm_mcp.service_snapshots import Request
 from rlm_mcp.snapshot_file import SnapshotRefused
+from rlm_mcp.trajectory_file import as_json_lines
+from rlm_memory import queries
 
 pytestmark = pytest.mark.anyio
 
@@ -410,3 +415,69 @@ async def test_a_large_variable_costs_only_itself(connect_own, own, monkeypatch,
     async with connect_own("t") as agent:
         shown = await agent.run("a[0] + b[0] + c[0], len(a + b + c), none, small")
     assert (shown["result"], answer["variables"]) == ("(6, 3000000, None, 1)", saved["variables"])
+
+
+TURN = {
+    "model": "m",
+    "said": [{"role": "system", "content": "You work in turns."}, {"role": "user", "content": "Why?"}],
+    "reply": "```repl\nx = 1\n```",
+    "final": None,
+    "input_tokens": 7,
+    "output_tokens": 3,
+}
+
+
+async def trajectory(service, session: str) -> list[dict]:
+    """The session's record as the visualiser reads it, without the id of the session."""
+    record = Record.model_validate(await service.record(session))
+    lines = [json.loads(line) for line in as_json_lines(record).splitlines()]
+    del lines[0]["environment_kwargs"]
+    return lines
+
+
+async def test_what_a_model_did_comes_back(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """Turns, their cells and queries make the same trajectory as before; a second restore doubles none."""
+    file, now = tmp_path / "work.rlmsnap", own.journal.now()
+    async with connect_own("first") as agent:
+        await agent.run("x = llm_query('why?')")
+        await agent("answer_queries", answers={"q_000": "because"})
+        for number, final in enumerate((None, "because")):
+            told = {**TURN, "final": final, "started_at": now + number, "ended_at": now + number}
+            note_turn(own._store, {**told, "session": "first"})
+        before = await trajectory(own, "first")
+        await own.save_session("first", file, embed=True)
+        await agent("end_session")
+    assert [line.get("final_answer") for line in before[1:]] == [None, "because"]
+    assert before[1]["code_blocks"][0]["result"]["rlm_calls"][0]["response"] == "because"
+    async with elsewhere() as (other, _connect):
+        await other.restore_session(Request("", file, "second", ""), HELLO)
+        assert await trajectory(other, "second") == before
+
+
+@pytest.mark.parametrize("provided", [True, False], ids=["asked again", "an agent's"])
+async def test_what_a_provider_had_not_answered_is_answered_after_all(
+    connect_own, own, elsewhere, endpoint, isolation, tmp_path: Path, provided: bool
+) -> None:
+    """K-23: by the provider where the policy permits one, at the new session's cost; else by an agent."""
+    endpoint.configure(isolation.config)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("extends: default\nllm: {mode: provider}\n" if provided else "extends: default\n")
+    file = tmp_path / "work.rlmsnap"
+    async with connect_own("first") as agent:
+        await agent.run("1")
+        asked = queries.Asked("q_000", "why?", mode="provider")
+        queries.record(own._store, "first", [asked], own.journal.now())
+        await own.save_session("first", file, embed=True)
+        await agent("end_session")
+    async with elsewhere() as (other, connect):
+        answer = await other.restore_session(Request("", file, "second", str(rules)), HELLO)
+        assert answer["pending_llm_queries"] == ["q_000"]
+        async with connect("second") as agent:
+            if not provided:
+                await agent("answer_queries", answers={"q_000": "echo: why?"})
+            async with asyncio.timeout(30):
+                while (await agent("status"))["pending_llm_queries"]:
+                    await asyncio.sleep(0.01)
+            assert (await agent.run("llm_answers['q_000']"))["result"] == "'echo: why?'"
+            assert len(endpoint.requests) == provided
+            assert bool((await agent("budget"))["tokens"]["used"]) == provided
