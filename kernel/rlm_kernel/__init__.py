@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rlm_kernel.client import Client
+    from rlm_kernel.client_async import AsyncClient
     from rlm_kernel.recursion.budget import Limits
     from rlm_kernel.recursion.rlm import RLM
 
-__all__ = ["RLM", "Client", "Limits"]
+__all__ = ["RLM", "AsyncClient", "Client", "Limits"]
 
 _HOMES = {
+    "AsyncClient": "rlm_kernel.client_async",
     "Client": "rlm_kernel.client",
     "Limits": "rlm_kernel.recursion.budget",
     "RLM": "rlm_kernel.recursion.rlm",

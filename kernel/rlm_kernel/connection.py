@@ -1,45 +1,20 @@
-"""A client's connection to the daemon: the socket, the hello line, then a control role's reply or MCP requests.
-
-MCP is spoken in its stateless form, which needs no handshake: a few lines of the standard library do for what takes
-the SDK a second to import.
-"""
+"""A client's connection to the daemon: the socket under a `Dialogue`, for code that may block."""
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self
 
 from rlm_kernel import rendezvous
-from rlm_kernel.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError, ToolFailed
-from rlm_kernel.link import (
-    CHUNK,
-    GOODBYE,
-    MODERN_VERSION_KEY,
-    LineSplitter,
-    Oversized,
-    daemon_command,
-    daemon_log,
-    hello_line,
-    socket_path,
-)
-from rlm_kernel.version import VERSION
+from rlm_kernel.dialogue import ENDED_AT_HELLO, ENDED_UNDER_A_CALL, Dialogue, OnProgress, hello, no_reply, reply_in
+from rlm_kernel.errors import DaemonUnavailable
+from rlm_kernel.link import CHUNK, daemon_command, daemon_log, socket_path
 
-__all__ = ["Control", "OnProgress", "connect", "is_running", "start_daemon", "the_socket"]
+__all__ = ["REPLY_SECONDS", "Control", "OnProgress", "connect", "is_running", "start_daemon", "the_socket"]
 
-OnProgress = Callable[[float, float | None, str], None]
-"""Hears how much of a call is done, how much there is if that is known, and what is happening."""
 REPLY_SECONDS = 30.0
-_ENVELOPE = {
-    MODERN_VERSION_KEY: "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "rlm-kernel", "version": VERSION},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-"""What a request of the stateless protocol says about its client."""
 
 
 def the_socket() -> str:
@@ -86,20 +61,16 @@ class Control:
     ) -> None:
         self._socket = connect(start=start)
         self._socket.settimeout(seconds)
-        self._splitter = LineSplitter()
-        self._lines: deque[bytes | Oversized] = deque()
-        self._requests = 0
+        self._dialogue = Dialogue()
         try:
-            behind = b"" if body is None else json.dumps(body).encode()
-            self._socket.sendall(hello_line(role, **more, **({"bytes": len(behind)} if behind else {})) + behind)
-            self.reply = _reply(self._line())
+            self._socket.sendall(hello(role, body, more))
+            self.reply = reply_in(self._line(), the_socket())
         except ConnectionError as error:  # it was killed: its socket takes connections for a moment yet
             self.close()
-            raise DaemonUnavailable("the daemon ended before it answered; try again") from error
+            raise DaemonUnavailable(ENDED_AT_HELLO) from error
         except TimeoutError as error:
             self.close()
-            said = f"the daemon has not answered for {seconds:g} s; see whether it is overloaded, or end its process"
-            raise ProcessError(said) from error
+            raise no_reply(seconds) from error
         except BaseException:
             self.close()
             raise
@@ -118,31 +89,24 @@ class Control:
         self._socket.setblocking(False)
         try:
             while data := self._socket.recv(CHUNK):
-                self._lines.extend(self._splitter.feed(data))
+                self._dialogue.feed(data)
         except BlockingIOError:
-            return GOODBYE.strip() in self._lines
+            return self._dialogue.is_over()
         except OSError:
             pass
         return True
 
     def request(self, method: str, params: dict[str, Any], on_progress: OnProgress | None = None) -> dict[str, Any]:
-        """Send an MCP request and return its result; of notifications it passes on those of progress."""
+        """Send an MCP request and return its result."""
         self._socket.settimeout(None)
-        self._requests += 1
-        meta = _ENVELOPE if on_progress is None else {**_ENVELOPE, "progressToken": self._requests}
-        message = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": {**params, "_meta": meta}}
         try:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(self._dialogue.request(method, params, on_progress))
             while line := self._line():
-                answer = json.loads(line)
-                if answer.get("id") == self._requests:
-                    return _result(answer)
-                if on_progress is not None and answer.get("method") == "notifications/progress":
-                    told = answer["params"]
-                    on_progress(told["progress"], told.get("total"), told.get("message") or "")
+                if (answer := self._dialogue.answer(line, on_progress)) is not None:
+                    return answer
         except ConnectionError:
             pass
-        raise DaemonUnavailable("the daemon ended before it answered; look at what was done, then try again")
+        raise DaemonUnavailable(ENDED_UNDER_A_CALL)
 
     def close(self) -> None:
         """Hang up. A request that is under way is cancelled by it."""
@@ -158,37 +122,9 @@ class Control:
 
     def _line(self) -> bytes:
         """Return the next line of the daemon; nothing at the end."""
-        while not self._lines:
+        while (line := self._dialogue.line()) is None:
             data = self._socket.recv(CHUNK)
             if not data:
                 return b""
-            self._lines.extend(self._splitter.feed(data))
-        line = self._lines.popleft()
-        if isinstance(line, Oversized):
-            raise ProtocolError(f"the daemon sent a line of {line.size:,} bytes; ask for less at once")
+            self._dialogue.feed(data)
         return line
-
-
-def _reply(line: bytes) -> dict[str, Any]:
-    """Return the daemon's answer to a hello; raises when it refused or is gone."""
-    if not line:
-        raise DaemonUnavailable("the daemon ended before it answered; try again")
-    try:
-        reply = json.loads(line)
-    except ValueError:
-        reply = None
-    if not isinstance(reply, dict):
-        raise ProcessError(f"what listens at {the_socket()} is no daemon of ours; end that process, or remove the file")
-    if not reply.get("ok"):
-        said, fault = str(reply.get("error", "the daemon refused the connection")), reply.get("fault")
-        if fault is None:  # without a word the daemon is at fault
-            raise ProcessError(said)
-        raise DaemonRefused(said, usage=fault == "usage")
-    return reply
-
-
-def _result(answer: dict[str, Any]) -> dict[str, Any]:
-    if "error" in answer:
-        raise ToolFailed(str(answer["error"].get("message")), answer)
-    result: dict[str, Any] = answer["result"]
-    return result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm_kernel import Client
+from rlm_kernel import AsyncClient, Client
 from rlm_kernel.client_results import Cell, Context
 from rlm_kernel.errors import CallerError, ProtocolError, ToolFailed
 from rlm_mcp.tools.catalogue import TOOLS
@@ -107,8 +107,9 @@ def test_an_error_of_a_tool_says_what_to_do(client: Client) -> None:
 def test_each_tool_has_a_method() -> None:
     """Whatever an agent can call, Python can: same name, same arguments."""
     for tool in TOOLS.tools("all"):
-        taken = set(inspect.signature(getattr(Client, tool.name)).parameters) - {"self"}
-        assert taken == set(tool.schema()["properties"]) - {"session"}, tool.name
+        for kind in (Client, AsyncClient):
+            taken = set(inspect.signature(getattr(kind, tool.name)).parameters) - {"self"}
+            assert taken == set(tool.schema()["properties"]) - {"session"}, tool.name
 
 
 def test_an_answer_that_is_none_is_told(client: Client) -> None:

@@ -1,12 +1,13 @@
 """What the Python client starts, outlives and imports."""
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
 
 import rlm_kernel
-from rlm_kernel import Client
+from rlm_kernel import AsyncClient, Client
 from rlm_kernel.connection import Control, is_running
 from rlm_kernel.errors import DaemonUnavailable
 
@@ -19,6 +20,20 @@ def test_a_client_starts_a_daemon_and_outlives_it() -> None:
         with Control("stop") as control:
             control.wait_for_end()
         assert client.eval_code("x + 1").result == "42"
+
+
+@pytest.mark.usefixtures("ended")
+def test_an_idle_connection_of_a_daemon_that_has_ended_is_not_used_again() -> None:
+    """An `AsyncClient` keeps connections between calls; it connects anew."""
+
+    async def work() -> str | None:
+        async with AsyncClient("replaced") as client:
+            await client.eval_code("x = 41")
+            with Control("stop") as control:
+                control.wait_for_end()
+            return (await client.eval_code("x + 1")).result
+
+    assert asyncio.run(work()) == "42"
 
 
 def test_a_request_that_only_looks_starts_no_daemon() -> None:
@@ -34,7 +49,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
     assert {name: getattr(rlm_kernel, name).__name__ for name in rlm_kernel.__all__} == {
-        name: name for name in ("RLM", "Client", "Limits")
+        name: name for name in ("RLM", "AsyncClient", "Client", "Limits")
     }
     with pytest.raises(AttributeError, match="nothing"):
         _ = rlm_kernel.nothing
