@@ -127,6 +127,21 @@ async def test_a_fork_while_a_cell_runs_and_prints_comes_from_the_checkpoint(hos
     assert await value(kernel, "n") == "2"
 
 
+async def test_a_fork_while_the_first_cell_runs_is_a_fresh_session(host, kernel, fork, value, tmp_path: Path) -> None:
+    """There is nothing to copy yet but the contexts, which the child has too."""
+    store = ContextStore(tmp_path / "store")
+    with store.attachment(store.put_text("alpha\n")) as attachment:
+        await host.attach(kernel.kernel_id, "log", attachment, "log", {"path": "x.log"})
+    running = host.execute(kernel.kernel_id, "import time; n = 1; time.sleep(1); 'done'")
+    child = await fork(kernel)
+    assert not running.done
+    assert (child.source, child.cells_behind) == ("checkpoint", 0)
+    assert await value(child.kernel, "log['content']") == "'alpha\\n'"
+    assert (await host.execute(child.kernel.kernel_id, "n").result()).error["ename"] == "NameError"
+    assert (await running.result()).result == "'done'"
+    assert await value(kernel, "n") == "1"
+
+
 async def test_a_fork_while_a_cell_runs_without_a_checkpoint_is_refused(host, spawn, fork, value, policy) -> None:
     """Nothing to copy from: the answer says what to do, and the cell goes on."""
     parent = await spawn(policy(checkpoint="off"))

@@ -378,7 +378,7 @@ def test_tables_and_pictures_reach_front_ends_and_the_exported_notebook(tmp_path
         html, png = [output.data for output in cell.outputs if output.output_type == "display_data"]
         assert "<td>17</td>" in html["text/html"]
         assert png["image/png"] == picture["image/png"]
-    assert hostile.outputs[-1].data == {"text/html": "<b>bold</b>"}
+    assert hostile.outputs[-1].data["text/html"] == "<b>bold</b>"
 
 
 def test_open_says_what_is_missing_and_keeps_a_notebook_that_is_there(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from rlm_kernel import tags, wire
@@ -62,13 +63,37 @@ def refuse_looser(policy: str, parent: str, *, but_language: bool = False) -> No
 async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     """Start ``child`` as a copy of ``parent``: from its process if it is idle, from its newest copy if a cell runs.
 
-    That the child's policy is not looser the caller has seen to (`refuse_looser`). Raises `KernelBusy` (a cell runs,
-    and there is no copy), `WallsMissing`, `ForkRefused`, CallerError or ProcessError; then nothing of it is left.
+    While the very first cell runs, a fresh process is as good as a copy. That the child's policy is not looser the
+    caller has seen to (`refuse_looser`). Raises `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`,
+    `KernelDied`, `ForkRefused`, CallerError or ProcessError; then nothing of it is left.
     """
-    peer, cells, repeat, origin = await _copy_of(parent)
+    if parent.runs_cell and parent.images.untouched:
+        origin = Origin("checkpoint", 0)
+        _bequeath(parent, child, origin)
+        begin, peer = child.images.start_equipped, None
+    else:
+        peer, cells, repeat, origin = await _copy_of(parent)
+        child.memory_base = parent.memory_base
+        child.images.cells = cells + len(repeat)
+        _bequeath(parent, child, origin)
+        begin = partial(_begin, parent.images, child, peer, repeat, origin)
+    try:
+        await child.start(begin)
+    except BaseException:
+        if peer is not None:
+            peer.drop()
+        child.images.close()
+        raise
+    if peer is None:
+        child.measure_base()
+    await child.operation(child.secure)
+    return origin
+
+
+def _bequeath(parent: KernelSession, child: KernelSession, origin: Origin) -> None:
+    """Give the child what the host keeps for its parent: contexts, answers and open queries."""
     images = child.images
-    child.memory_base = parent.memory_base
-    images.cells, images.serial = cells + len(repeat), parent.images.serial
+    images.serial = parent.images.serial
     images.contexts = {name: attachment.shared() for name, attachment in parent.images.contexts.items()}
     images.spec["query_base"] = child.queries.next_number = parent.queries.next_number
     waited = parent.round.open if parent.round is not None else set()  # by a cell that the copy has not begun
@@ -76,14 +101,6 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     child.queries.pending = pending
     child.queries.answers.update(parent.queries.answers)
     origin.queries = list(child.queries.pending.values())
-    try:
-        await child.start(lambda: _begin(parent.images, child, peer, repeat, origin))
-    except BaseException:
-        peer.drop()
-        images.close()
-        raise
-    await child.operation(child.secure)
-    return origin
 
 
 async def _copy_of(parent: KernelSession) -> tuple[Peer, int, list[Cell], Origin]:

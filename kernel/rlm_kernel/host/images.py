@@ -154,6 +154,11 @@ class Images:
             peer.drop()
         self.copies, self.cells, self.only_cells = [], 0, False
 
+    async def start_equipped(self) -> None:
+        """`start`, and give the process what the host keeps for it."""
+        await self.start()
+        await self.equip()
+
     async def _begun(self, peer: Peer) -> wire.Message:
         begun = peer.expect(tags.BEGUN)
         peer.send(tags.BEGIN, (wire.json_frame(self.spec),))

@@ -106,7 +106,7 @@ class KernelSession:
             self.front.close()
             raise
         if first is None:
-            self._measure_base()
+            self.measure_base()
         self._driver = asyncio.create_task(self._drive())
 
     def close(self) -> None:
@@ -437,7 +437,8 @@ class KernelSession:
 
     # -- limits
 
-    def _measure_base(self) -> None:
+    def measure_base(self) -> None:
+        """Take what the process holds now for what the system gave it: limits count from there."""
         live = self.images.live
         self.memory_base = private_memory(live.pid) if live and live.pid else 0
 

@@ -221,14 +221,14 @@ async def test_code_and_agents_read_the_budget(provided, policy, endpoint, isola
 
 @pytest.mark.parametrize(
     ("limits", "said"),
-    [("query_tokens: 60", "60 tokens"), ("query_cost: 0.06", "0.06 cost"), ("query_seconds: 0.15", "0.15 seconds")],
+    [("query_tokens: 60", "60 tokens"), ("query_cost: 0.06", "0.06 cost"), ("query_seconds: 1.0", "1 seconds")],
 )
 async def test_a_budget_that_is_used_up_is_an_error_in_the_cell(
     provided, policy, endpoint, isolation, limits, said
 ) -> None:
     """K-22: nothing further is asked, what was answered is kept, and the next cell runs."""
     endpoint.configure(isolation.config, concurrency=1, input_price=1000.0, output_price=1000.0)
-    endpoint.reply = lambda _: Reply("a", delay=0.1, tokens=(30, 10))
+    endpoint.reply = lambda _: Reply("a", delay=0.7, tokens=(30, 10))
     agent = await provided(policy(f"limits: {{{limits}}}"))
     done = await agent.run("llm_query_batched(['one', 'two', 'three', 'four', 'five'])")
     assert "BudgetExceeded" in done["error"]
