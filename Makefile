@@ -8,7 +8,7 @@ SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt requirements/adapters.txt
+LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt requirements/adapters.txt requirements/stores.txt
 UV := $(shell command -v uv 2>/dev/null)
 PIP_INSTALL = $(if $(UV),"$(UV)" pip install --quiet --python $(BIN)/python,$(BIN)/pip install -qq --disable-pip-version-check)
 
@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-browser screenshots chaos load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards lock clean install bench-fork bench-queries escapes
+.PHONY: help demo test test-adapters test-stores test-browser screenshots chaos load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards lock clean install bench-fork bench-queries escapes
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -69,6 +69,13 @@ test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real b
 
 test-adapters: $(VENV)/.adapters  ## Run dspy and rlms, 250 MB of packages, on sessions (ARGS="-k name" for some)
 	@$(PYTEST) -q tests/adapters $(ARGS)
+
+test-stores: $(VENV)/.stores  ## Read a real S3 server, 80 MB of packages (ARGS="-k name" for some)
+	@$(PYTEST) -q tests/mcp/tools/test_s3.py $(ARGS)
+
+$(VENV)/.stores: $(STAMP) requirements/stores.txt
+	@$(PIP_INSTALL) --no-deps --require-hashes -r requirements/stores.txt
+	@touch $@
 
 $(VENV)/.adapters: $(STAMP) requirements/adapters.txt
 	@$(PIP_INSTALL) --require-hashes -r requirements/adapters.txt
@@ -155,6 +162,7 @@ lock: $(if $(UV),,$(STAMP))  ## Rewrite the hash-pinned requirements (UPGRADE=1 
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev -c requirements/runtime.txt -o requirements/dev.txt >/dev/null
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --extra browser -c requirements/dev.txt -o requirements/browser.txt >/dev/null
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dspy --extra rlms -c requirements/dev.txt -o requirements/adapters.txt >/dev/null
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra stores -c requirements/dev.txt -o requirements/stores.txt >/dev/null
 	@for f in $(LOCKS); do printf '# Written by "make lock" from pyproject.toml: change it there.\n%s\n' "$$(cat $$f)" >$$f.new \
 		&& mv $$f.new $$f; done
 

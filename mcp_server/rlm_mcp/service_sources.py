@@ -20,7 +20,7 @@ from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_progress import patiently
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.service_texts import SYSTEM_FOLDERS, readable_path
-from rlm_sandbox.policy_urls import is_url, permits, unread_scheme
+from rlm_sandbox.policy_urls import READ_SCHEMES, is_url, permits, unread_scheme
 
 __all__ = ["FileSource", "Taken", "resolved", "take"]
 
@@ -89,7 +89,7 @@ def _permitted(given: Sequence[str], session: Session) -> FileSource:
         raise ToolFault("cannot_read", "a URL stands alone, it cannot be one of several paths", "load each by itself")
     [url] = given
     if unread := unread_scheme(url):
-        said = f"{url[:200]!r} has the scheme {unread!r}, and of URLs only http and https are read"
+        said = f"{url[:200]!r} has the scheme {unread!r}, and of URLs only {', '.join(READ_SCHEMES)} are read"
         raise ToolFault("cannot_read", said, "give the https URL of the same data, or the path of a copy of it")
     prefixes = session.policy.urls
     if not permits(prefixes, url):

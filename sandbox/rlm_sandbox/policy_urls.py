@@ -6,10 +6,14 @@ import re
 from collections.abc import Sequence
 from urllib.parse import SplitResult, unquote, urlsplit
 
-__all__ = ["is_url", "permits", "unread_scheme", "wrong_prefix"]
+__all__ = ["READ_SCHEMES", "is_url", "permits", "unread_scheme", "wrong_prefix"]
 
-_PORTS = {"http": 80, "https": 443}
-"""The schemes that are read."""
+_WEB = ("http", "https")
+_PORTS = {"http": 80, "https": 443, "ftp": 21}
+_STORES = ("s3",)
+"""Schemes whose URLs name a bucket where others name a host: each letter of it counts, and of what follows."""
+READ_SCHEMES = (*_PORTS, *_STORES)
+"""All that are read; any other is of this machine, chains one URL to another, or has never been tried."""
 _LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory"})
 """Schemes that read this machine; `files.read` is about its files."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -30,7 +34,7 @@ def wrong_prefix(prefix: str) -> str:
     if parts.scheme in _LOCAL_SCHEMES:
         return f"has the scheme {parts.scheme!r}, which reads this machine; use files.read for folders"
     if unread := unread_scheme(prefix):
-        return f"has the scheme {unread!r}, which is not read: only {' and '.join(_PORTS)} are"
+        return f"has the scheme {unread!r}, which is not read: only {', '.join(READ_SCHEMES)} are"
     if parts.query or parts.fragment:
         return "holds a query or fragment; end it with the path"
     if not parts.path:
@@ -41,7 +45,7 @@ def wrong_prefix(prefix: str) -> str:
 def unread_scheme(url: str) -> str:
     """The scheme of a URL if nobody here reads such; nothing for one that is read, and for what is no URL."""
     scheme = url.partition("://")[0].lower()
-    return "" if not is_url(url) or scheme in _PORTS else scheme
+    return "" if not is_url(url) or scheme in READ_SCHEMES else scheme
 
 
 def permits(prefixes: Sequence[str], url: str) -> bool:
@@ -57,6 +61,8 @@ def _covers(prefix: SplitResult | None, asked: SplitResult) -> bool:
 
 
 def _place(parts: SplitResult) -> tuple[str, str, int | None]:
+    if parts.scheme in _STORES:
+        return parts.scheme, parts.netloc, None
     return parts.scheme, (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)
 
 
@@ -69,4 +75,10 @@ def _parsed(url: str) -> SplitResult | None:
         return None
     odd = _ODD.search(url) or "@" in parts.netloc or not parts.hostname or not port_is_one
     climbs = ".." in unquote(unquote(parts.path)).replace("\\", "/").split("/")
-    return None if odd or climbs or not is_url(url) else parts
+    return None if odd or climbs or _is_ambiguous(parts, url) or not is_url(url) else parts
+
+
+def _is_ambiguous(parts: SplitResult, url: str) -> bool:
+    """Whether it is a URL of a store or an FTP server with what may be a query, or a port, or a part of a name."""
+    mixed = parts.scheme not in _WEB and ("?" in url or "#" in url)
+    return mixed or (parts.scheme in _STORES and ":" in parts.netloc)

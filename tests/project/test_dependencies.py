@@ -16,7 +16,7 @@ PARTS = {"pydantic_core": "pydantic"}
 
 OPTIONAL = {"numpy", "pyarrow", "pandas", "matplotlib", "scipy", "sklearn", "PIL", "dspy", "rlm"}
 """Imported where they are installed only."""
-EXTRAS = ("providers", "query", "documents")
+EXTRAS = ("providers", "query", "documents", "urls")
 """Extras whose packages the sources import where they are needed."""
 
 
@@ -60,5 +60,5 @@ def test_everything_that_is_declared_is_imported(imported: set[str], root: Path)
 def test_every_dependency_is_argued_for(root: Path) -> None:
     """docs/dependencies.md has each direct dependency, with what could take its place."""
     page = {_canonical(word) for word in re.findall(r"[\w.-]+", (root / "docs/dependencies.md").read_text())}
-    extras = ("data", "dev", "browser", "zstd", "dspy", "rlms", *EXTRAS)
+    extras = ("data", "dev", "browser", "stores", "zstd", "dspy", "rlms", *EXTRAS)
     assert sorted(_declared(root, *extras) - page) == []

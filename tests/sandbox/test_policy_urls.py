@@ -6,7 +6,22 @@ from pydantic import ValidationError
 from rlm_sandbox.policy import Policy, loosened
 from rlm_sandbox.policy_urls import permits
 
-PREFIXES = ("https://example.org/data/", "http://127.0.0.1:8080/", "https://one.example/file.csv")
+PREFIXES = (
+    "https://example.org/data/",
+    "http://127.0.0.1:8080/",
+    "https://one.example/file.csv",
+    "ftp://example.org/pub/",
+    "s3://Bucket/logs/",
+    "s3://bucket/file.csv",
+)
+
+NEVER_READ = (
+    "abfs", "abfss", "adl", "asynclocal", "asyncwrapper", "az", "blockcache", "box", "cached", "dask", "data",
+    "dbfs", "dir", "dropbox", "dvc", "file", "filecache", "gcs", "gdrive", "generic", "git", "github", "gist",
+    "gs", "hdfs", "hf", "jlab", "jupyter", "lakefs", "libarchive", "local", "memory", "oci", "ocilake", "oss",
+    "pyscript", "reference", "root", "s3a", "sftp", "simplecache", "smb", "ssh", "tar", "tosfs", "wandb",
+    "webdav", "webhdfs", "zip",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -18,6 +33,8 @@ PREFIXES = ("https://example.org/data/", "http://127.0.0.1:8080/", "https://one.
         "https://example.org./data/x",
         "http://127.0.0.1:8080/any",
         "https://one.example/file.csv?download=1",
+        "FTP://example.org:21/pub/x",
+        "s3://Bucket/logs/a/b",
     ],
 )
 def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
@@ -50,6 +67,15 @@ def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
         "file:///etc/passwd",
         "https://example.org/data/\nx",
         "https:///data/x",
+        "ftp://example.org:2121/pub/x",
+        "ftp://example.org/pub/x?y",
+        "ftp://user:pw@example.org/pub/x",
+        "s3://bucket/logs/x",
+        "s3://Bucket:80/logs/x",
+        "s3://Bucket./logs/x",
+        "s3://Bucket/logs/x#y",
+        "s3://bucket/file.csv?versionId=1",
+        "s3a://Bucket/logs/x",
         "//example.org/data/x",
         "",
     ],
@@ -68,14 +94,23 @@ def test_what_does_not_is_not(url: str) -> None:
         ("file://localhost/srv/", "files.read"),
         ("https://example.org/?q=", "query"),
         ("https://u@example.org/", "no URL"),
-        ("s3://bucket/logs/", "only http and https"),
-        ("FTP://example.org/pub/", "only http and https"),
+        ("sftp://example.org/pub/", "only http, https, ftp, s3 are"),
+        ("S3://bucket", "no path"),
+        ("s3://bucket/?prefix=logs/", "no URL"),
     ],
 )
 def test_a_prefix_that_could_not_be_meant_is_refused_with_what_to_write(prefix: str, why: str) -> None:
     """A policy says what it permits, not what it may have meant."""
     with pytest.raises(ValidationError, match=why):
         Policy(urls=(prefix,))
+
+
+@pytest.mark.parametrize("scheme", NEVER_READ)
+def test_a_scheme_that_is_not_on_the_list_is_in_no_policy(scheme: str) -> None:
+    """All that fsspec knows besides: of this machine, one thing by another, or never tried."""
+    with pytest.raises(ValidationError, match=r"reads this machine|only http, https, ftp, s3 are"):
+        Policy(urls=(f"{scheme}://place/",))
+    assert not permits([f"{scheme}://place/"], f"{scheme}://place/x")
 
 
 def test_a_policy_that_permits_more_urls_is_looser() -> None:

@@ -66,6 +66,7 @@ class Job:
         fd: an open file that it inherits; its number is in the request as ``fd``.
         network: whether it may use the network.
         file_bytes: how large a file it may write.
+        variables: what it has of the environment besides what every job has.
     """
 
     module: str
@@ -74,6 +75,7 @@ class Job:
     fd: int | None = None
     network: bool = False
     file_bytes: int = 64 << 20
+    variables: Sequence[str] = ()
 
 
 def messages(job: Job, limits: Limits) -> Generator[dict[str, Any], None, None]:
@@ -100,7 +102,7 @@ def messages(job: Job, limits: Limits) -> Generator[dict[str, Any], None, None]:
 
 @contextmanager
 def _started(job: Job, limits: Limits, scratch: str) -> Iterator[subprocess.Popen[bytes]]:
-    names = (*_ENVIRONMENT, *_CERTIFICATES) if job.network else _ENVIRONMENT
+    names = (*_ENVIRONMENT, *(_CERTIFICATES if job.network else ()), *job.variables)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     request = {
         **job.request,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_kernel.confined.process import Job, Limits, messages
+from rlm_kernel.confined.schemes import SCHEMES, scheme_of
 from rlm_kernel.contexts.errors import HelperDied, MissingExtra, TextTooLarge
 
 __all__ = ["Part", "Preview", "fetch", "parts", "preview"]
@@ -78,11 +79,18 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     """Copy what is at a URL into an open file.
 
     Args: permitted, the policy's prefixes; most, the bytes to accept.
-    Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, HelperTimeout, HelperDied.
+    Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, MissingExtra, HelperTimeout,
+        HelperDied.
     """
     request = {"url": url, "permitted": list(permitted), "most": most}
-    job = Job("fetch", request, fd=fd, network=True, file_bytes=most + 1)
-    said = next(messages(job, Limits(_FETCH_SECONDS, _MEMORY, 1 << 20)), {})
+    scheme = SCHEMES.get(scheme_of(url))
+    module, variables = ("fetch", ()) if scheme is None else ("remote", scheme.variables)
+    job = Job(module, request, fd=fd, network=True, file_bytes=most + 1, variables=variables)
+    try:
+        said = next(messages(job, Limits(_FETCH_SECONDS, _MEMORY, 1 << 20)), {})
+    except MissingExtra as missing:
+        packages = "'rlm-kernel[urls]'" + (f" {scheme.package}" if scheme and scheme.package != "fsspec" else "")
+        raise MissingExtra(f"{missing}; {scheme_of(url)} URLs need it: pip install {packages}") from missing
     if not isinstance(said.get("size"), int):
         raise HelperDied(_NONSENSE)
     if os.fstat(fd).st_size > most:

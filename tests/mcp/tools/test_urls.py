@@ -253,11 +253,3 @@ async def test_a_server_that_nobody_vouches_for_is_not_read(connect, sites, secu
         answer = await agent("load_context", name="log", path=f"{base}/open/log")
         assert (answer["error"], "certificate verify failed" in answer["message"]) == ("cannot_read", True)
     assert sites[0].RequestHandlerClass.asked == []
-
-
-@pytest.mark.parametrize("url", ["s3://bucket/log", "ftp://localhost/log", "file://localhost/etc/hostname"])
-async def test_other_schemes_are_refused_by_name(connect, policy: str, url: str) -> None:
-    """Whatever a policy may say of them; the answer says which are read."""
-    async with connect(RLM_KERNEL_POLICY=policy) as agent:
-        answer = await agent("load_context", name="log", path=url)
-        assert (answer["error"], "only http and https" in answer["message"]) == ("cannot_read", True)

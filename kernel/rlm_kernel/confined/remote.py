@@ -1,0 +1,63 @@
+"""The job `remote`: read a URL of another scheme than http(s) into a file, with fsspec and the package for the scheme.
+
+These packages follow where their servers send them, without asking. So the process can reach the hosts of the URL only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from io import RawIOBase
+from typing import Any
+
+import fsspec
+
+from rlm_kernel.confined.gate import Gate
+from rlm_kernel.confined.schemes import SCHEMES, scheme_of
+
+Say = Callable[[dict[str, Any]], None]
+
+_PIECE = 1 << 20
+_BLOCK = 16 << 20
+"""What is asked of a server at once."""
+
+
+def prepare(request: dict[str, Any]) -> None:
+    """Import what reads the scheme, while files can still be opened freely."""
+    scheme = scheme_of(request["url"])
+    importlib.import_module(SCHEMES[scheme].package)
+    fsspec.get_filesystem_class(scheme)
+
+
+def run(request: dict[str, Any], say: Say) -> None:
+    """Copy what is at `url` into the file `fd`, at most `most` bytes."""
+    url, most = request["url"], request["most"]
+    gate = Gate(SCHEMES[scheme_of(url)].hosts(url))
+    gate.close()
+    try:
+        with os.fdopen(request["fd"], "wb", buffering=0) as target:
+            taken = _copied(url, target, most)
+    except MemoryError:
+        raise
+    except Exception as problem:  # any library may be behind a scheme
+        why = f"{type(problem).__name__}: {problem}"
+        if gate.refused is not None:
+            why = f"it leads to the host {gate.refused!r}, and only {' and '.join(gate.hosts)} may be asked for it"
+        say({"fault": "source", "message": f"{url} cannot be read ({why}); give the URL of a file that can"})
+    else:
+        say({"size": taken})
+
+
+def _copied(url: str, target: RawIOBase, most: int) -> int:
+    scheme, _, place = url.partition("://")
+    scheme = scheme.lower()  # as fsspec knows it
+    system, path = fsspec.url_to_fs(f"{scheme}://{place}", skip_instance_cache=True, **SCHEMES[scheme].options())
+    if system.info(path)["type"] == "directory":
+        raise IsADirectoryError("it is a folder")
+    taken = 0
+    with system.open(path, "rb", block_size=_BLOCK, cache_type="readahead") as source:
+        # One byte more than may be taken, so that who asked can tell.
+        while taken <= most and (piece := source.read(min(_PIECE, most + 1 - taken))):
+            taken += target.write(piece) or 0
+    return taken
