@@ -32,6 +32,7 @@ __all__ = [
     "as_markdown",
     "as_notebook",
     "code_cell",
+    "parted",
     "read",
 ]
 
@@ -52,13 +53,15 @@ class _Part(BaseModel):
 
 
 class Query(_Part):
-    """A deferred query that a cell asked."""
+    """A query that a cell asked. ``model`` has answered it or was wished for; ``seconds`` is what the answer took."""
 
     id: str
     prompt: str
     state: str
     answer: str | None = None
     error: str | None = None
+    model: str | None = None
+    seconds: float = 0.0
 
 
 class Context(_Part):
@@ -223,7 +226,7 @@ def _outputs(cell: Cell) -> list[dict[str, Any]]:
     """The one text that the journal has, its error apart, and pictures and HTML, with nothing in it that acts."""
     written, error = cell.output, None
     if cell.status == "error":
-        written, error = _parted(cell.output)
+        written, error = parted(cell.output)
     elif cell.status == "died":
         written, error = "", ("KernelDied", cell.output)
     for display in reversed(cell.displays):
@@ -250,7 +253,7 @@ def _without_end(written: str, plain: str) -> str:
     return lines.removesuffix(plain)
 
 
-def _parted(output: str) -> tuple[str, tuple[str, str]]:
+def parted(output: str) -> tuple[str, tuple[str, str]]:
     """Part what a failed cell wrote from its error, which is the end of the text and may have several lines."""
     found = list(_ERROR_LINE.finditer(output))
     if not found:

@@ -12,7 +12,7 @@ from rlm_mcp.service_journal import Journal
 from rlm_memory import contexts, queries, sessions, turns
 from rlm_memory.contexts import ContextRow
 from rlm_memory.journal import JournalEntry
-from rlm_memory.queries import QueryRow
+from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
@@ -99,7 +99,16 @@ def _cell(entry: JournalEntry, asked: dict[str, dict[str, Any]]) -> dict[str, An
 
 
 def _query(row: QueryRow) -> dict[str, Any]:
-    return {"id": row.id, "prompt": row.prompt, "state": row.state.value, "answer": row.answer, "error": row.error}
+    came = row.settled_at if row.state is not QueryState.CANCELLED else None
+    return {
+        "id": row.id,
+        "prompt": row.prompt,
+        "state": row.state.value,
+        "answer": row.answer,
+        "error": row.error,
+        "model": row.answered_by or row.model,
+        "seconds": 0.0 if came is None else came - row.created_at,
+    }
 
 
 def _context(row: ContextRow) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from rlm_kernel.models.interface import Message
 from rlm_kernel.recursion import trajectory
 from rlm_kernel.recursion.prompts import SETUP
-from rlm_mcp.notebook_file import Cell, Query, Record, Turn
+from rlm_mcp.notebook_file import Cell, Query, Record, Turn, parted
 
 __all__ = ["as_json_lines"]
 
@@ -62,14 +62,17 @@ def _alone(cell: Cell) -> dict[str, Any]:
 
 
 def _block(cell: Cell) -> dict[str, Any]:
-    failed = cell.status != "ok"
-    stdout, stderr = ("", cell.output) if failed else (cell.output, "")
+    stdout, stderr = (cell.output, "") if cell.status == "ok" else ("", cell.output)
+    if cell.status == "error":
+        stdout, error = parted(cell.output)
+        stderr = ": ".join(error)
     seconds = cell.ended_at - cell.started_at
     return trajectory.code_block(cell.code, stdout, stderr, seconds, [_call(query) for query in cell.queries])
 
 
 def _call(query: Query) -> dict[str, Any]:
-    return trajectory.call(query.prompt, query.answer or query.error or query.state, None)
+    reason = query.error or f"no answer, the query is {query.state}"
+    return trajectory.call(query.prompt, query.answer, reason, query.model, seconds=query.seconds)
 
 
 def _role(role: str) -> Any:

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from model_endpoint import Asked, ModelEndpoint, Reply
+from pydantic import BaseModel, ConfigDict
 
 from rlm_kernel import RLM, Client, Limits
 from rlm_kernel.connection import Control
@@ -289,8 +291,97 @@ def test_beyond_the_depth_a_child_is_a_query(model: ModelEndpoint) -> None:
     assert "rlm_query" not in model.requests[0].messages[0]["content"]
 
 
-def test_a_run_is_json_lines_that_the_reference_visualiser_reads(model: ModelEndpoint) -> None:
-    """Every field that its reader uses, in the types that it expects (visualizer/src/lib/types.ts)."""
+class _Read(BaseModel):
+    """What the reference visualiser reads of a line: it measures, cuts and sums these fields without a check."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _ReadMessage(_Read):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _ReadCall(_Read):
+    prompt: str
+    response: str
+    prompt_tokens: int
+    completion_tokens: int
+    execution_time: float
+
+
+class _ReadResult(_Read):
+    stdout: str
+    stderr: str
+    locals: dict[str, Any]
+    execution_time: float
+    rlm_calls: list[_ReadCall]
+
+
+class _ReadBlock(_Read):
+    code: str
+    result: _ReadResult
+
+
+class _ReadIteration(_Read):
+    type: Literal["iteration"]
+    iteration: int
+    timestamp: str
+    prompt: list[_ReadMessage]
+    response: str
+    code_blocks: list[_ReadBlock]
+    final_answer: str | None
+    iteration_time: float
+
+
+class _ReadMetadata(_Read):
+    type: Literal["metadata"]
+    root_model: str | None
+    max_depth: int | None
+    max_iterations: int | None
+    backend: str
+    backend_kwargs: dict[str, Any]
+    environment_type: str
+    environment_kwargs: dict[str, Any]
+    other_backends: list[str] | None
+
+
+def _read(lines: str) -> list[_ReadIteration]:
+    first, *rest = lines.splitlines()  # which also ends a line where nothing but JSON's escapes keeps it whole
+    _ReadMetadata.model_validate_json(first)
+    turns = [_ReadIteration.model_validate_json(line) for line in rest]
+    assert [turn.iteration for turn in turns] == list(range(1, len(turns) + 1))
+    assert all(datetime.fromisoformat(turn.timestamp).tzinfo for turn in turns)
+    return turns
+
+
+def test_both_writers_have_every_field_that_the_reference_visualiser_reads(model: ModelEndpoint) -> None:
+    """In the types that it expects, with the output apart from the error, and each answer's time or the reason."""
+    model.script(
+        code("print('before \u2028')", "said = llm_query_batched(['a', 'b'])", "1 / 0"), Reply("one"), Reply("one"),
+        code("llm_query('?')"), Reply("no", status=400),
+        Reply("I think.\u2028"),
+        code(SUBMIT.format("'so'")),
+    )  # fmt: skip
+    solution = RLM().completion("Why so?", "text")
+    of_run, of_session = _read(as_json_lines(solution)), _read(record_lines(_record(solution.session)))
+    for turns in (of_run, of_session):
+        assert [turn.final_answer for turn in turns] == [None, None, None, "so"]
+        assert [len(turn.code_blocks) for turn in turns] == [1, 1, 0, 1]
+        [first, second, last] = [turn.code_blocks[0].result for turn in turns if turn.code_blocks]
+        assert first.stdout == "before \u2028\n"
+        assert "ZeroDivisionError: division by zero" in first.stderr
+        assert [(call.prompt, call.response) for call in first.rlm_calls] == [("a", "one"), ("b", "one")]
+        assert all(call.execution_time > 0 for call in first.rlm_calls)
+        assert second.rlm_calls[0].response.startswith("Error: ")
+        assert "QueryFailed" in second.stderr
+        assert (last.stderr, last.rlm_calls) == ("", [])
+        assert turns[2].response == "I think.\u2028"
+    assert [call.prompt_tokens for call in of_run[0].code_blocks[0].result.rlm_calls] == [1, 1]
+
+
+def test_a_run_is_json_lines_of_its_turns(model: ModelEndpoint) -> None:
+    """Each with all that the model had been told until then, its code, output and queries."""
     model.script(code("print(llm_query('why'))", "1 / 0"), Reply("because"), code(SUBMIT.format("'so'")))
     solution = RLM().completion("Why so?", "text")
     first, *turns = [json.loads(line) for line in as_json_lines(solution).splitlines()]
@@ -340,9 +431,21 @@ def test_cells_of_agents_are_json_lines_too() -> None:
     with Client("lines") as client:
         client.eval_code("print('seen')")
         client.end_session()
-    _, line = [json.loads(line) for line in record_lines(_record("lines")).splitlines()]
-    assert line["code_blocks"][0]["result"]["stdout"] == "seen"
-    assert line["prompt"][0]["role"] == "user"
+    [line] = _read(record_lines(_record("lines")))
+    assert line.code_blocks[0].result.stdout == "seen"
+    assert line.prompt[0].role == "user"
+
+
+def test_a_query_without_an_answer_says_so_in_json_lines() -> None:
+    """One that is cancelled with its session is told as none, as one is that failed."""
+    with Client("open") as client:
+        client.eval_code("a, b = llm_query_batched(['a?', 'b?'])")
+        client.answer_queries({"q_000": {"error": "cannot say"}})
+        client.end_session()
+    [line] = _read(record_lines(_record("open")))
+    failed, cancelled = line.code_blocks[0].result.rlm_calls
+    assert (failed.response, failed.execution_time > 0) == ("Error: cannot say", True)
+    assert (cancelled.response, cancelled.execution_time) == ("Error: no answer, the query is cancelled", 0)
 
 
 @pytest.mark.parametrize("told", [{"session": "never"}, {"session": "never", "said": 1}, {}])

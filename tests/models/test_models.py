@@ -53,6 +53,16 @@ async def test_an_answer_is_streamed_piece_by_piece(configured, endpoint) -> Non
     assert short.finish == "length"
 
 
+async def test_a_character_that_comes_in_halves_is_put_together(configured, endpoint) -> None:
+    """K-22: as endpoints send it that cut their pieces in UTF-16; a half alone never gets into the next request."""
+    endpoint.script(Reply("a \ud83d\ude00 \ud83d.", size=1), Reply("heard"))
+    async with configured() as models:
+        answer = await models.complete(ASKED, on_text=lambda _: None)
+        assert answer.text == "a \U0001f600 \ufffd."
+        again = [*ASKED, {"role": "assistant", "content": answer.text}, {"role": "user", "content": "?"}]
+        assert (await models.complete(again)).text == "heard"
+
+
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_what_may_pass_is_tried_again(configured, endpoint, status) -> None:
     """K-22: too many requests and faults of the endpoint; it may say how long to wait."""

@@ -113,7 +113,12 @@ def completed(
     finish: Finish | None,
     counted: tuple[int, int] | None,
 ) -> Completion:
-    """Put an answer together; ``finish`` None is a refusal, ``counted`` None means that nobody counted tokens."""
+    """Put an answer together; ``finish`` None is a refusal, ``counted`` None means that nobody counted tokens.
+
+    A character may have come as two halves of a surrogate pair, each in a piece of its own: they are put together. A
+    half without the other becomes U+FFFD: neither a file nor the next request can hold it.
+    """
+    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if finish is None:
         said = f": {text[:200]}" if text else ""
         raise ModelRefused(f"{endpoint.where()} declined to answer{said}; put it differently")

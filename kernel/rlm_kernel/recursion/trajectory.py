@@ -92,13 +92,20 @@ def code_block(code: str, stdout: str, stderr: str, seconds: float, calls: list[
 
 
 def call(
-    prompt: str, response: str, model: str | None, *, given: int = 0, made: int = 0, seconds: float = 0.0
+    prompt: str,
+    answer: str | None,
+    error: str | None,
+    model: str | None,
+    *,
+    given: int = 0,
+    made: int = 0,
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Return one query of code with its answer."""
+    """Return one query of code with its answer or, when there is none, the reason."""
     return {
         "root_model": model,
         "prompt": prompt,
-        "response": response,
+        "response": f"Error: {error}" if answer is None else answer,
         "prompt_tokens": given,
         "completion_tokens": made,
         "execution_time": round(seconds, 3),
@@ -106,8 +113,8 @@ def call(
 
 
 def written(lines: Iterable[dict[str, Any]]) -> str:
-    """Return the lines as text."""
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    """Return the lines as text, all of it ASCII: whatever a text holds, no reader sees the end of a line in it."""
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def moment(seconds: float) -> str:
@@ -136,6 +143,5 @@ def _block(outcome: Outcome) -> dict[str, Any]:
 
 def _call(answer: Answer) -> dict[str, Any]:
     query = answer.query
-    said = f"Error: {answer.error}" if answer.text is None else answer.text
     used = (answer.input_tokens, answer.output_tokens, answer.seconds)
-    return call(query.prompt, said, query.model, given=used[0], made=used[1], seconds=used[2])
+    return call(query.prompt, answer.text, answer.error, query.model, given=used[0], made=used[1], seconds=used[2])
