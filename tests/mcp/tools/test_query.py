@@ -127,6 +127,7 @@ def test_a_query_is_held_to_its_time_memory_and_answer(tmp_path: Path) -> None:
 
 def test_a_query_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     """A cancelled call does not leave a process that computes."""
+    before = set(psutil.Process().children())
     path = tmp_path / "x"
     path.write_text("x\n")
     meter = Meter()
