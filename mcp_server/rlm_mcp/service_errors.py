@@ -49,6 +49,10 @@ class ToolFault(ClientFault):
         self.hint = hint
         self.fields = fields
 
+    def anew(self) -> ToolFault:
+        """Return the same without what led to it: who keeps an exception keeps the frames that it came through."""
+        return ToolFault(self.code, self.message, self.hint, **self.fields)
+
     def answer(self) -> dict[str, Any]:
         """Return the JSON object: error, the helpful fields, message, hint."""
         said = {"error": self.code, **self.fields, "message": self.message}

@@ -54,19 +54,20 @@ class Waiting:
 
 @dataclass(eq=False)
 class Run:
-    """One cell on its way. ``task`` ends with the answer, or with the `ToolFault` that became of it."""
+    """One cell on its way. ``outcome`` ends with the answer, or with the `ToolFault` that became of it."""
 
     id: str
     session: Session
     code: str
-    task: asyncio.Task[Answer] = field(init=False)
+    outcome: asyncio.Future[Answer] = field(init=False)
     execution: Execution | None = None
+    began: bool = False
     asked: set[str] = field(default_factory=set)
 
     @property
     def state(self) -> str:
         """``queued``, ``running`` or ``finished``."""
-        if self.task.done():
+        if self.outcome.done():
             return "finished"
         return "queued" if self.execution is None else "running"
 
@@ -89,7 +90,19 @@ class Run:
         if self.execution is not None:
             await self.execution.interrupt()
         else:
-            self.task.cancel()
+            self.outcome.cancel()
+
+    def finish(self, task: asyncio.Future[Answer]) -> None:
+        """Keep what came of it, and nothing of how: a session has dozens of runs that somebody may ask for again."""
+        self.outcome = asyncio.get_running_loop().create_future()
+        self.execution = None
+        if task.cancelled():
+            self.outcome.cancel()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error.anew() if isinstance(error, ToolFault) else error)
+            self.outcome.exception()  # one that nobody waits for is not reported as forgotten
+        else:
+            self.outcome.set_result(task.result())
 
 
 class Runs:
@@ -124,17 +137,17 @@ class Runs:
                 active=[run.id for run in self.active(session)],
             )
         run = Run(f"r{self._next_number()}", session, code)
-        run.task = asyncio.create_task(self._work(run), name=f"run {run.id}")
-        run.task.add_done_callback(_retrieved)
+        run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
+        run.outcome.add_done_callback(run.finish)
         held = self._runs.setdefault(session.id, {})
         held[run.id] = run
-        for old in [known for known in held.values() if known.task.done()][:-_MOST_KEPT]:
+        for old in [known for known in held.values() if known.outcome.done()][:-_MOST_KEPT]:
             del held[old.id]
         return run
 
     def active(self, session: Session) -> list[Run]:
         """List the session's runs that have not finished, the oldest first."""
-        return [run for run in self._runs.get(session.id, {}).values() if not run.task.done()]
+        return [run for run in self._runs.get(session.id, {}).values() if not run.outcome.done()]
 
     def find(self, session: Session, run: str | None) -> Run:
         """Return the run of that id, or the session's latest.
@@ -158,13 +171,13 @@ class Runs:
         loop = asyncio.get_running_loop()
         began = loop.time()
         kernel = run.session.kernel
-        while not run.task.done():
+        while not run.outcome.done():
             if run.suspended:
                 return await self._suspended(run)
             left = limit - (loop.time() - began)
             if left <= 0:
                 return await _running(run)
-            ends: set[asyncio.Future[Any]] = {run.task, kernel.next_suspension()}
+            ends: set[asyncio.Future[Any]] = {run.outcome, kernel.next_suspension()}
             pause = min(left, self._waiting.progress)
             done, _ = await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if not done and loop.time() - began < limit:
@@ -189,7 +202,7 @@ class Runs:
 
     def abandon(self, run: Run) -> None:
         """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
-        if not run.task.done():
+        if not run.outcome.done():
             self._background(run.interrupt())
 
     async def interrupt(self, session: Session) -> list[str]:
@@ -203,14 +216,14 @@ class Runs:
         """Forget the session's runs; those that wait never start."""
         self.pictures.drop(session)
         for run in self._runs.pop(session, {}).values():
-            if run.execution is not None and not run.task.done():
+            if run.execution is not None and not run.outcome.done():
                 # Its kernel is ended with the session: somebody has to hear of it.
                 self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
-            run.task.cancel()
+            run.outcome.cancel()
 
     async def aclose(self) -> None:
         """Let go of every run; cells that run go on in their kernels."""
-        tasks = [run.task for held in self._runs.values() for run in held.values()]
+        tasks = [run.outcome for held in self._runs.values() for run in held.values()]
         self._runs.clear()
         for task in tasks:
             task.cancel()
@@ -222,7 +235,7 @@ class Runs:
         kernel, began = run.session.kernel, self._journal.now()
         try:
             async with kernel.turn():
-                run.execution = await kernel.execute(run.code)
+                run.execution, run.began = await kernel.execute(run.code), True
                 notice, kernel.notice = kernel.notice, ""
                 began = self._journal.now()
                 async with kernel.watched():
@@ -310,13 +323,13 @@ def _halves(said: str) -> tuple[str, str]:
 
 
 def _result_of(run: Run) -> Answer:
-    if run.task.cancelled():
-        said = "was given up while it ran: its session ended" if run.execution else "was stopped before it began"
+    if run.outcome.cancelled():
+        said = "was given up while it ran: its session ended" if run.began else "was stopped before it began"
         raise ToolFault("interrupted", f"run {run.id} {said}", "call eval_code again", run=run.id)
-    error = run.task.exception()
+    error = run.outcome.exception()
     if isinstance(error, Exception):
-        raise fault_from(error)
-    return run.task.result()
+        raise fault_from(error).anew()
+    return run.outcome.result()
 
 
 async def _running(run: Run) -> Answer:
