@@ -93,13 +93,14 @@ class Deaths:
             pid = self.pid_of(the_socket() if target == "daemon" else str(rendezvous.runtime_dir() / "host.sock"))
         if pid is None or target != "zygote":
             return psutil.Process(pid) if pid is not None else None
-        found = [child for child in psutil.Process(pid).children() if _is_of_zygote(child)]
+        found = [child for child in psutil.Process(pid).children() if _is_zygote(child, pid)]
         return min(found, key=psutil.Process.create_time, default=None)
 
 
-def _is_of_zygote(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return "rlm_kernel.zygote" in process.cmdline()
+def _is_zygote(process: psutil.Process, host: int) -> bool:
+    """Whether it is a zygote, or has just been forked off one; kernels are in sessions (setsid) of their own."""
+    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+        return "rlm_kernel.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(host)
     return False
 
 
