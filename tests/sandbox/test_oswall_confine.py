@@ -90,6 +90,24 @@ def test_an_attached_file_can_be_read_but_not_reopened_for_writing(room: Any) ->
     assert room.result(code, confine=False) == ["secret", "refused", "refused", "refused"]
 
 
+def test_a_folder_that_cannot_be_listed_does_not_leave_the_wall_out(room: Any) -> None:
+    """What is protected below it cannot be carved out: the start ends, instead of going on without file rules."""
+    code = """
+        from pathlib import Path
+        from rlm_sandbox.oswall.confine import confine
+        from rlm_sandbox.policy import FilePolicy, Policy
+        gone = other + '/gone'
+        policy = Policy(files=FilePolicy(read=(gone,)))
+        inside = [Path(gone, 'inside')]
+        try:
+            confine(policy, scratch=Path(scratch), read=[], keep_fds=KEEP, fork_gate=False, protect=inside)
+            result = 'confined'
+        except FileNotFoundError:
+            result = 'ended'
+    """
+    assert room.result(code.replace("=KEEP", "=range(3, 32)"), confine=False) == "ended"
+
+
 def test_folders_that_are_given_can_be_read_and_not_written(room: Any) -> None:
     """The ``read`` argument opens what a session needs beyond its policy."""
     code = """

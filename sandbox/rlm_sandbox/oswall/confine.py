@@ -131,9 +131,10 @@ def confine(
     """
     if isolation is None:
         isolation = isolate(keep_fds, network=policy.network)
-    elif isolation.network != policy.network:
-        raise WallSetupError("this process was isolated ahead for sessions whose network differs; use a fresh one")
-    _require_single_thread()
+    else:
+        _require_single_thread()
+        if isolation.network != policy.network:
+            raise WallSetupError("this process was isolated ahead for sessions whose network differs; use a fresh one")
     report = isolation.report
     alone = report["namespaces"].standing and namespaces.counts_alone()
     _raise_wall(report, "rlimits", lambda: rlimits.apply(policy, alone=alone))
@@ -142,7 +143,8 @@ def confine(
             report.set(name, False, f"{platform.system()} does not have it; run on Linux")
         return Confinement(report, None)
     _raise_wall(report, "no_new_privs", lambda: _give_up_privileges(policy))
-    rules = file_rules(policy, scratch.resolve(), read, protect)
+    # Worked out here: a folder that cannot be listed must end the start, and not leave the wall out.
+    rules = list(file_rules(policy, scratch.resolve(), read, protect))
     _raise_wall(report, "landlock", lambda: _raise_landlock(isolation.ruleset, policy, rules))
     return Confinement(report, _raise_seccomp(report, policy, fork_gate))
 
