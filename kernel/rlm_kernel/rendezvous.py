@@ -417,9 +417,8 @@ def detach() -> None:
     between = os.getpid()
     if os.fork():
         os._exit(0)
-    while (
-        os.getppid() == between
-    ):  # on a busy machine it ends late; the starter reaps it when we are ready, and not again
+    # On a busy machine it ends late; the starter reaps it when we are ready, and not again.
+    while os.getppid() == between:
         time.sleep(0.001)
 
 

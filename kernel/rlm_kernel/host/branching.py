@@ -84,8 +84,6 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
             peer.drop()
         child.images.close()
         raise
-    if peer is None:
-        child.measure_base()
     await child.operation(child.secure)
     return origin
 

@@ -105,8 +105,8 @@ class KernelSession:
             self.images.drop_all()
             self.front.close()
             raise
-        if first is None:
-            self.measure_base()
+        if not self.memory_base:  # a copy counts from where its parent does
+            self._measure_base()
         self._driver = asyncio.create_task(self._drive())
 
     def close(self) -> None:
@@ -437,8 +437,7 @@ class KernelSession:
 
     # -- limits
 
-    def measure_base(self) -> None:
-        """Take what the process holds now for what the system gave it: limits count from there."""
+    def _measure_base(self) -> None:
         live = self.images.live
         self.memory_base = private_memory(live.pid) if live and live.pid else 0
 
