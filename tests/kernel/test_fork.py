@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from jupyter_client import AsyncKernelClient
+from session_processes import members, session_of
 
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.errors import CallerError, KernelBusy, PolicyLooser
@@ -296,12 +297,13 @@ async def test_an_ended_child_leaves_no_process_or_socket(host, kernel, fork, va
     """Processes, copies and sockets go with the session; the parent and their scratch folder stay."""
     child = (await fork(kernel)).kernel
     await checkpointed(host, child)
-    before = psutil.Process(host.pid).children()
+    session = session_of(child.pid)
+    assert len(members(session)) > 1
     await host.shutdown(child.kernel_id)
     await gone(child.pid)
     assert len(list(Path(kernel.connection["ip"]).parent.iterdir())) == 5
     async with asyncio.timeout(20):
-        while len(psutil.Process(host.pid).children()) > len(before) - 2:
+        while members(session):
             await asyncio.sleep(0.05)
     assert child.scratch == kernel.scratch
     assert await value(kernel, "1 + 1") == "2"

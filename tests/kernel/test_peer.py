@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
+from session_processes import copies_of
 
 from rlm_kernel import wire
 from rlm_kernel.host.peer import Peer
@@ -75,19 +75,6 @@ async def test_only_the_copies_that_are_needed_are_kept(host, spawn, policy) -> 
             await asyncio.sleep(0.02)
     assert len(copies_of(kernel.pid)) == 2
     await host.shutdown(kernel.kernel_id)
-
-
-def copies_of(pid: int) -> list[int]:
-    """The other processes of a kernel's session."""
-    return [other for other in psutil.pids() if other != pid and session_of(other) == session_of(pid)]
-
-
-def session_of(pid: int) -> int | None:
-    """The session (setsid) that a process is of; a kernel's own, which its copies are of too."""
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
 
 
 def blocked(pid: int) -> int:

@@ -6,9 +6,9 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from jupyter_client import AsyncKernelClient
+from session_processes import copies_of
 
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.errors import CallerError, KernelBusy
@@ -104,13 +104,14 @@ async def test_a_crash_after_a_rollback_loses_nothing_of_it(host, spawn, value, 
 async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(host, spawn, value, policy) -> None:
     """Process and newest copy killed at once: the session goes back to the copy before, and says what that lost."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
-    before = set(psutil.Process(host.pid).children())
     await value(kernel, "n = next(iter([1]))")  # a cell that cannot be repeated
-    older = set(psutil.Process(host.pid).children()) - before
+    older = copies_of(kernel.pid)
     await value(kernel, "n = next(iter([2]))")
-    newest = set(psutil.Process(host.pid).children()) - before - older
-    for process in newest:
-        process.kill()
+    newest = copies_of(kernel.pid) - older
+    assert older
+    assert newest
+    for pid in newest:
+        os.kill(pid, signal.SIGKILL)
     os.kill(kernel.pid, signal.SIGKILL)
     told = await host.execute(kernel.kernel_id, "n").result()
     assert "1 completed cell(s) earlier" in told.error["evalue"]
