@@ -4,15 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from rlm_kernel.contexts import sharedstr
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.variable import ContextVariable, attach
-
-settings.register_profile("contexts", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("contexts")
 
 
 @pytest.fixture

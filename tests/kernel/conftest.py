@@ -1,6 +1,7 @@
 """Real hosts and kernels for the tests of this folder."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import uuid
@@ -16,11 +17,26 @@ Spawn = Callable[..., Awaitable[KernelInfo]]
 Run = Callable[[str], Awaitable[CellResult]]
 
 
+class Signal:
+    """What a cell waits for: it goes on when the test says so, however long what the test does meanwhile takes."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        waiting = f"import os, time\nwhile not os.path.exists({str(file)!r}): "
+        self.wait = f"{waiting}time.sleep(0.005)\n"
+        self.wait_and_print = f"{waiting}print('going on'); time.sleep(0.005)\n"
+
+    def give(self) -> None:
+        """Let the cell go on."""
+        self._file.touch()
+
+
 async def end_host(client: HostClient) -> None:
     """Stop the host and wait until it is gone."""
     if client.alive and client.pid is not None:
-        os.kill(client.pid, signal.SIGTERM)
-        async with asyncio.timeout(10):
+        with contextlib.suppress(ProcessLookupError):  # it may be about to be gone
+            os.kill(client.pid, signal.SIGTERM)
+        async with asyncio.timeout(50):
             await client.wait_gone()
     client.close()
 
@@ -52,6 +68,12 @@ def policy() -> Callable[..., Policy]:
         return made if checkpoint is None else made.model_copy(update={"checkpoint": checkpoint})
 
     return make
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Signal:
+    """Give what a cell can wait for, in the workspace of the test's kernels."""
+    return Signal(tmp_path / "go")
 
 
 @pytest.fixture

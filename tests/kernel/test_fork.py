@@ -111,45 +111,48 @@ async def test_a_parent_killed_leaves_the_child_alone_and_the_other_way_round(ho
     assert await value(parent, "kept") == "[1]"
 
 
-async def test_a_fork_while_a_cell_runs_and_prints_comes_from_the_checkpoint(host, kernel, fork, value) -> None:
+async def test_a_fork_while_a_cell_runs_and_prints_comes_from_the_checkpoint(host, kernel, fork, value, told) -> None:
     """The running cell is not disturbed: its output is complete, and the child is as it was before that cell."""
     await value(kernel, "n = 1")
     await checkpointed(host, kernel)
-    code = "import time\nn = 2\nfor i in range(300):\n    print('line', i)\n    time.sleep(0.002)"
-    running = host.execute(kernel.kernel_id, code)
-    while not (await running.output_so_far())[0]:
-        await asyncio.sleep(0.01)
+    running = host.execute(kernel.kernel_id, f"n = 2\n{told.wait_and_print}for i in range(300): print('line', i)")
+    async with asyncio.timeout(20):
+        while not (await running.output_so_far())[0]:
+            await asyncio.sleep(0.01)
     child = await fork(kernel)
     assert not running.done
     assert (child.source, child.cells_behind) == ("checkpoint", 0)
     assert await value(child.kernel, "n") == "1"
+    told.give()
     result = await running.result()
-    assert result.stdout == "".join(f"line {i}\n" for i in range(300))
+    assert result.stdout.replace("going on\n", "") == "".join(f"line {i}\n" for i in range(300))
     assert await value(kernel, "n") == "2"
 
 
-async def test_a_fork_while_the_first_cell_runs_is_a_fresh_session(host, kernel, fork, value, tmp_path: Path) -> None:
+async def test_a_fork_while_the_first_cell_runs_is_a_fresh_session(host, kernel, fork, value, told, tmp_path) -> None:
     """There is nothing to copy yet but the contexts, which the child has too."""
     store = ContextStore(tmp_path / "store")
     with store.attachment(store.put_text("alpha\n")) as attachment:
         await host.attach(kernel.kernel_id, "log", attachment, "log", {"path": "x.log"})
-    running = host.execute(kernel.kernel_id, "import time; n = 1; time.sleep(1); 'done'")
+    running = host.execute(kernel.kernel_id, f"n = 1\n{told.wait}'done'")
     child = await fork(kernel)
     assert not running.done
     assert (child.source, child.cells_behind) == ("checkpoint", 0)
     assert await value(child.kernel, "log['content']") == "'alpha\\n'"
     assert (await host.execute(child.kernel.kernel_id, "n").result()).error["ename"] == "NameError"
+    told.give()
     assert (await running.result()).result == "'done'"
     assert await value(kernel, "n") == "1"
 
 
-async def test_a_fork_while_a_cell_runs_without_a_checkpoint_is_refused(host, spawn, fork, value, policy) -> None:
+async def test_a_fork_while_a_cell_runs_without_a_checkpoint_is_refused(host, spawn, fork, value, policy, told) -> None:
     """Nothing to copy from: the answer says what to do, and the cell goes on."""
     parent = await spawn(policy(checkpoint="off"))
     await value(parent, "1")
-    running = host.execute(parent.kernel_id, "import time; time.sleep(0.5); 'done'")
+    running = host.execute(parent.kernel_id, f"{told.wait}'done'")
     with pytest.raises(KernelBusy, match="no checkpoint"):
         await fork(parent, policy(checkpoint="off"))
+    told.give()
     assert (await running.result()).result == "'done'"
     assert len(await host.kernels()) == 1
 

@@ -39,20 +39,20 @@ def stop_host(runtime: Path) -> None:
     sock = rendezvous.connect(runtime / "host.sock")
     if sock is not None:
         os.kill(rendezvous.peer(sock).pid, signal.SIGTERM)
-        sock.settimeout(10)
+        sock.settimeout(50)
         while sock.recv(4096):
             pass
         sock.close()
 
 
-def wait_for_port(port: int) -> None:
-    """Return when somebody listens on a loopback port."""
+def wait_for_port(ip: str, port: int) -> None:
+    """Return when somebody listens on a port."""
 
     async def listening() -> None:
         async with asyncio.timeout(60):
             while True:
                 try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    _, writer = await asyncio.open_connection(ip, port)
                 except OSError:
                     await asyncio.sleep(0.05)
                 else:
@@ -170,9 +170,10 @@ def test_a_launcher_without_provisioners_gets_a_kernel_too(kernelspec, isolation
     """`python -m rlm_kernel -f FILE` binds the given tcp ports and ends when it is told to."""
     from jupyter_client.connect import write_connection_file
 
-    path, _ = write_connection_file(str(isolation.root / "plain.json"))
+    # Nobody else's address of loopback: a port of it that is free now is free when the kernel binds it.
+    path, _ = write_connection_file(str(isolation.root / "plain.json"), ip="127.9.8.7")
     process = subprocess.Popen([sys.executable, "-P", "-m", "rlm_kernel", f"--f={path}"])
-    wait_for_port(json.loads(Path(path).read_text())["hb_port"])
+    wait_for_port("127.9.8.7", json.loads(Path(path).read_text())["hb_port"])
     client = BlockingKernelClient()
     client.load_connection_file(path)
     client.start_channels()

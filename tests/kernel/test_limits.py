@@ -8,13 +8,14 @@ import pytest
 
 pytestmark = pytest.mark.anyio
 
-GRACE = 2.0
+BUSY = 15.0
+"""What a busy machine may add to the limit and its grace of 2 s; the bench measures the real figure."""
 
 
 async def timed(host, kernel, code):
     """Run a cell and measure it from outside."""
     began = time.monotonic()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         result = await host.execute(kernel.kernel_id, code).result()
     return result, time.monotonic() - began
 
@@ -39,7 +40,7 @@ async def test_a_cell_ends_at_its_limit_and_variables_survive(host, spawn, polic
     assert result.status == "error"
     assert result.error["ename"] == "CellTimeout"
     assert "limit of 1 s" in result.error["evalue"]
-    assert seconds < 1.0 + GRACE + 3.0  # the machine of a test may be busy; the bench measures the real figure
+    assert seconds < 1.0 + 2.0 + BUSY
     after = await host.execute(kernel.kernel_id, "kept").result()
     assert after.result == "'before'"
     await host.shutdown(kernel.kernel_id)
@@ -49,7 +50,7 @@ async def test_a_lazy_copy_saves_variables_of_earlier_cells(host, spawn, policy)
     """With lazy checkpoints, what was there when the session was last idle comes back after a kill."""
     kernel = await spawn(policy(cell_seconds=1.0, checkpoint="lazy"))
     await host.execute(kernel.kernel_id, "kept = 1").result()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not (await host.kernel_info(kernel.kernel_id)).checkpoint:
             await asyncio.sleep(0.02)
     result, _ = await timed(host, kernel, STUBBORN["swallows everything"])
@@ -103,7 +104,7 @@ async def test_an_interrupt_ends_the_cell_only(host, kernel) -> None:
     """A cancelled cell ends with an error of its own; what it had done stays."""
     await host.execute(kernel.kernel_id, "import time; steps = []").result()
     execution = host.execute(kernel.kernel_id, "for step in range(1000): steps.append(step); time.sleep(0.05)")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while not await host.interrupt(kernel.kernel_id):
             await asyncio.sleep(0.02)
         result = await execution.result()
@@ -113,8 +114,8 @@ async def test_an_interrupt_ends_the_cell_only(host, kernel) -> None:
 
 async def test_the_output_so_far_can_be_read_while_the_cell_runs(host, kernel) -> None:
     """Progress is visible before the cell ends."""
-    execution = host.execute(kernel.kernel_id, "import time\nprint('working')\ntime.sleep(30)")
-    async with asyncio.timeout(10):
+    execution = host.execute(kernel.kernel_id, "import time\nprint('working')\ntime.sleep(50)")
+    async with asyncio.timeout(30):
         while (await execution.output_so_far())[0] != "working\n":
             await asyncio.sleep(0.02)
     await execution.interrupt()
@@ -133,12 +134,13 @@ async def test_many_small_files_are_stopped_at_the_scratch_limit(host, spawn, po
     await host.shutdown(kernel.kernel_id)
 
 
-async def test_a_cell_that_waits_can_be_stopped_before_it_begins(host, kernel) -> None:
+async def test_a_cell_that_waits_can_be_stopped_before_it_begins(host, kernel, told) -> None:
     """Stopping one cell of the queue leaves the one that runs and those behind it alone."""
-    running = host.execute(kernel.kernel_id, "import time\nfor _ in range(40): time.sleep(0.05)")
+    running = host.execute(kernel.kernel_id, told.wait)
     waiting = host.execute(kernel.kernel_id, "began = True")
     behind = host.execute(kernel.kernel_id, "'began' in dir()")
     await waiting.interrupt()
+    told.give()
     assert (await waiting.result()).error["ename"] == "CellInterrupted"
     assert (await running.result()).status == "ok"
     assert (await behind.result()).result == "False"
@@ -150,7 +152,7 @@ async def test_a_cell_that_is_stopped_at_once_ends_at_once(host, spawn, policy) 
     for _ in range(5):
         await host.execute(kernel.kernel_id, "kept = 1").result()
         execution = host.execute(kernel.kernel_id, "while True: pass")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(25):
             await execution.interrupt()
             assert (await execution.result()).error["ename"] == "CellInterrupted"
     assert (await host.execute(kernel.kernel_id, "kept").result()).result == "1"

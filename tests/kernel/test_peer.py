@@ -35,7 +35,7 @@ async def test_a_kernel_cannot_name_the_process_of_another_as_its_own(child) -> 
     ended = asyncio.get_running_loop().create_future()
     first.on_death = ended.set_result
     first.kill()
-    await asyncio.wait_for(ended, 10)
+    await asyncio.wait_for(ended, 30)
     assert first.status == -signal.SIGKILL
     second.drop()
     theirs.close()
@@ -70,10 +70,9 @@ async def test_only_the_copies_that_are_needed_are_kept(host, spawn, policy) -> 
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
     for _ in range(8):
         await host.execute(kernel.kernel_id, "kept = [object()]").result()
-    async with asyncio.timeout(10):
-        while len(copies_of(kernel.pid)) > 2:
+    async with asyncio.timeout(30):
+        while len(copies_of(kernel.pid)) != 2:
             await asyncio.sleep(0.02)
-    assert len(copies_of(kernel.pid)) == 2
     await host.shutdown(kernel.kernel_id)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from session_processes import children_with
 
 from rlm_kernel import rendezvous
 from rlm_kernel.rendezvous import RendezvousError
@@ -264,10 +265,10 @@ def test_a_server_that_does_not_start_says_why(path: str, server: list[str], iso
 
 def test_a_server_that_never_gets_ready_is_given_up(path: str, isolation: Any) -> None:
     """The limit is the caller's; what it said until then is shown."""
-    command = [sys.executable, "-c", "import signal; print('busy', flush=True); signal.pause()"]
+    command = ["/bin/sh", "-c", "echo busy; while true; do sleep 1; done", path]  # says it sooner than Python could
     with pytest.raises(RendezvousError, match="busy"):
-        rendezvous.connect_or_start(path, command, log=isolation.root / "log", seconds=1.5)
-    for child in psutil.Process().children():
+        rendezvous.connect_or_start(path, command, log=isolation.root / "log", seconds=2)
+    for child in children_with(path):
         child.kill()
         child.wait(PATIENCE)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,9 +171,21 @@ async def test_a_fork_beside_a_running_cell_has_what_was_not_copied(host, spawn,
 async def test_what_changes_a_session_between_cells_ends_the_repeating(host, spawn, policy) -> None:
     """After a task of the user's there is no telling what a cell reads: each is copied again."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=0))
-    code = "import asyncio\nn = 0\nasync def count():\n    global n\n    await asyncio.sleep(0.1)\n    n = 7"
-    await _value(host, kernel.kernel_id, code + "\nt = asyncio.ensure_future(count())\nawait asyncio.sleep(0)")
-    await asyncio.sleep(0.3)
+    counted = Path(kernel.scratch) / "counted"
+    code = f"""import asyncio
+n = 0
+async def count():
+    global n
+    await asyncio.sleep(0.1)
+    n = 7
+    with open({str(counted)!r}, "w"):
+        pass
+t = asyncio.ensure_future(count())
+await asyncio.sleep(0)"""
+    await _value(host, kernel.kernel_id, code)
+    async with asyncio.timeout(30):
+        while not counted.exists():
+            await asyncio.sleep(0.02)
     before = await _copies(host, kernel)
     assert await _value(host, kernel.kernel_id, "m = n + 1; m") == "8"
     assert await _copies(host, kernel) - before

@@ -101,7 +101,7 @@ async def test_a_crash_after_a_rollback_loses_nothing_of_it(host, spawn, value, 
     await host.shutdown(kernel.kernel_id)
 
 
-async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(host, spawn, value, policy) -> None:
+async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(host, spawn, value, policy, gone) -> None:
     """Process and newest copy killed at once: the session goes back to the copy before, and says what that lost."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
     await value(kernel, "n = next(iter([1]))")  # a cell that cannot be repeated
@@ -110,25 +110,30 @@ async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(host, spawn, va
     newest = copies_of(kernel.pid) - older
     assert older
     assert newest
-    for pid in newest:
-        os.kill(pid, signal.SIGKILL)
-    os.kill(kernel.pid, signal.SIGKILL)
+    os.kill(host.pid, signal.SIGSTOP)  # so that it sees neither of them die before the other
+    try:
+        for pid in (*newest, kernel.pid):
+            os.kill(pid, signal.SIGKILL)
+            await gone(pid)
+    finally:
+        os.kill(host.pid, signal.SIGCONT)
     told = await host.execute(kernel.kernel_id, "n").result()
     assert "1 completed cell(s) earlier" in told.error["evalue"]
     assert await value(kernel, "n") == "1"
     await host.shutdown(kernel.kernel_id)
 
 
-async def test_without_copies_the_refusal_says_so(host, spawn, value, policy) -> None:
+async def test_without_copies_the_refusal_says_so(host, spawn, value, policy, told) -> None:
     """checkpoint: off cannot undo; a running cell is not undone but interrupted."""
     kernel = await spawn(policy(checkpoint="off"))
     await value(kernel, "n = 1")
     await value(kernel, "n = 2")
     with pytest.raises(CallerError, match="checkpoint: off"):
         await host.rollback(kernel.kernel_id, 1)
-    running = host.execute(kernel.kernel_id, "import time; time.sleep(0.5)")
+    running = host.execute(kernel.kernel_id, told.wait)
     with pytest.raises(KernelBusy, match="runs a cell"):
         await host.rollback(kernel.kernel_id, 1)
+    told.give()
     await running.result()
     assert await value(kernel, "n") == "2"
     await host.shutdown(kernel.kernel_id)

@@ -104,10 +104,10 @@ async def test_a_failed_query_raises_and_a_call_chooses_its_mode(host, asking) -
 
 async def test_the_clock_stands_still_while_a_cell_waits_and_goes_on_afterwards(host, asking) -> None:
     """K-18: waiting costs nothing of cell_seconds, what the cell does afterwards does."""
-    kernel = await asking(cell_seconds=1.0)
+    kernel = await asking(cell_seconds=2.0)
     execution = host.execute(kernel, "print(llm_query('p'))\nwhile True: pass")
     await asked(host, kernel)
-    await asyncio.sleep(1.3)  # the time that must not count
+    await asyncio.sleep(2.3)  # the time that must not count
     assert not execution.done
     await host.answer(kernel, {"q_000": {"answer": "late, and in time"}})
     result = await finish(execution)

@@ -38,7 +38,7 @@ def test_second(daemon):
 
 
 def _run_pytest(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
-    (folder / "conftest.py").write_text(CONFTEST.read_text())
+    (folder / "conftest.py").write_text(CONFTEST.read_text() + "\n_SECONDS_TO_LEAVE = 1.0\n")
     (folder / "test_sample.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "."]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)

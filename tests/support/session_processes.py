@@ -1,9 +1,11 @@
-"""Which processes are a session's: by its Unix session (setsid), which its kernel and all its copies are of.
+"""Which processes are whose, and which still run: what a test looks at instead of at all that there are.
 
-A test that counts the host's children instead counts the processes of other tests, that come and go meanwhile.
+A session's are those of its Unix session (setsid), which its kernel and all its copies are of. A test that counts the
+children of the host, or of the test process, counts those of other tests, that come and go meanwhile.
 """
 
 import os
+from contextlib import suppress
 
 import psutil
 
@@ -24,3 +26,21 @@ def session_of(pid: int) -> int | None:
         return os.getsid(pid)
     except ProcessLookupError:
         return None
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it has not ended, be its exit status collected or not: one look, as it may end between two."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    return False
+
+
+def children_with(word: str) -> list[psutil.Process]:
+    """The children of the test process that have ``word`` in their command line."""
+    return [child for child in psutil.Process().children() if word in _command(child)]
+
+
+def _command(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
