@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rlm_kernel.errors import KernelError
@@ -78,12 +78,13 @@ class Queries:
 
         Their code finds them at once: in the placeholder that ``llm_query`` returned, and in ``llm_answers``.
         """
+        waiting = {row.id: row for row in queries.pending(self._store, session.id)}
         answered: list[str] = []
         failed: list[dict[str, Any]] = []
         outcomes: dict[str, dict[str, Any]] = {}
         for item in given:
             try:
-                row = await self._settle(session, item)
+                row = await self._settle(session, item, waiting.get(item.id))
             except (CallerError, ToolFault, ModelError) as error:
                 failed.append({"id": item.id[:80], **fault_from(error).answer()})
                 continue
@@ -93,7 +94,7 @@ class Queries:
                 known_answers.keep(self._store, row, row.answer, self._clock())
         fields: dict[str, Any] = {"answered": answered, "failed": failed}
         fields |= await self._inject(session, outcomes)
-        fields["still_pending"] = [row.id for row in queries.pending(self._store, session.id)]
+        fields["still_pending"] = queries.pending_ids(self._store, session.id)
         return Answer(fields, ("failed", "answered", "still_pending"))
 
     def settle(self, session: Session, outcomes: list[Outcome]) -> list[Outcome]:
@@ -110,21 +111,16 @@ class Queries:
             told[outcome.row.id] = {**said, "spent": spent, **({"over": True} if outcome.over else {})}
         await self._inject(session, told)
 
-    async def _settle(self, session: Session, item: GivenAnswer) -> QueryRow:
+    async def _settle(self, session: Session, item: GivenAnswer, asked: QueryRow | None) -> QueryRow:
+        """Write an item down; ``asked`` is its query as it was pending when the items came."""
         answer = None if item.error is not None else clean_text(item.answer or "")
-        known = next((row for row in queries.pending(self._store, session.id) if row.id == item.id), None)
-        form = None if known is None else known.form
+        form = None if asked is None else asked.form
         if item.problem is not None or (item.is_json and form is None):
             raise ToolFault("invalid_answer", item.problem or NOT_AN_ANSWER)
         if form is not None and answer is not None:
             answer = await self._fitted(form, answer)
         error = None if item.error is None else clean_text(item.error)
-        now = self._clock()
-        settled = [Settled(item.id, answer, error)]
-        if known is not None and queries.settle_pending(self._store, session.id, settled, now):
-            return replace(known, answer=answer, error=error, settled_at=now)
-        # It says what is wrong with it.
-        return queries.settle(self._store, session.id, item.id, answer=answer, error=error, now=now)
+        return queries.settle(self._store, session.id, item.id, answer=answer, error=error, now=self._clock())
 
     @staticmethod
     async def _fitted(form: dict[str, Any], answer: str) -> str:

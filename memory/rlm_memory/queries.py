@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
 
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.schema import queries as table
@@ -40,6 +40,7 @@ __all__ = [
     "next_in_code",
     "of_session",
     "pending",
+    "pending_ids",
     "record",
     "restore",
     "settle",
@@ -106,6 +107,39 @@ _IN_DETAILS = ("mode", "form", "answered_by", "recursive")
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
 )
+# Statements of every question and answer stand here: to build one takes longer than to execute it.
+_OF_SESSION = _WHOLE.where(table.c.session == bindparam("of")).order_by(table.c.ordinal, table.c.id)
+_PENDING = _OF_SESSION.where(table.c.state == QueryState.PENDING.value)
+_PENDING_IDS = (
+    select(table.c.id)
+    .where(table.c.session == bindparam("of"), table.c.state == QueryState.PENDING.value)
+    .order_by(table.c.ordinal, table.c.id)
+)
+_ONE = _WHOLE.where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
+_INSERT, _INSERT_DETAILS = insert(table), insert(details)
+# The names are given as JSON: a list of parameters makes another statement of each length.
+_AMONG = and_(
+    table.c.session == bindparam("of"),
+    table.c.id.in_(select(func.json_each(bindparam("among")).table_valued("value").c.value)),
+)
+_PROMPTS = select(table.c.id, table.c.prompt).where(_AMONG)
+# A condition on the state would have SQLite look through all that are pending.
+_STATES = select(table.c.id, table.c.state).where(_AMONG)
+_SETTLE = (
+    update(table)
+    .where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
+    .values(state=bindparam("to"), answer=bindparam("said"), error=bindparam("why"), settled_at=bindparam("at"))
+)
+_SPEND = (
+    update(details)
+    .where(details.c.session == bindparam("of"), details.c.query == bindparam("named"))
+    .values(
+        answered_by=bindparam("by"),
+        input_tokens=details.c.input_tokens + bindparam("given"),
+        output_tokens=details.c.output_tokens + bindparam("made"),
+        cost=details.c.cost + bindparam("paid"),
+    )
+)
 
 
 def next_in_code(store: Store, session: str) -> int:
@@ -147,8 +181,8 @@ def record(store: Store, session: str, asked: Iterable[Asked], now: float) -> li
     """
     told = {query.id: query for query in asked}
     with store.transaction() as connection:
-        mine = and_(table.c.session == session, table.c.id.in_(told))
-        known = {row.id: row.prompt for row in connection.execute(select(table.c.id, table.c.prompt).where(mine))}
+        found = connection.execute(_PROMPTS, {"of": session, "among": json.dumps(list(told))})
+        known = {row.id: row.prompt for row in found}
         new = [query for query in told.values() if known.get(query.id) != query.prompt]
         if not new:
             return []
@@ -171,9 +205,9 @@ def record(store: Store, session: str, asked: Iterable[Asked], now: float) -> li
 
 def _write(connection: Connection, rows: list[QueryRow]) -> None:
     """Write rows and their details."""
-    connection.execute(insert(table), [{name: getattr(row, name) for name in _IN_ROW} for row in rows])
+    connection.execute(_INSERT, [{name: getattr(row, name) for name in _IN_ROW} for row in rows])
     more = [{"session": row.session, "query": row.id, **{n: getattr(row, n) for n in _IN_DETAILS}} for row in rows]
-    connection.execute(insert(details), more)
+    connection.execute(_INSERT_DETAILS, more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +219,6 @@ class Bill:
     input_tokens: int
     output_tokens: int
     cost: float
-
-
-_SPEND = (
-    update(details)
-    .where(details.c.session == bindparam("of"), details.c.query == bindparam("named"))
-    .values(
-        answered_by=bindparam("by"),
-        input_tokens=details.c.input_tokens + bindparam("given"),
-        output_tokens=details.c.output_tokens + bindparam("made"),
-        cost=details.c.cost + bindparam("paid"),
-    )
-)
 
 
 def spend(store: Store, session: str, bills: Iterable[Bill]) -> None:
@@ -251,9 +273,8 @@ def get(store: Store, session: str, query: str) -> QueryRow:
     Raises:
         UnknownQuery: the session never asked it.
     """
-    statement = _WHOLE.where(table.c.session == session, table.c.id == query)
     with store.transaction() as connection:
-        row = connection.execute(statement).mappings().one_or_none()
+        row = connection.execute(_ONE, {"of": session, "named": query}).mappings().one_or_none()
     if row is None:
         raise UnknownQuery(query, [q.id for q in pending(store, session)])
     return _row(dict(row))
@@ -261,16 +282,26 @@ def get(store: Store, session: str, query: str) -> QueryRow:
 
 def of_session(store: Store, session: str, *states: QueryState) -> list[QueryRow]:
     """List the session's queries in ``states`` (default: in any state), in the order they were asked."""
-    statement = _WHOLE.where(table.c.session == session).order_by(table.c.ordinal, table.c.id)
+    statement = _OF_SESSION
     if states:
         statement = statement.where(table.c.state.in_([state.value for state in states]))
-    with store.transaction() as connection:
-        return [_row(dict(row)) for row in connection.execute(statement).mappings()]
+    return _rows(store, session, statement)
 
 
 def pending(store: Store, session: str) -> list[QueryRow]:
     """List the session's pending queries, in the order they were asked."""
-    return of_session(store, session, QueryState.PENDING)
+    return _rows(store, session, _PENDING)
+
+
+def pending_ids(store: Store, session: str) -> list[str]:
+    """List the ids of the session's pending queries, in the order they were asked."""
+    with store.transaction() as connection:
+        return list(connection.execute(_PENDING_IDS, {"of": session}).scalars())
+
+
+def _rows(store: Store, session: str, statement: Select[Any]) -> list[QueryRow]:
+    with store.transaction() as connection:
+        return [_row(dict(row)) for row in connection.execute(statement, {"of": session}).mappings()]
 
 
 def settle(
@@ -287,9 +318,8 @@ def settle(
         row = get(store, session, query)
         if wanted not in TRANSITIONS[row.state]:
             raise InvalidTransition("query", query, row.state, wanted)
-        statement = update(table).where(table.c.session == session, table.c.id == query)
-        connection.execute(statement.values(state=wanted.value, answer=answer, error=error, settled_at=now))
-        return get(store, session, query)
+        connection.execute(_SETTLE, _settling(session, Settled(query, answer, error), now))
+    return replace(row, state=wanted, answer=answer, error=error, settled_at=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,19 +329,6 @@ class Settled:
     query: str
     answer: str | None = None
     error: str | None = None
-
-
-# The names are given as JSON: a list of parameters makes another statement of each length.
-# A condition on the state would have SQLite look through all that are pending.
-_STATES = select(table.c.id, table.c.state).where(
-    table.c.session == bindparam("of"),
-    table.c.id.in_(select(func.json_each(bindparam("among")).table_valued("value").c.value)),
-)
-_SETTLE = (
-    update(table)
-    .where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
-    .values(state=bindparam("to"), answer=bindparam("said"), error=bindparam("why"), settled_at=bindparam("at"))
-)
 
 
 def settle_pending(store: Store, session: str, settled: Iterable[Settled], now: float) -> set[str]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, select
+from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, event, select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
@@ -30,6 +30,25 @@ _PRAGMAS = (
     "PRAGMA synchronous=NORMAL",
     "PRAGMA foreign_keys=ON",
     "PRAGMA busy_timeout=5000",
+)
+
+_counters = schema.counters
+# Counters are met several times in a cell: to build a statement takes longer than to execute it.
+_PEEK = select(_counters.c.value).where(_counters.c.scope == bindparam("of"))
+_COUNT = (
+    insert(_counters)
+    .values(scope=bindparam("of"), value=bindparam("step"))
+    .on_conflict_do_update(index_elements=[_counters.c.scope], set_={"value": _counters.c.value + bindparam("step")})
+    .returning(_counters.c.value)
+)
+_RAISE = (
+    insert(_counters)
+    .values(scope=bindparam("of"), value=bindparam("least"))
+    .on_conflict_do_update(
+        index_elements=[_counters.c.scope],
+        set_={"value": bindparam("least")},
+        where=_counters.c.value < bindparam("least"),
+    )
 )
 
 
@@ -87,30 +106,19 @@ class Store:
 
     def count(self, scope: str, step: int = 1) -> int:
         """Advance the counter ``scope`` by ``step`` and return its value before (the first is 0)."""
-        table = schema.counters
-        statement = insert(table).values(scope=scope, value=step)
-        statement = statement.on_conflict_do_update(
-            index_elements=[table.c.scope], set_={"value": table.c.value + step}
-        )
         with self.transaction() as connection:
-            after: int = connection.execute(statement.returning(table.c.value)).scalar_one()
+            after: int = connection.execute(_COUNT, {"of": scope, "step": step}).scalar_one()
         return after - step
 
     def peek_count(self, scope: str) -> int:
         """Return what `count` would return next, without advancing."""
-        statement = select(schema.counters.c.value).where(schema.counters.c.scope == scope)
         with self.transaction() as connection:
-            return connection.execute(statement).scalar() or 0
+            return connection.execute(_PEEK, {"of": scope}).scalar() or 0
 
     def raise_count(self, scope: str, value: int) -> None:
         """Make sure that the counter ``scope`` gives out nothing below ``value``."""
-        table = schema.counters
-        statement = insert(table).values(scope=scope, value=value)
-        statement = statement.on_conflict_do_update(
-            index_elements=[table.c.scope], set_={"value": value}, where=table.c.value < value
-        )
         with self.transaction() as connection:
-            connection.execute(statement)
+            connection.execute(_RAISE, {"of": scope, "least": value})
 
     def _prepare(self) -> None:
         with self._engine.begin() as connection:
