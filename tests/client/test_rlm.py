@@ -146,7 +146,7 @@ def test_a_batch_is_asked_at_once_with_whole_prompts(model: ModelEndpoint) -> No
     """Prompts that no tool's answer has room for arrive whole; they are under way together."""
     asks = "sizes = llm_query_batched(['x' * 70000 + str(i) for i in range(8)])"
     model.script(code(asks, SUBMIT.format("' '.join(sizes)")))
-    model.reply = lambda asked: Reply(str(len(asked.prompt)), delay=0.2)
+    model.reply = lambda asked: Reply(str(len(asked.prompt)), together=8, delay=0.05)
     assert RLM().completion("?", "text").answer == " ".join(["70001"] * 8)
     assert model.most_at_once == 8
 

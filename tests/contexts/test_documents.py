@@ -5,9 +5,9 @@ import json
 import zipfile
 from pathlib import Path
 
-import psutil
 import pytest
 from sample_files import write_pdf, write_word
+from session_processes import children_with
 
 from rlm_kernel.confined import reading
 from rlm_kernel.confined.reading import parts
@@ -58,7 +58,7 @@ def test_what_cannot_be_read_says_why_and_costs_its_own_load_only(store: Context
     with pytest.raises(errors.SourceError, match="docx"):
         put_file(store, path)
     assert list((store.root / "texts").iterdir()) == list((store.root / "drafts").iterdir()) == []
-    assert psutil.Process().children() == []
+    assert children_with("rlm_kernel.confined") == []
 
 
 def test_a_word_file_that_unpacks_without_end_is_stopped(
@@ -84,7 +84,7 @@ def test_more_text_than_allowed_is_refused(store: ContextStore, tmp_path: Path) 
     path = write_pdf(tmp_path / "a.pdf", *(["x" * 1000] * 20))
     with pytest.raises(errors.TextTooLarge):
         put_file(store, path, limit=10_000)
-    assert psutil.Process().children() == []
+    assert children_with("rlm_kernel.confined") == []
 
 
 def test_without_the_library_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

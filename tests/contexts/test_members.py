@@ -5,9 +5,9 @@ import zipfile
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
 from sample_files import SALES, write_pdf, write_word
+from session_processes import children_with
 
 from rlm_kernel.contexts import errors, members, sources
 from rlm_kernel.contexts.progress import Meter, watched
@@ -48,7 +48,7 @@ def test_documents_and_tables_of_a_directory_are_text_like_its_other_files(store
     assert rows == [f"{number} | n{number}" for number in range(5)]
     assert found["sales.csv"] + "\n" == SALES
     assert found["events.jsonl"] == (folder / "events.jsonl").read_text().removesuffix("\n")
-    assert psutil.Process().children() == []
+    assert children_with("rlm_kernel.confined") == []
 
 
 def test_documents_named_one_by_one_are_taken_in_as_well(store: ContextStore, folder: Path) -> None:
@@ -137,4 +137,4 @@ def test_a_directory_with_more_text_than_allowed_is_refused_whatever_it_comes_fr
     write_pdf(tmp_path / "a.pdf", *(["x" * 1000] * 20))
     with pytest.raises(errors.TextTooLarge):
         sources.put_files(store, [tmp_path], lambda _: False, limit=10_000)
-    assert psutil.Process().children() == []
+    assert children_with("rlm_kernel.confined") == []

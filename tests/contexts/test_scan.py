@@ -262,7 +262,7 @@ def test_a_pattern_that_must_backtrack_ends_in_time(source: str) -> None:
     """K-3: look-ahead with nested repeats runs in `re`, and is interrupted there."""
     lines = ["found b", "a" * 60 + "c"]
     with pytest.raises(errors.ScanTimeout, match="simpler pattern") as caught:
-        scan("\n".join(lines) if source == "text" else lines, "(?:a+)+(?=b)|found(?= b)", seconds=0.3)
+        scan("\n".join(lines) if source == "text" else lines, "(?:a+)+(?=b)|found(?= b)", seconds=1.0)
     assert [match.text for match in caught.value.matches] == ["found b"]
     assert caught.value.next_line == 1
 
@@ -279,7 +279,7 @@ def test_outside_the_main_thread_a_backtracking_pattern_is_refused_at_once() -> 
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(20)
+    thread.join()
     assert len(caught) == 1
 
 
@@ -301,7 +301,7 @@ def test_a_timer_that_was_running_goes_on_after_a_search() -> None:
 def test_a_full_page_is_returned_even_if_the_time_runs_out_while_looking_for_more() -> None:
     """Whether there are more is then open: not truncated, not exact."""
     text = "hit (?=\n" + "a" * 60 + "c\n"
-    found = scan(text, r"hit (?=\(\?)|(?:a+)+(?=b)", max_matches=1, seconds=0.3)
+    found = scan(text, r"hit (?=\(\?)|(?:a+)+(?=b)", max_matches=1, seconds=1.0)
     assert (len(found.matches), found.truncated, found.exact) == (1, False, False)
 
 
@@ -363,12 +363,17 @@ def test_searching_leaves_other_threads_running() -> None:
 
     thread = threading.Thread(target=spin)
     thread.start()
-    before = counted[0]
-    found = scan(context, "[a-z]+@[a-z]+", seconds=50)
-    advanced = counted[0] - before
-    stop.set()
-    thread.join()
-    assert (found.total, found.exact) == (0, True)
+    advanced = 0
+    try:
+        for _ in range(50):  # one search may be over before a busy machine has let the other thread run
+            before = counted[0]
+            found = scan(context, "[a-z]+@[a-z]+", seconds=50)
+            assert (found.total, found.exact) == (0, True)
+            if advanced := counted[0] - before:
+                break
+    finally:
+        stop.set()
+        thread.join()
     assert advanced > 0
 
 

@@ -376,5 +376,5 @@ def test_a_publisher_waits_for_the_collector(store: ContextStore) -> None:
         loader.start()
         assert stored_files(store) == []
         assert not done.is_set()
-    assert done.wait(10)
+    assert done.wait(50)
     loader.join()

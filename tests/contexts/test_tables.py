@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
+from session_processes import children_with
 
 from rlm_kernel.contexts import errors, frames
 from rlm_kernel.contexts.sources import put_file
@@ -81,7 +81,7 @@ def test_a_damaged_or_too_large_parquet_file_is_refused(store: ContextStore, par
         with pytest.raises((errors.SourceError, errors.HelperDied)):
             put_file(store, parquet)
     assert list((store.root / "drafts").iterdir()) == list((store.root / "texts").iterdir()) == []
-    assert psutil.Process().children() == []
+    assert children_with("rlm_kernel.confined") == []
 
 
 def test_a_dataframe_of_a_parquet_file_is_the_one_that_was_written(

@@ -142,7 +142,7 @@ async def test_another_server_is_a_mistake_of_the_configuration(configured, endp
 
 async def test_no_more_requests_than_permitted_are_under_way(configured, endpoint) -> None:
     """K-22: the others wait their turn."""
-    endpoint.reply = lambda asked: Reply(asked.prompt, delay=0.02)
+    endpoint.reply = lambda asked: Reply(asked.prompt, together=3, delay=0.02)
     async with configured(concurrency=3) as models:
         asked = [models.complete([{"role": "user", "content": str(number)}]) for number in range(12)]
         answers = await asyncio.gather(*asked)
@@ -238,5 +238,5 @@ async def host_environment(monkeypatch):
     entries = Path(f"/proc/{host.pid}/environ").read_text(encoding="utf-8").split("\0")
     yield dict(entry.split("=", 1) for entry in entries if entry)
     os.kill(host.pid, 15)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         await host.wait_gone()

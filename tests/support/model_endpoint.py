@@ -24,6 +24,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+_SECONDS_FOR_COMPANY = 20.0
+"""How long an answer waits for other requests that do not come."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -55,7 +58,8 @@ class Asked:
 class Reply:
     """What the endpoint answers.
 
-    ``delay`` passes before the first byte, ``pause`` before each piece of ``size`` characters. ``cut`` breaks the
+    ``delay`` passes before the first byte, ``pause`` before each piece of ``size`` characters. The answer waits until
+    ``together`` requests were under way at once, which no delay makes sure of on a busy machine. ``cut`` breaks the
     connection off after so many pieces (of an answer that is not streamed: after so many bytes), with ``fault`` after
     telling that in the stream. With a ``status`` of
     400 or more ``text`` is the error's message. ``finish`` is ``stop``, ``length`` or ``refused``; ``tokens`` (in,
@@ -65,6 +69,7 @@ class Reply:
 
     text: str = "ok"
     delay: float = 0.0
+    together: int = 0
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     finish: str = "stop"
@@ -138,6 +143,7 @@ class ModelEndpoint:
     async def _answer(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Write one answer; False when the connection is to be broken off."""
         reply = self._scripted.popleft() if self._scripted else self.reply(asked)
+        await self._company(reply.together)
         await _delay(reply.delay, reader)
         if reply.status >= 400:
             body = json.dumps({"type": "error", "error": {"type": "scripted", "message": reply.text}})
@@ -151,6 +157,12 @@ class ModelEndpoint:
         body = json.dumps(_WHOLE[asked.protocol](asked, reply))
         writer.write(_head(reply, "application/json", len(body.encode())) + body.encode()[: reply.cut])
         return reply.cut is None
+
+    async def _company(self, wanted: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SECONDS_FOR_COMPANY):
+                while self.most_at_once < wanted:
+                    await asyncio.sleep(0.005)
 
     @staticmethod
     async def _stream(asked: Asked, reply: Reply, writer: asyncio.StreamWriter) -> bool:

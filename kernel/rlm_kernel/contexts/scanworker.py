@@ -1,8 +1,8 @@
 """A process that searches with patterns which may backtrack: started, asked and killed by `workers`.
 
-Each message, either way, is a length of 4 bytes (big-endian) and so much JSON.  A request is the path of the
-store, the facts of a text, and the arguments of `scan`; the answer is a result or an error.  The process ends
-when its input does.
+It says `READY` when it has started.  Each message after that, either way, is a length of 4 bytes
+(big-endian) and so much JSON.  A request is the path of the store, the facts of a text, and the arguments
+of `scan`; the answer is a result or an error.  The process ends when its input does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from .model import StoredText
 from .scan import Match, ScanResult, scan
 from .store import ContextStore
 
+READY = b"."
+"""What comes before the first answer."""
 LENGTH = struct.Struct(">I")
 """The prefix of every message."""
 
@@ -70,6 +72,8 @@ def _error_named(name: str) -> type[errors.ContextError]:
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until the input ends."""
+    sink.write(READY)
+    sink.flush()
     while len(prefix := source.read(LENGTH.size)) == LENGTH.size:
         body = source.read(*LENGTH.unpack(prefix))
         sink.write(pack(answer(json.loads(body))))

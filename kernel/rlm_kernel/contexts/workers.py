@@ -11,7 +11,8 @@ import functools
 import json
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from types import TracebackType
 from typing import Any, Self
@@ -25,11 +26,12 @@ from .errors import ScanTimeout, SearchDied
 from .model import StoredText
 from .plan import Syntax, plan_for
 from .scan import ScanResult, scan
-from .scanworker import LENGTH, outcome, pack
+from .scanworker import LENGTH, READY, outcome, pack
 from .store import ContextStore
 
 _HEAVY = 10_000  # RE2 instructions from which on a search may be too slow to be left in a thread
-_GRACE = 1.0  # seconds a process may take beyond the search's own limit, to start and to answer
+_START = 30.0  # seconds a process may take to start: on a busy machine that is more than many a search may take
+_GRACE = 1.0  # seconds a process may take beyond the search's own limit, to answer
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR")
 
 
@@ -77,6 +79,8 @@ class ScanWorkers:
         async with self._slots:
             worker = await self._worker()
             try:
+                with anyio.fail_after(_START):
+                    await worker.started()
                 with anyio.fail_after(seconds + _GRACE):
                     reply = await worker.ask(request)
             except TimeoutError:
@@ -112,6 +116,7 @@ class _Worker:
         assert process.stdout is not None
         self._process, self._stdin = process, process.stdin
         self._stdout = BufferedByteReceiveStream(process.stdout)
+        self._started = False
 
     @classmethod
     async def start(cls) -> _Worker:
@@ -120,14 +125,19 @@ class _Worker:
         command = [sys.executable, "-P", "-m", "rlm_kernel.contexts.scanworker"]
         return cls(await anyio.open_process(command, stderr=None, env=environment))
 
+    async def started(self) -> None:
+        """Wait until it can be asked.  Raises: SearchDied."""
+        if not self._started:
+            with _alive():
+                await self._stdout.receive_exactly(len(READY))
+            self._started = True
+
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Raises: SearchDied."""
-        try:
+        with _alive():
             await self._stdin.send(pack(request))
             (length,) = LENGTH.unpack(await self._stdout.receive_exactly(LENGTH.size))
             reply: dict[str, Any] = json.loads(await self._stdout.receive_exactly(length))
-        except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as problem:
-            raise SearchDied("the search process died; search again, or use a simpler pattern") from problem
         return reply
 
     async def kill(self) -> None:
@@ -136,3 +146,12 @@ class _Worker:
             with suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.aclose()
+
+
+@contextmanager
+def _alive() -> Iterator[None]:
+    """Say in words that the process has ended under a question."""
+    try:
+        yield
+    except (anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError) as problem:
+        raise SearchDied("the search process died; search again, or use a simpler pattern") from problem
