@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from session_processes import runs
 
 from rlm_kernel import rendezvous
 from rlm_kernel.connection import Control, is_running, the_socket
@@ -39,15 +40,9 @@ def everything_ended(isolation: object) -> Iterator[None]:
         control.wait_for_end()
     wait_until(lambda: not is_running())
     end_host()
-    wait_until(lambda: not [p for p in psutil.Process().children(recursive=True) if p not in before and _runs(p)])
+    wait_until(lambda: not [p for p in psutil.Process().children(recursive=True) if p not in before and runs(p)])
     with rendezvous.claim(the_socket()):  # a killed daemon cannot remove its socket, the next one replaces it
         Path(the_socket()).unlink(missing_ok=True)
     end_host()  # now that its last process has ended, nothing comes after it
     left = [path for path in rendezvous.runtime_dir().rglob("*") if not path.is_dir()]
     assert [str(path) for path in left if path.suffix not in (".lock", ".start")] == []
-
-
-def _runs(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from inventory import Inventory
+from session_processes import runs
 
 from rlm_kernel import rendezvous
 from rlm_kernel.client import call_tool
@@ -82,7 +83,7 @@ class Deaths:
             process = self._find(target, session)
             if process is not None:
                 process.send_signal(signal.SIGKILL)
-                _until(lambda: not _alive(process))
+                _until(lambda: not runs(process))
                 return True
         return False
 
@@ -101,12 +102,6 @@ def _is_zygote(process: psutil.Process, host: int) -> bool:
     """Whether it is a zygote, or has just been forked off one; kernels are in sessions (setsid) of their own."""
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         return "rlm_kernel.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(host)
-    return False
-
-
-def _alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
@@ -322,7 +317,7 @@ class Chaos(RuleBasedStateMachine):
             answer = _call("eval_code", name, code=code)
         killer.join()
         if process is not None:
-            _until(lambda: not _alive(process))
+            _until(lambda: not runs(process))
             self._note(victim, model)
         after = {**model.states[-1], variable: self.count}
         if answer.get("success"):
@@ -420,15 +415,12 @@ def _end(process: psutil.Process | None) -> None:
 
 quiet: list[Inventory] = []
 """What there was without sessions: after the first example, and after the latest."""
-WARM = 2
-"""Processes that a host without sessions has: a zygote, and the process that it has made ahead."""
 
 
 def _refuse_leaks() -> None:
     """Wait until what the sessions had is gone: processes, descriptors, memory, leases, files."""
     if not quiet:
-        _until(lambda: Inventory.take().kernels <= WARM)
-        quiet.append(Inventory.take())
+        quiet.append(Inventory.at_rest())
     until = time.monotonic() + SECONDS
     while more := (now := Inventory.take()).beyond(quiet[0]):
         assert time.monotonic() < until, f"left behind: {'; '.join(more)}"

@@ -11,7 +11,8 @@ from typing import Any
 import inventory
 import psutil
 import pytest
-from inventory import MORE_DESCRIPTORS, Inventory
+from inventory import MORE_DESCRIPTORS, WARM, Inventory
+from session_processes import runs
 
 from rlm_kernel import rendezvous
 from rlm_kernel.client import call_tool
@@ -102,14 +103,14 @@ def test_a_deleted_runtime_folder_is_made_again(until) -> None:
     assert call("eval_code", code="x = 1")["success"]
     first = psutil.Process(daemon_pid())
     shutil.rmtree(rendezvous.runtime_dir())
-    until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not runs(first))
     answer = call("eval_code", code="x")
     told = "lost" in str(answer)
     assert answer.get("result") == "1" or told, answer
     assert call("peek", name="log")["content"] == "alpha"
     assert call("eval_code", code="log['content']")["result"] == "'alpha'"
     hosts = [p for p in psutil.Process().children(recursive=True) if "rlm_kernel.host" in " ".join(_command(p))]
-    until(lambda: len([p for p in hosts if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]) == 1)
+    until(lambda: len([p for p in hosts if runs(p)]) == 1)
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -213,7 +214,7 @@ def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkey
         control.wait_for_end()
     until(lambda: not is_running())
     process.kill()
-    until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not runs(process))
     answer = call("eval_code", code="x")
     if answer.get("error") == "kernel_died":
         answer = call("eval_code", code="x")
@@ -226,11 +227,10 @@ def test_an_inventory_sees_what_a_session_holds(until) -> None:
     """What counting leaks relies on: of each kind there is more with a session, and nothing when it has ended."""
     assert call("eval_code", code="1")["success"]
     call("end_session")
-    until(lambda: Inventory.take().kernels <= 2)
-    empty = Inventory.take()
+    empty = Inventory.at_rest()
     call("load_context", name="log", content="alpha")
     assert call("eval_code", code="len(log['content']), [i for i in range(3)]")["success"]
-    until(lambda: Inventory.take().kernels > empty.kernels)  # with a process that is made ready for the next session
+    until(lambda: Inventory.take().kernels > WARM + 1)  # the kernel, its copy, and the one made ahead for the next
     full = Inventory.take()
     assert full.leases > 0
     assert full.descriptors["host"] > empty.descriptors["host"] + MORE_DESCRIPTORS

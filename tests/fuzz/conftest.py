@@ -35,7 +35,7 @@ async def host(module_isolation: object, anyio_backend: str) -> AsyncIterator[Ho
     yield client
     if client.alive and client.pid is not None:
         os.kill(client.pid, signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             await client.wait_gone()
     client.close()
 

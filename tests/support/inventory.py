@@ -7,6 +7,7 @@ a service without sessions has no use for.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,9 @@ from rlm_kernel.connection import the_socket
 FOLDERS = ("k", "connections", "scratch", "spool")
 MORE_DESCRIPTORS = 8
 MORE_BYTES = 64 << 20
+WARM = 2
+"""Processes that a host without sessions has: a zygote, and the process that it has made ahead."""
+SECONDS_TO_REST = 60.0
 
 
 def server(name: str) -> psutil.Process | None:
@@ -67,12 +71,23 @@ class Inventory:
                 made.kernels += len(states) if name == "host" else 0
         return made
 
+    @classmethod
+    def at_rest(cls) -> Inventory:
+        """Count when nothing of any session is left and nothing is being closed: what a leak is measured from."""
+        deadline, before = time.monotonic() + SECONDS_TO_REST, cls()
+        while (now := cls.take()).beyond(cls()) or now.descriptors != before.descriptors:
+            assert time.monotonic() < deadline, f"it does not come to rest: {now}"
+            before = now
+            time.sleep(0.3)
+        return now
+
     def beyond(self, before: Inventory) -> list[str]:
         """What this one has more than ``before``, apart from what a warm service needs; empty if nothing has leaked."""
         more = [f"file {name}" for name in self.files]
         more += [f"{self.leases} leases"] if self.leases else []
         more += [f"{self.zombies} zombies"] if self.zombies else []
-        more += [f"{self.kernels} kernel processes, not {before.kernels}"] if self.kernels > before.kernels else []
+        kernels = max(before.kernels, WARM)  # the one made ahead may have been under way
+        more += [f"{self.kernels} kernel processes, not {kernels}"] if self.kernels > kernels else []
         for kind, room, now, then in (
             ("descriptors", MORE_DESCRIPTORS, self.descriptors, before.descriptors),
             ("bytes", MORE_BYTES, self.memory, before.memory),
