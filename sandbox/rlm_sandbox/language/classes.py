@@ -52,8 +52,19 @@ def register_class(cls: Any) -> Any:
         # A library's function, called in the middle of the kernel's work, would seem to be the kernel's.
         raise TypeError("__del__ must be a function in this session: write `def __del__(self): ...`")
     REGISTRY.add_class(cls)
+    _check_fields(cls)
     _settle_match_args(cls)
     return cls
+
+
+def _check_fields(cls: type) -> None:
+    """The methods of a dataclass read its fields natively: not what a library keeps in the object under their names."""
+    if cls in REGISTRY.shelf.clean:
+        return
+    for base in mro_of(cls):
+        for name in dict_of(base).get("__dataclass_fields__", ()):
+            if access(name) is not Access.NATIVE:
+                raise TypeError(f"a dataclass that derives from a library's class may not have a field named '{name}'")
 
 
 def _settle_match_args(cls: type) -> None:

@@ -46,6 +46,8 @@ def wash(value: Any) -> Any:
     cls = type(value)
     if issubclass(cls, type) and value in REGISTRY.shelf.metas:
         return SafeType
+    if cls is types.MethodDescriptorType and value.__objclass__ is type:
+        refuse(value.__name__, "of metaclasses is not available in this session")
     if cls in BANNED_TYPES or (issubclass(cls, _BANNED_BASES) and not REGISTRY.is_sanitised(value)):
         refuse(cls.__name__, "holds an object of the interpreter, which is not available in this session")
     return value
@@ -54,6 +56,8 @@ def wash(value: Any) -> Any:
 def is_proxy(obj: Any) -> bool:
     """Whether attributes of ``obj`` are really another object's: what its type says decides nothing."""
     cls = type(obj)
+    if cls is types.MethodType:
+        return type(obj.__func__) is not types.FunctionType
     return cls in _PROXIES or (cls.__module__ == "typing" and cls not in REGISTRY.user)
 
 
@@ -74,6 +78,8 @@ def read_private(obj: Any, name: str) -> Any:
     if cls is types.FunctionType:
         return _private_of_function(obj, name)
     if REGISTRY.may_touch_private(cls, name):
+        if forwards(obj, name):
+            refuse(name, "is not found in the object: a library's class would look for it elsewhere")
         _wash_instance_value(obj, name)
         return obj
     if cls is types.SimpleNamespace:
@@ -128,6 +134,14 @@ def holds(obj: Any, name: str) -> bool:
     """Whether an object has a name itself, and not from its class."""
     has_dict = any("__dict__" in dict_of(base) for base in mro_of(type(obj)))
     return has_dict and not issubclass(type(obj), type) and name in object.__getattribute__(obj, "__dict__")
+
+
+def forwards(obj: Any, name: str) -> bool:
+    """Whether a library's ``__getattr__`` answers for a name that neither an object nor its class has."""
+    bases = mro_of(type(obj))
+    if any(name in dict_of(base) for base in bases) or holds(obj, name):
+        return False
+    return any(base not in REGISTRY.user and "__getattr__" in dict_of(base) for base in bases)
 
 
 # -- stores

@@ -201,9 +201,15 @@ def _state(obj: Any, name: str) -> Any:
 def _descriptor(obj: Any, name: str) -> Any:
     target = super_target(obj) if type(obj) is super else obj
     library = [base for base in mro_of(type(target)) if base not in REGISTRY.user and name in dict_of(base)]
-    if type(obj) is types.FunctionType or (_own(target) and (_DESCRIPTORS.issuperset(library))):
+    own = _own(target) and _DESCRIPTORS.issuperset(library)
+    if own and classmethod in library:  # before 3.13 it asks the descriptor that it holds, for whatever object is named
+        own = type(_held_by(target)) is types.FunctionType
+    if own or type(obj) is types.FunctionType:
         return getattr(obj, name)
     return refuse(name)
+
+
+_held_by: Final = classmethod.__dict__["__func__"].__get__
 
 
 _DESCRIPTORS: Final = frozenset({property, classmethod, staticmethod})
@@ -260,20 +266,22 @@ def _type_argument(obj: Any, name: str) -> Any:
 def _error_object(obj: Any, name: str) -> Any:
     """``error.obj`` is the object an attribute was not found on: any object of any library."""
     value = _plain(obj, name)
-    if not isinstance(obj, AttributeError | NameError) or _own(obj):
+    target = super_target(obj) if type(obj) is super else obj
+    if not isinstance(target, AttributeError | NameError):
         return value
     if value is None or type(value) in REGISTRY.shelf.clean or type(value) in _PLAIN_VALUES:
         return value
     return refuse(name)
 
 
-_PLAIN_VALUES: Final = frozenset({str, bytes, int, float, bool, complex, list, tuple, dict, set, frozenset})
+_PLAIN_VALUES: Final = frozenset({str, bytes, int, float, bool, complex})
 
 
 def _resize(obj: Any, name: str) -> Any:
     """``ndarray.resize(refcheck=False)`` leaves views of freed memory."""
     real = getattr(obj, name)
-    if _own_attribute(obj, name) or not hasattr(type(obj), "__array_finalize__"):
+    target = super_target(obj) if type(obj) is super else obj
+    if _own_attribute(obj, name) or not hasattr(type(target), "__array_finalize__"):
         return wash(real)
 
     def resize(*shape: Any, refcheck: bool = True) -> Any:

@@ -33,7 +33,7 @@ from rlm_sandbox.language.modules_data import (
 from rlm_sandbox.language.registry import REGISTRY
 from rlm_sandbox.language.shims import standard_shims
 from rlm_sandbox.language.shims_libraries import harden_libraries, library_shims
-from rlm_sandbox.language.shims_system import SystemModule, harden_argparse, private_logging, system_shims
+from rlm_sandbox.language.shims_system import SystemModule, private_logging, system_shims
 
 _MISSING: Final = object()
 _ALWAYS: Final = frozenset({"__future__"})
@@ -103,8 +103,6 @@ class ModuleSet:
                 self._sources[name] = private_logging()
             return self._sources[name]
         real = importlib.import_module(name)
-        if name == "argparse":
-            harden_argparse()
         harden_libraries()
         return real
 

@@ -93,6 +93,7 @@ def _safe_bases() -> set[type]:
     special: list[Any] = [typing.Generic, typing.Protocol]
     found = {*_NAMED, *special, *_classes(vars(collections.abc)), *_classes(vars(numbers))}
     found |= {cls for cls in _classes(vars(builtins)) if issubclass(cls, BaseException)}
+    found -= {AttributeError}  # the interpreter gives it the object that an attribute was looked for on
     # Their bases come with them: io and typing build on private classes of the same modules.
     known = ("_io", "io", "abc", "typing", "enum", "collections", "collections.abc")
     return found | {base for cls in found for base in cls.__mro__ if base.__module__ in known}

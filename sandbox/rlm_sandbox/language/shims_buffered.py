@@ -15,6 +15,7 @@ import sys
 from typing import Any, Final
 
 from rlm_sandbox.language.files import PathRefused
+from rlm_sandbox.language.guards_read import read_named
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
 
@@ -30,7 +31,7 @@ class CopyingRaw(io.RawIOBase):
         self._raw = raw
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._raw, name)
+        return read_named(self._raw, name)
 
     def readinto(self, buffer: Any, /) -> Any:
         """Read into a buffer of the object's own, and copy."""

@@ -22,6 +22,7 @@ from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.registry import REGISTRY
 from rlm_sandbox.language.shims_buffered import harden_buffered
 from rlm_sandbox.language.shims_named import harden_estimators, harden_formats, named_shims
+from rlm_sandbox.language.shims_reads import harden_reads
 
 
 def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -126,6 +127,7 @@ def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
 def harden_libraries() -> None:
     """Change in place what no copy of a module can hold back, in the libraries that have been imported."""
     harden_buffered()
+    harden_reads()
     harden_formats()
     harden_estimators()
     if "numpy" in sys.modules:

@@ -1,8 +1,7 @@
-"""Safe replacements for what reaches the system: os, sys, io, asyncio, logging, argparse."""
+"""Safe replacements for what reaches the system: os, sys, io, asyncio, logging."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib.util
 import sys
@@ -10,7 +9,6 @@ import types
 from collections.abc import Callable
 from typing import Any, Final
 
-from rlm_sandbox.language.dynamic import guarded_setattr
 from rlm_sandbox.language.guards_read import SessionFormatter
 from rlm_sandbox.language.host import HOST
 
@@ -73,16 +71,6 @@ def private_logging() -> types.ModuleType:
 def _format_record(style: Any, record: Any) -> str:
     """What ``{``-style formats of ``logging`` do, under the session's rules for attributes."""
     return SessionFormatter().vformat(style._fmt, (), (style._defaults or {}) | record.__dict__)
-
-
-def harden_argparse() -> None:
-    """Argparse stores what it parses on any object, under any name: make it do so by the session's rules.
-
-    Its actions are classes whose originals the session can find among the bases, so they are changed in
-    place.
-    """
-    namespace: Any = vars(argparse)
-    namespace["setattr"] = guarded_setattr
 
 
 def system_shims() -> dict[str, Any]:
