@@ -195,7 +195,8 @@ def test_lines_say_that_they_cannot_be_changed() -> None:
     """The message names the way out: a copy."""
     lines = Text.from_bytes(b"a\nb").lines
     for name in ("append", "sort", "pop"):
-        with pytest.raises(AttributeError, match=r"list\(lines\)"):
+        assert not hasattr(lines, name)
+        with pytest.raises(AttributeError, match=rf"no {name}\(\); work on a copy: list\(lines\)"):
             getattr(lines, name)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         lines.nonsense  # noqa: B018

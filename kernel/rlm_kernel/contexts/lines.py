@@ -32,6 +32,20 @@ _PASSES = 2  # strings made so many times as there are lines pay for keeping the
 _NOTHING: list[str] = []  # a cache without lines, never changed
 
 
+class _Missing:
+    """A method that only lists have, and what to do instead.
+
+    A `__getattr__` could say so too, but CPython does not specialise the attributes of a class that has one, and a
+    loop over `lines[i]` takes a sixth longer.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, lines: Lines | None, owner: type) -> NoReturn:
+        raise AttributeError(f"lines are read-only, so there is no {self._name}(); work on a copy: list(lines)")
+
+
 class Lines(Sequence[str]):
     """Lines `start` (inclusive) to `stop` (exclusive) of a text, without their line ends."""
 
@@ -53,6 +67,7 @@ class Lines(Sequence[str]):
         "_text",
     )
     __hash__ = None  # type: ignore[assignment]  # like a list
+    append, clear, extend, insert, pop, remove, reverse, sort = (_Missing() for _ in range(8))
 
     def __init__(self, text: Text, start: int = 0, stop: int | None = None) -> None:
         """Args: a text and a range of its lines, which must exist."""
@@ -134,11 +149,6 @@ class Lines(Sequence[str]):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as the plain list it stands for."""
         return list, (list(self),)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _MUTATORS:
-            raise AttributeError(f"lines are read-only, so there is no {name}(); work on a copy: list(lines)")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def copy(self) -> list[str]:
         """A plain list, as `list.copy` gives."""
@@ -272,9 +282,6 @@ class Lines(Sequence[str]):
         self._cache_start, self._next = at, at + len(self._cache)
         self._made += len(self._cache)
         return self._cache[0]
-
-
-_MUTATORS = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"})
 
 
 def _line_starts(text: Text) -> array[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from . import sharedstr
+from . import arenas, sharedstr
 from .errors import BadRange
 from .index import LineIndex
 from .ingest import Ingest
@@ -16,6 +16,7 @@ from .model import StoredText
 
 MAX_PAGE_LINES = 20_000
 """Most lines one page holds; larger limits are clamped."""
+_LARGE = 1 << 22  # bytes of a text whose lines are worth large pages
 _FIRST_PIECE = 1 << 12  # bytes of the first piece of an iteration; the next ones grow
 
 
@@ -143,7 +144,9 @@ class Text:
     def stretch(self, low: int, end: int, size: int) -> tuple[list[str], int]:
         """About `size` bytes of whole lines between two byte offsets, and the offset after them."""
         high = self.end_of_stretch(low, end, size)
-        return split_lines(self._string(low, high), self.facts.crlf), high
+        piece = self._string(low, high)
+        lines = arenas.split(piece) if self.size >= _LARGE else piece.split("\n")
+        return _without_ends(lines, self.facts.crlf and "\r" in piece), high
 
     def end_of_stretch(self, low: int, end: int, size: int) -> int:
         """Where the first line that ends `size` bytes after `low` or later does end; not beyond `end`."""
@@ -193,12 +196,13 @@ def split_lines(decoded: str, crlf: bool = True) -> list[str]:
 
     Args: crlf, false when there is none.
     """
-    lines = decoded.split("\n")
+    return _without_ends(decoded.split("\n"), crlf and "\r" in decoded)
+
+
+def _without_ends(lines: list[str], crlf: bool) -> list[str]:
     if not lines[-1]:
-        lines.pop()
-    if crlf and "\r" in decoded:
-        return [line.removesuffix("\r") for line in lines]
-    return lines
+        lines.pop()  # what follows the last newline
+    return [line.removesuffix("\r") for line in lines] if crlf else lines
 
 
 def find_newline(view: memoryview, start: int, stop: int) -> int:
