@@ -70,8 +70,8 @@ test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real b
 test-adapters: $(VENV)/.adapters  ## Run dspy and rlms, 250 MB of packages, on sessions (ARGS="-k name" for some)
 	@$(PYTEST) -q tests/adapters $(ARGS)
 
-test-stores: $(VENV)/.stores  ## Read a real S3 server, 80 MB of packages (ARGS="-k name" for some)
-	@$(PYTEST) -q tests/mcp/tools/test_s3.py $(ARGS)
+test-stores: $(VENV)/.stores  ## Read real S3, SSH, WebDAV and object servers, 85 MB of packages (ARGS="-k name" for some)
+	@$(PYTEST) -q $(addprefix tests/mcp/tools/test_,s3.py sftp.py webdav.py gs.py) $(ARGS)
 
 $(VENV)/.stores: $(STAMP) requirements/stores.txt
 	@$(PIP_INSTALL) --no-deps --require-hashes -r requirements/stores.txt

@@ -20,7 +20,7 @@ from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_progress import patiently
 from rlm_mcp.service_sessions import Session
 from rlm_mcp.service_texts import SYSTEM_FOLDERS, readable_path
-from rlm_sandbox.policy_urls import READ_SCHEMES, is_url, permits, unread_scheme
+from rlm_sandbox.policy_urls import READ_SCHEMES, instead, is_url, permits, unread_scheme
 
 __all__ = ["FileSource", "Taken", "resolved", "take"]
 
@@ -90,7 +90,7 @@ def _permitted(given: Sequence[str], session: Session) -> FileSource:
     [url] = given
     if unread := unread_scheme(url):
         said = f"{url[:200]!r} has the scheme {unread!r}, and of URLs only {', '.join(READ_SCHEMES)} are read"
-        raise ToolFault("cannot_read", said, "give the https URL of the same data, or the path of a copy of it")
+        raise ToolFault("cannot_read", said, instead(unread))
     prefixes = session.policy.urls
     if not permits(prefixes, url):
         said = f"policy {session.row.policy!r} does not permit to load {url[:200]!r}"

@@ -6,16 +6,20 @@ import re
 from collections.abc import Sequence
 from urllib.parse import SplitResult, unquote, urlsplit
 
-__all__ = ["READ_SCHEMES", "is_url", "permits", "unread_scheme", "wrong_prefix"]
+__all__ = ["READ_SCHEMES", "instead", "is_url", "permits", "unread_scheme", "wrong_prefix"]
 
 _WEB = ("http", "https")
-_PORTS = {"http": 80, "https": 443, "ftp": 21}
-_STORES = ("s3",)
+_PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "webdav": 80, "webdavs": 443}
+_STORES = ("s3", "gs")
 """Schemes whose URLs name a bucket where others name a host: each letter of it counts, and of what follows."""
 READ_SCHEMES = (*_PORTS, *_STORES)
-"""All that are read; any other is of this machine, chains one URL to another, or has never been tried."""
+"""All that are read; of any other `instead` says why not."""
 _LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory"})
 """Schemes that read this machine; `files.read` is about its files."""
+_CHAINS = frozenset(
+    {"zip", "tar", "libarchive", "simplecache", "filecache", "blockcache", "cached", "dir", "reference"}
+)
+_SAME = {"dav": "webdav", "davs": "webdavs", "ssh": "sftp", "gcs": "gs", "s3a": "s3"}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ODD = re.compile(r"[\s\\\x00-\x1f\x7f]|::")
 """Not in a URL that we read: what parsers take differently, and what some take for several URLs in one."""
@@ -46,6 +50,17 @@ def unread_scheme(url: str) -> str:
     """The scheme of a URL if nobody here reads such; nothing for one that is read, and for what is no URL."""
     scheme = url.partition("://")[0].lower()
     return "" if not is_url(url) or scheme in READ_SCHEMES else scheme
+
+
+def instead(scheme: str) -> str:
+    """What to give in place of a URL of a scheme that is not read."""
+    if scheme in _LOCAL_SCHEMES:
+        return "give the path of the file"
+    if scheme in _CHAINS:
+        return "give the URL or path of the file itself: archives and compressed files are unpacked as they are loaded"
+    if scheme in _SAME:
+        return f"give it as {_SAME[scheme]}://"
+    return "it has not been tried on a real server; give the https URL of the same data, or the path of a copy of it"
 
 
 def permits(prefixes: Sequence[str], url: str) -> bool:

@@ -13,14 +13,17 @@ PREFIXES = (
     "ftp://example.org/pub/",
     "s3://Bucket/logs/",
     "s3://bucket/file.csv",
+    "gs://Bucket/logs/",
+    "sftp://example.org/pub/",
+    "webdavs://example.org/pub/",
 )
 
 NEVER_READ = (
     "abfs", "abfss", "adl", "asynclocal", "asyncwrapper", "az", "blockcache", "box", "cached", "dask", "data",
     "dbfs", "dir", "dropbox", "dvc", "file", "filecache", "gcs", "gdrive", "generic", "git", "github", "gist",
-    "gs", "hdfs", "hf", "jlab", "jupyter", "lakefs", "libarchive", "local", "memory", "oci", "ocilake", "oss",
-    "pyscript", "reference", "root", "s3a", "sftp", "simplecache", "smb", "ssh", "tar", "tosfs", "wandb",
-    "webdav", "webhdfs", "zip",
+    "hdfs", "hf", "jlab", "jupyter", "lakefs", "libarchive", "local", "memory", "oci", "ocilake", "oss",
+    "pyscript", "reference", "root", "s3a", "simplecache", "smb", "ssh", "tar", "tosfs", "wandb",
+    "webhdfs", "zip",
 )  # fmt: skip
 
 
@@ -35,6 +38,9 @@ NEVER_READ = (
         "https://one.example/file.csv?download=1",
         "FTP://example.org:21/pub/x",
         "s3://Bucket/logs/a/b",
+        "gs://Bucket/logs/a/b",
+        "sftp://example.org:22/pub/x",
+        "webdavs://example.org/pub/a%20b",
     ],
 )
 def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
@@ -76,6 +82,14 @@ def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
         "s3://Bucket/logs/x#y",
         "s3://bucket/file.csv?versionId=1",
         "s3a://Bucket/logs/x",
+        "gs://Bucket:80/logs/x",
+        "gs://Bucket/logs/x?alt=json",
+        "sftp://example.org:2222/pub/x",
+        "sftp://example.org/pub/x?username=root",
+        "sftp://user@example.org/pub/x",
+        "webdav://example.org/pub/x",
+        "webdavs://example.org/pub/%2e%2e/x",
+        "webdavs://example.org/pub/x?y",
         "//example.org/data/x",
         "",
     ],
@@ -94,7 +108,7 @@ def test_what_does_not_is_not(url: str) -> None:
         ("file://localhost/srv/", "files.read"),
         ("https://example.org/?q=", "query"),
         ("https://u@example.org/", "no URL"),
-        ("sftp://example.org/pub/", "only http, https, ftp, s3 are"),
+        ("smb://example.org/pub/", "only http, https, ftp, sftp, webdav, webdavs, s3, gs are"),
         ("S3://bucket", "no path"),
         ("s3://bucket/?prefix=logs/", "no URL"),
     ],
@@ -108,7 +122,9 @@ def test_a_prefix_that_could_not_be_meant_is_refused_with_what_to_write(prefix: 
 @pytest.mark.parametrize("scheme", NEVER_READ)
 def test_a_scheme_that_is_not_on_the_list_is_in_no_policy(scheme: str) -> None:
     """All that fsspec knows besides: of this machine, one thing by another, or never tried."""
-    with pytest.raises(ValidationError, match=r"reads this machine|only http, https, ftp, s3 are"):
+    with pytest.raises(
+        ValidationError, match=r"reads this machine|only http, https, ftp, sftp, webdav, webdavs, s3, gs are"
+    ):
         Policy(urls=(f"{scheme}://place/",))
     assert not permits([f"{scheme}://place/"], f"{scheme}://place/x")
 

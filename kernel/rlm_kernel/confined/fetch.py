@@ -1,26 +1,32 @@
-"""The job `fetch`: read a URL into a file. The one job with a network; it sees no files but that one.
+"""The job `fetch`: read a URL that is asked for by http into a file. It has a network, and sees no files but that one.
 
 Each request is checked against the policy's prefixes, also those to which a server redirects. Nothing is taken from the
-environment but whom to trust: no proxy, no credentials.
+environment but whom to trust: no proxy, no credentials. An account goes with requests below its own prefix only.
 """
 
 from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from io import RawIOBase
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import httpx2
 
+from rlm_kernel.confined.schemes import OVER_HTTP, scheme_of
 from rlm_sandbox.policy_urls import permits
 
 Say = Callable[[dict[str, Any]], None]
 
 _SILENCE_SECONDS = 30
 _MOST_REDIRECTS = 10
+_LONGEST_PROPERTIES = 1 << 20
+_MULTI_STATUS = 207
+_FOLDER = ".//{DAV:}resourcetype/{DAV:}collection"
 _TRUSTED = ssl.create_default_context()
 """Made with this module, while the files of certificates can still be opened."""
 
@@ -34,15 +40,20 @@ def prepare(_request: dict[str, Any]) -> None:
 
 
 def run(request: dict[str, Any], say: Say) -> None:
-    """Copy what is at `url` into the file `fd`, at most `most` bytes; `permitted` are the policy's prefixes."""
+    """Copy what is at `url` into the file `fd`, at most `most` bytes.
+
+    ``request`` has besides: `permitted`, the policy's prefixes; `account` or None.
+    """
     url, most = request["url"], request["most"]
     try:
         with (
             os.fdopen(request["fd"], "wb", buffering=0) as target,
             httpx2.Client(verify=_TRUSTED, trust_env=False, timeout=_SILENCE_SECONDS) as client,
-            closing(_answer(client, url, request["permitted"])) as answer,
         ):
-            taken = _copied(answer, target, most)
+            if OVER_HTTP[scheme_of(url)].is_dav:
+                _must_be_file(client, request)
+            with closing(_answer(client, request)) as answer:
+                taken = _copied(answer, target, most)
     except MemoryError:
         raise
     except _Unfit as unfit:
@@ -54,24 +65,63 @@ def run(request: dict[str, Any], say: Say) -> None:
         say({"size": taken})
 
 
-def _answer(client: httpx2.Client, url: str, permitted: Sequence[str]) -> httpx2.Response:
+def _must_be_file(client: httpx2.Client, request: dict[str, Any]) -> None:
+    """Ask a WebDAV server what it is, as of a folder many answer with a page for people."""
+    said = b""
+    with closing(_answer(client, request, "PROPFIND", {"Depth": "0"})) as answer:
+        for piece in answer.iter_raw():
+            said += piece
+            if len(said) > _LONGEST_PROPERTIES:
+                raise _Unfit("cannot be read (the server says too much about it); give another URL")
+    if answer.status_code != _MULTI_STATUS:
+        raise _Unfit("cannot be read (the server does not speak WebDAV there); give its http or https URL")
+    if ET.fromstring(said).find(_FOLDER) is not None:
+        raise _Unfit("cannot be read (it is a folder); give the URL of a file")
+
+
+def _answer(
+    client: httpx2.Client, request: dict[str, Any], method: str = "GET", headers: Mapping[str, str] | None = None
+) -> httpx2.Response:
     """The answer behind all redirects, of which only the head is read."""
-    # What is stored is wanted as it is stored: packed files are recognised by what they hold.
-    asked = client.build_request("GET", url, headers={"Accept-Encoding": "identity"})
+    named = request["url"]
+    place = OVER_HTTP[scheme_of(named)].place(named)
     for _ in range(_MOST_REDIRECTS):
-        if not permits(permitted, str(asked.url)):
-            place = str(asked.url)[:200]
-            raise _Unfit(f"leads to {place}, which the policy does not permit; add it to `urls`, or name another")
-        answer = client.send(asked, stream=True)
+        if not permits(request["permitted"], named):
+            raise _Unfit(f"leads to {named[:200]}, which the policy does not permit; add it to `urls`, or name another")
+        signed = _signed(request["account"], named)
+        # What is stored is wanted as it is stored: packed files are recognised by what they hold.
+        all_headers = {"Accept-Encoding": "identity", **(headers or {}), **signed}
+        answer = client.send(client.build_request(method, place, headers=all_headers), stream=True)
         if answer.is_error:
             answer.close()
             said = f"{answer.status_code} {answer.reason_phrase}"
-            raise _Unfit(f"cannot be read (the server says {said}); give the URL of a file that can")
+            raise _Unfit(f"cannot be read (the server says {said}); {_advice(answer, bool(signed))}")
         if answer.next_request is None:
             return answer
         answer.close()
-        asked = answer.next_request
+        place = str(answer.next_request.url)
+        named = _named(request["url"], place)
     raise _Unfit(f"leads on more than {_MOST_REDIRECTS} times; give the URL that it ends at")
+
+
+def _named(url: str, place: str) -> str:
+    """A place to which a server leads, as policies name it: what a WebDAV server leads to is WebDAV."""
+    return f"webdav{place.removeprefix('http')}" if OVER_HTTP[scheme_of(url)].is_dav else place
+
+
+def _signed(account: dict[str, Any] | None, named: str) -> dict[str, str]:
+    if account is None or not permits([account["prefix"]], named):
+        return {}
+    user, password = account["user"], account["password"]
+    if user is None:
+        return {"Authorization": f"Bearer {password}"}
+    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def _advice(answer: httpx2.Response, signed: bool) -> str:
+    if answer.status_code == httpx2.codes.UNAUTHORIZED:
+        return "the account of accounts.yaml is not taken" if signed else "it wants an account: see accounts.yaml"
+    return "give the URL of a file that can"
 
 
 def _copied(answer: httpx2.Response, target: RawIOBase, most: int) -> int:

@@ -20,11 +20,12 @@ class Gate:
 
     Attributes:
         hosts: those names; one that begins with a dot stands for all below it.
-        refused: the last host that was not one of them.
+        port: the one that may be connected to; None stands for any.
+        refused: the last host, or host and port, that was not one of them.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self.hosts = hosts
+    def __init__(self, hosts: Sequence[str], port: int | None = None) -> None:
+        self.hosts, self.port = hosts, port
         self.refused: str | None = None
         self._addresses: set[str] = set()
         self._resolve = socket.getaddrinfo
@@ -50,6 +51,8 @@ class Gate:
         name = str(args[1][0]) if isinstance(args[1], tuple) else str(args[1])
         if name not in self._addresses and name not in self.hosts:
             raise self._refusal(name)
+        if self.port is not None and (not isinstance(args[1], tuple) or args[1][1] != self.port):
+            raise self._refusal(f"{name}:{args[1][1]}" if isinstance(args[1], tuple) else name)
 
     def _refusal(self, name: str) -> OSError:
         self.refused = name[:200]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rlm_kernel.confined.accounts import Account, account_of, accounts_file
 from rlm_kernel.confined.process import Job, Limits, messages
-from rlm_kernel.confined.schemes import SCHEMES, scheme_of
-from rlm_kernel.contexts.errors import HelperDied, MissingExtra, TextTooLarge
+from rlm_kernel.confined.schemes import OVER_HTTP, SCHEMES, Scheme, scheme_of
+from rlm_kernel.contexts.errors import HelperDied, MissingExtra, SourceError, TextTooLarge
 
 __all__ = ["Part", "Preview", "fetch", "parts", "preview"]
 
@@ -82,16 +83,32 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, MissingExtra, HelperTimeout,
         HelperDied.
     """
-    request = {"url": url, "permitted": list(permitted), "most": most}
-    scheme = SCHEMES.get(scheme_of(url))
-    module, variables = ("fetch", ()) if scheme is None else ("remote", scheme.variables)
-    job = Job(module, request, fd=fd, network=True, file_bytes=most + 1, variables=variables)
+    account = account_of(url)
+    job = _reader(url, account, {"url": url, "permitted": list(permitted), "most": most}, fd)
     try:
         said = next(messages(job, Limits(_FETCH_SECONDS, _MEMORY, 1 << 20)), {})
     except MissingExtra as missing:
-        packages = "'rlm-kernel[urls]'" + (f" {scheme.package}" if scheme and scheme.package != "fsspec" else "")
+        package = SCHEMES[scheme_of(url)].package
+        packages = "'rlm-kernel[urls]'" + (f" {package}" if package != "fsspec" else "")
         raise MissingExtra(f"{missing}; {scheme_of(url)} URLs need it: pip install {packages}") from missing
+    except SourceError as problem:
+        raise SourceError(account.hidden(str(problem)) if account else str(problem)) from None
     if not isinstance(said.get("size"), int):
         raise HelperDied(_NONSENSE)
     if os.fstat(fd).st_size > most:
         raise TextTooLarge(most)
+
+
+def _reader(url: str, account: Account | None, request: dict[str, Any], fd: int) -> Job:
+    scheme = scheme_of(url)
+    how = OVER_HTTP.get(scheme) or SCHEMES[scheme]
+    if isinstance(how, Scheme) and how.signs_in and account is None:
+        raise SourceError(f"{url} is read with an account only; name one for it in {accounts_file()}")
+    return Job(
+        "fetch" if scheme in OVER_HTTP else "remote",
+        {**request, "account": None if account is None else asdict(account)},
+        fd=fd,
+        network=True,
+        file_bytes=request["most"] + 1,
+        variables=how.variables,
+    )

@@ -19,8 +19,6 @@ from rlm_kernel.confined.schemes import SCHEMES, scheme_of
 Say = Callable[[dict[str, Any]], None]
 
 _PIECE = 1 << 20
-_BLOCK = 16 << 20
-"""What is asked of a server at once."""
 
 
 def prepare(request: dict[str, Any]) -> None:
@@ -31,17 +29,20 @@ def prepare(request: dict[str, Any]) -> None:
 
 
 def run(request: dict[str, Any], say: Say) -> None:
-    """Copy what is at `url` into the file `fd`, at most `most` bytes."""
+    """Copy what is at `url` into the file `fd`, at most `most` bytes, with the `account` if there is one."""
     url, most = request["url"], request["most"]
-    gate = Gate(SCHEMES[scheme_of(url)].hosts(url))
+    scheme = SCHEMES[scheme_of(url)]
+    reach = scheme.reach(url)
+    gate = Gate(reach.hosts, reach.port)
     gate.close()
     try:
         with os.fdopen(request["fd"], "wb", buffering=0) as target:
-            taken = _copied(url, target, most)
+            taken = _copied(url, scheme.options(request["account"]), target, most)
     except MemoryError:
         raise
     except Exception as problem:  # any library may be behind a scheme
-        why = f"{type(problem).__name__}: {problem}"
+        name = type(problem).__name__
+        why = scheme.hints.get(name) or f"{name}: {problem}"
         if gate.refused is not None:
             why = f"it leads to the host {gate.refused!r}, and only {' and '.join(gate.hosts)} may be asked for it"
         say({"fault": "source", "message": f"{url} cannot be read ({why}); give the URL of a file that can"})
@@ -49,14 +50,14 @@ def run(request: dict[str, Any], say: Say) -> None:
         say({"size": taken})
 
 
-def _copied(url: str, target: RawIOBase, most: int) -> int:
+def _copied(url: str, options: dict[str, Any], target: RawIOBase, most: int) -> int:
     scheme, _, place = url.partition("://")
     scheme = scheme.lower()  # as fsspec knows it
-    system, path = fsspec.url_to_fs(f"{scheme}://{place}", skip_instance_cache=True, **SCHEMES[scheme].options())
+    system, path = fsspec.url_to_fs(f"{scheme}://{place}", skip_instance_cache=True, **options)
     if system.info(path)["type"] == "directory":
         raise IsADirectoryError("it is a folder")
     taken = 0
-    with system.open(path, "rb", block_size=_BLOCK, cache_type="readahead") as source:
+    with system.open(path, "rb", **SCHEMES[scheme].opening) as source:
         # One byte more than may be taken, so that who asked can tell.
         while taken <= most and (piece := source.read(min(_PIECE, most + 1 - taken))):
             taken += target.write(piece) or 0

@@ -1,18 +1,35 @@
-"""Which URLs besides http and https are read, with which package, and what of the environment is needed for them."""
+"""Which URLs besides http and https are read, how, and what of the environment is needed for them.
+
+Some are an http request by another name (`OVER_HTTP`), which `fetch` makes itself; for the others (`SCHEMES`) `remote`
+takes fsspec, with a package for the scheme.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-__all__ = ["SCHEMES", "Scheme", "scheme_of"]
+__all__ = ["OVER_HTTP", "SCHEMES", "Reach", "Scheme", "scheme_of"]
 
 _SILENCE_SECONDS = 30
 _KEY = "AWS_ACCESS_KEY_ID"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_GOOGLE = "STORAGE_EMULATOR_HOST"
+_LARGE_BLOCKS = {"block_size": 16 << 20, "cache_type": "readahead"}
+
+SignIn = Mapping[str, Any] | None
+"""An account, as `Account` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a URL may lead to: hosts, of which one that begins with a dot stands for all below it, and a port if one."""
+
+    hosts: tuple[str, ...]
+    port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +38,36 @@ class Scheme:
 
     Attributes:
         package: what reads it, as it is installed and imported, besides fsspec.
-        variables: what of the daemon's environment that process has.
         options: how fsspec makes its file system.
-        hosts: which hosts a URL may lead to; one that begins with a dot stands for all below it.
+        reach: which servers a URL may lead to.
+        variables: what of the daemon's environment that process has.
+        opening: how fsspec opens the file.
+        signs_in: whether it needs an account.
+        hints: what to do about an error, by its name.
     """
 
     package: str
-    variables: tuple[str, ...]
-    options: Callable[[], dict[str, Any]]
-    hosts: Callable[[str], tuple[str, ...]]
+    options: Callable[[SignIn], dict[str, Any]]
+    reach: Callable[[str], Reach]
+    variables: tuple[str, ...] = ()
+    opening: Mapping[str, Any] = field(default_factory=dict)
+    signs_in: bool = False
+    hints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OverHttp:
+    """How URLs of one scheme are asked for by http.
+
+    Attributes:
+        place: the URL to ask for.
+        variables: as of `Scheme`.
+        is_dav: whether the server can be asked if it is a folder.
+    """
+
+    place: Callable[[str], str] = str
+    variables: tuple[str, ...] = ()
+    is_dav: bool = False
 
 
 def scheme_of(url: str) -> str:
@@ -37,34 +75,87 @@ def scheme_of(url: str) -> str:
     return url.partition("://")[0].lower()
 
 
-def _ftp_options() -> dict[str, Any]:
-    return {"timeout": _SILENCE_SECONDS}
+def _ftp_options(account: SignIn) -> dict[str, Any]:
+    user = {} if account is None else {"username": account["user"], "password": account["password"]}
+    return {"timeout": _SILENCE_SECONDS, **user}
 
 
-def _own_host(url: str) -> tuple[str, ...]:
-    return ((urlsplit(url).hostname or "").rstrip("."),)
+def _own_host(url: str) -> Reach:
+    return Reach(((urlsplit(url).hostname or "").rstrip("."),))
 
 
-def _s3_options() -> dict[str, Any]:
+def _own_server(url: str) -> Reach:
+    return Reach(_own_host(url).hosts, urlsplit(url).port or 22)
+
+
+def _sftp_options(account: SignIn) -> dict[str, Any]:
+    """The server's key is compared, which sshfs does not by itself; no other key or setting is looked for."""
+    assert account is not None
+    password, key = account["password"], account["key"]
+    return {
+        "username": account["user"],
+        "password": None if key else password,
+        "client_keys": [key.encode()] if key else None,
+        "passphrase": password if key else None,
+        "known_hosts": account["known_hosts"].encode(),
+        "agent_path": None,
+        "config": None,
+        "connect_timeout": _SILENCE_SECONDS,
+        "keepalive_interval": _SILENCE_SECONDS,
+    }
+
+
+def _s3_options(_account: SignIn) -> dict[str, Any]:
     waits = {"connect_timeout": _SILENCE_SECONDS, "read_timeout": _SILENCE_SECONDS}
     return {"anon": _KEY not in os.environ, "config_kwargs": waits}
 
 
-def _s3_hosts(_url: str) -> tuple[str, ...]:
+def _s3_reach(_url: str) -> Reach:
     """Of an endpoint, its host with the buckets that are hosts below it."""
     for name in _ENDPOINTS:
-        if host := urlsplit(os.environ.get(name, "")).hostname:
-            return host, f".{host}"
-    return ".amazonaws.com", ".amazonaws.com.cn"
+        endpoint = urlsplit(os.environ.get(name, ""))
+        if host := endpoint.hostname:
+            return Reach((host, f".{host}"), endpoint.port or {"http": 80}.get(endpoint.scheme, 443))
+    return Reach((".amazonaws.com", ".amazonaws.com.cn"), 443)
 
 
+def _dav_place(url: str) -> str:
+    """What `webdavs` is to https, `webdav` is to http."""
+    return "http" + url[len("webdav") :]
+
+
+def _object_place(url: str) -> str:
+    bucket, _, key = url.partition("://")[2].partition("/")
+    endpoint = os.environ.get(_GOOGLE) or "https://storage.googleapis.com"
+    endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+    return f"{endpoint.rstrip('/')}/storage/v1/b/{bucket}/o/{quote(key, safe='')}?alt=media"
+
+
+OVER_HTTP = {
+    "http": OverHttp(),
+    "https": OverHttp(),
+    "webdav": OverHttp(_dav_place, is_dav=True),
+    "webdavs": OverHttp(_dav_place, is_dav=True),
+    "gs": OverHttp(_object_place, (_GOOGLE,)),
+}
 SCHEMES = {
-    "ftp": Scheme("fsspec", (), _ftp_options, _own_host),
+    "ftp": Scheme("fsspec", _ftp_options, _own_host, opening=_LARGE_BLOCKS),
     "s3": Scheme(
         "s3fs",
-        (_KEY, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", *_ENDPOINTS),
         _s3_options,
-        _s3_hosts,
+        _s3_reach,
+        (_KEY, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_DEFAULT_REGION", *_ENDPOINTS),
+        _LARGE_BLOCKS,
+    ),
+    "sftp": Scheme(
+        "sshfs",
+        _sftp_options,
+        _own_server,
+        signs_in=True,
+        hints={
+            "HostKeyNotVerifiable": "its key is not among the known hosts: sign in there with ssh once, and compare it",
+            "PermissionError": "the server does not take the account of accounts.yaml",
+        },
     ),
 }
-"""Beside http and https, the schemes that a policy may permit (`READ_SCHEMES`)."""
+"""Together the schemes that a policy may permit (`READ_SCHEMES`)."""

@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from mcp.client import Client
 
+from rlm_kernel.confined.accounts import accounts_file
 from rlm_kernel.errors import HostGone
 from rlm_kernel.hostclient import HostClient, SpawnRequest
 from rlm_mcp.hello import ClientHello, current_hello
@@ -206,3 +207,17 @@ async def alone(isolation: object, anyio_backend: str) -> AsyncIterator[Service]
 def connect_alone(alone: Service) -> Connect:
     """Connect to `alone`."""
     return connector(alone)
+
+
+@pytest.fixture
+def accounts(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Write accounts.yaml: an entry a line; `$SECRET` is the name of a file with the secret."""
+    secret = tmp_path / "secret"
+
+    def write(entry: str, held: str) -> None:
+        secret.write_text(held + "\n")
+        accounts_file().parent.mkdir(parents=True, exist_ok=True)
+        accounts_file().write_text(entry.replace("$SECRET", str(secret)) + "\n")
+
+    yield write
+    accounts_file().unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from rlm_kernel.confined.reading import fetch
-from rlm_kernel.confined.schemes import SCHEMES
+from rlm_kernel.confined.schemes import OVER_HTTP, SCHEMES
 from rlm_kernel.contexts.errors import MissingExtra, TextTooLarge
 from rlm_sandbox.policy_urls import READ_SCHEMES
 
@@ -53,6 +53,10 @@ def ftp(tmp_path: Path) -> Iterator[Ftp]:
     logging.getLogger("pyftpdlib").setLevel(logging.CRITICAL)
     authorizer, told = DummyAuthorizer(), Ftp("", [], threading.Event())
     authorizer.add_anonymous(str(folder))
+    (folder / "open" / "hers").mkdir()
+    (folder / "open" / "hers" / "log").write_bytes(b"for anna\n")
+    authorizer.override_perm("anonymous", str(folder / "open" / "hers"), "el")
+    authorizer.add_user("anna", "a secret word", str(folder), perm="elr")
     told.may_give.set()
 
     class Handler(FTPHandler):  # type: ignore[misc]
@@ -101,6 +105,17 @@ async def test_an_ftp_url_is_loaded_like_a_file(connect, ftp: Ftp, policy: str) 
         assert (await agent("load_context", name="large", path=f"{ftp.base}/open/large"))["size"] == LARGE
 
 
+async def test_with_the_account_of_accounts_yaml_a_private_folder_is_read(
+    connect, ftp: Ftp, policy: str, accounts: Callable[[str, str], None]
+) -> None:
+    """Without it, what is not for all is refused by the server."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        refused = await agent("load_context", name="log", path=f"{ftp.base}/open/hers/log")
+        assert (refused["error"], "privileges" in refused["message"]) == ("cannot_read", True)
+        accounts(f"'{ftp.base}/open/hers/': {{user: anna, password_file: $SECRET}}", "a secret word")
+        assert (await agent("load_context", name="log", path=f"{ftp.base}/open/hers/log"))["size"] == 9
+
+
 @pytest.mark.parametrize("page", ["/closed/secret", "/open/../closed/secret", "/open/%2e%2e/closed/secret", "/", ""])
 async def test_what_is_not_permitted_is_not_even_asked_for(connect, ftp: Ftp, policy: str, page: str) -> None:
     """Deny by default: not a connection is made."""
@@ -145,12 +160,23 @@ async def test_the_process_that_reads_one_scheme_has_no_secrets_of_another(
         assert (await load)["line_count"] == 2
 
 
-@pytest.mark.parametrize("scheme", ["file", "zip", "sftp"])
-async def test_other_schemes_are_refused_by_name(connect, policy: str, scheme: str) -> None:
-    """Whatever a policy may say of them; the answer says which are read."""
+@pytest.mark.parametrize(
+    ("scheme", "instead"),
+    [
+        ("file", "the path"),
+        ("zip", "the file itself"),
+        ("ssh", "sftp://"),
+        ("smb", "not been tried"),
+        ("hf", "not been tried"),
+        ("nonsense", "not been tried"),
+    ],
+)
+async def test_other_schemes_are_refused_by_name(connect, policy: str, scheme: str, instead: str) -> None:
+    """Whatever a policy may say of them; the answer says which are read, and what to do."""
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=f"{scheme}://localhost/etc/hostname")
-        assert (answer["error"], "only http, https, ftp, s3 are read" in answer["message"]) == ("cannot_read", True)
+        assert (answer["error"], ", ".join(READ_SCHEMES) in answer["message"]) == ("cannot_read", True)
+        assert instead in answer["hint"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +192,7 @@ async def test_chains_are_refused(connect, ftp: Ftp, policy: str, chain: str) ->
 
 def test_every_scheme_that_a_policy_may_permit_is_read_and_no_other() -> None:
     """The policy and what reads know of the same."""
-    assert sorted([*SCHEMES, "http", "https"]) == sorted(READ_SCHEMES)
+    assert sorted([*SCHEMES, *OVER_HTTP]) == sorted(READ_SCHEMES)
 
 
 @pytest.mark.parametrize(
@@ -175,12 +201,19 @@ def test_every_scheme_that_a_policy_may_permit_is_read_and_no_other() -> None:
         ("ftp://127.0.0.1/log", "fsspec", "pip install 'rlm-kernel[urls]'"),
         ("s3://bucket/log", "fsspec", "pip install 'rlm-kernel[urls]' s3fs"),
         ("s3://bucket/log", "s3fs", "pip install 'rlm-kernel[urls]' s3fs"),
+        ("sftp://127.0.0.1/log", "sshfs", "pip install 'rlm-kernel[urls]' sshfs"),
     ],
 )
 def test_a_missing_package_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, missing: str, install: str
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    accounts: Callable[[str, str], None],
+    url: str,
+    missing: str,
+    install: str,
 ) -> None:
     """With what to install for the scheme; a module that cannot be imported stands before the real one."""
+    accounts("'sftp://127.0.0.1/': {user: anna, password_file: $SECRET}", "a secret word")
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError('not here', name={missing!r})")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (tmp_path / "taken").open("wb") as file, pytest.raises(MissingExtra) as told:
@@ -194,7 +227,7 @@ import asyncio, socket, sys
 from rlm_kernel.confined.gate import Gate
 
 port = int(sys.argv[1])
-gate = Gate([".example.org", "localhost"])
+gate = Gate([".example.org", "localhost"], port)
 gate.close()
 
 def told(connect):
@@ -211,6 +244,7 @@ socket.getaddrinfo("localhost", port, socket.AF_INET)
 udp = socket.socket(type=socket.SOCK_DGRAM)
 print(told(lambda: socket.create_connection(("localhost", port))))
 print(told(lambda: asyncio.run(streams("localhost"))))
+print(told(lambda: socket.create_connection(("localhost", port + 1 if port < 65535 else 1))))
 print(told(lambda: socket.create_connection(("127.0.0.2", port))))
 print(told(lambda: asyncio.run(streams("127.0.0.2"))))
 print(told(lambda: socket.socket().connect(("127.0.0.2", port))))
@@ -227,4 +261,4 @@ def test_a_package_reaches_the_hosts_of_its_scheme_only() -> None:
         command = [sys.executable, "-c", BEHIND_THE_GATE, str(listener.getsockname()[1])]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert said[:2] == ["connected", "connected"]
-    assert said[2:] == [*["PermissionError"] * 6, "PermissionError notexample.org.evil.example"]
+    assert said[2:] == [*["PermissionError"] * 7, "PermissionError notexample.org.evil.example"]

@@ -1,6 +1,7 @@
 """URLs as sources: a real web server on this machine, which also means harm."""
 
 import asyncio
+import base64
 import datetime as dt
 import gzip
 import hashlib
@@ -25,12 +26,15 @@ class Site(http.server.BaseHTTPRequestHandler):
     """A few pages, and places that lead elsewhere."""
 
     asked: list[str]
+    accounts: set[str | None]
     elsewhere: str
     seen: threading.Event
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
+        account = self.headers["Authorization"]
+        self.accounts.add(account)
         pages = {
             "/open/log": b"one\nERROR two\n",
             "/open/sales.csv": CSV.encode(),
@@ -40,6 +44,10 @@ class Site(http.server.BaseHTTPRequestHandler):
         leads = {"/open/within": "/open/log", "/open/out": "/closed/secret", "/open/away": self.elsewhere}
         if self.path in leads:
             self._say(302, b"", Location=leads[self.path])
+        elif self.path == "/open/telltale":
+            self.send_response(403, f"{account} is {base64.b64decode(account.split()[-1]).decode()}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif self.path == "/open/endless":
             self.send_response(200)
             self.end_headers()
@@ -80,7 +88,7 @@ class Site(http.server.BaseHTTPRequestHandler):
 
 
 def served() -> http.server.ThreadingHTTPServer:
-    handler = type("OwnSite", (Site,), {"asked": [], "elsewhere": "", "seen": threading.Event()})
+    handler = type("OwnSite", (Site,), {"asked": [], "accounts": set(), "elsewhere": "", "seen": threading.Event()})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, args=(0.05,)).start()
     return server
@@ -159,6 +167,21 @@ async def test_a_url_that_cannot_be_read_or_never_ends_costs_its_own_load_only(c
         two = await agent("load_context", name="log", path=[f"{site}/open/log", "/etc/hostname"])
         assert two["error"] == "cannot_read"
         assert (await agent("list_vars"))["variables"] == []
+
+
+async def test_an_account_is_sent_below_its_prefix_only_and_told_to_nobody(
+    connect, sites, site: str, tmp_path: Path, accounts
+) -> None:
+    """Not where a server leads to, though the policy permits that; not in a message that repeats what a server says."""
+    one, other = (server.RequestHandlerClass for server in sites)
+    path = tmp_path / "both.yaml"
+    path.write_text(f"description: Two servers.\nextends: default\nurls: ['{site}/open/', '{one.elsewhere}']\n")
+    accounts(f"'{site}/open/': {{user: anna, password_file: $SECRET}}", "topsecret")
+    async with connect(RLM_KERNEL_POLICY=str(path)) as agent:
+        assert (await agent("load_context", name="log", path=f"{site}/open/away"))["line_count"] == 2
+        assert (one.accounts, other.accounts) == ({"Basic YW5uYTp0b3BzZWNyZXQ="}, {None})
+        answer = await agent("load_context", name="log", path=f"{site}/open/telltale")
+        assert "Basic [hidden] is anna:[hidden]" in answer["message"]
 
 
 async def test_a_long_load_tells_how_far_it_has_come(connect, sites, site: str, policy: str) -> None:

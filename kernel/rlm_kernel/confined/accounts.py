@@ -1,0 +1,146 @@
+"""With which account a URL is read: the file ``accounts.yaml`` in the configuration folder, which no kernel can read.
+
+The file says for prefixes of URLs who signs in there, and where the secret stands, never the secret itself::
+
+    "sftp://files.example.org/logs/": {user: reader, key_file: ~/.ssh/reader}
+    "webdavs://cloud.example.org/": {user: anna, password_file: ~/.keys/cloud}
+    "gs://example-logs/": {password_env: GCLOUD_TOKEN}
+
+It is read anew for each URL, so that a token may be renewed.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rlm_kernel.confined.schemes import scheme_of
+from rlm_kernel.contexts.errors import SourceError
+from rlm_kernel.rendezvous import config_dir
+from rlm_sandbox.errors import PolicyFileError
+from rlm_sandbox.policy_urls import permits, wrong_prefix
+from rlm_sandbox.policy_yaml import dotted, read_document
+
+__all__ = ["Account", "account_of", "accounts_file"]
+
+_LONGEST = 4 << 20
+_KNOWN_HOSTS = "~/.ssh/known_hosts"
+_HIDDEN = "[hidden]"
+_WITH_USER = ("ftp", "sftp", "webdav", "webdavs")
+_WITH_TOKEN = ("gs",)
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+    user: str | None = Field(None, min_length=1, description="Who signs in; without one the password is a token.")
+    password_env: str | None = Field(None, description="The variable of the daemon's environment with the password.")
+    password_file: str | None = Field(None, description="The file with the password, and nothing else.")
+    key_file: str | None = Field(None, description="Of sftp: the file of the private key; a password is then its own.")
+    known_hosts: str | None = Field(None, description="Of sftp: the file of servers' keys, if not OpenSSH's own.")
+
+    @model_validator(mode="after")
+    def _has_one_secret(self) -> _Entry:
+        if self.password_env and self.password_file:
+            raise ValueError("has two passwords; keep password_env or password_file")
+        if not (self.password_env or self.password_file or self.key_file):
+            raise ValueError("has no secret; name one by password_env, password_file or, for sftp, key_file")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as the process that reads is given it; `prefix` is where it may be used."""
+
+    prefix: str
+    user: str | None
+    password: str | None
+    key: str | None
+    known_hosts: str
+
+    def hidden(self, text: str) -> str:
+        """The text without the secret, which a server may have put into what it says."""
+        secrets = [self.password or "", b64encode(f"{self.user}:{self.password}".encode()).decode()]
+        for secret in filter(None, secrets):
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+
+def accounts_file() -> Path:
+    """Where the accounts are; the file need not exist."""
+    return config_dir() / "accounts.yaml"
+
+
+def account_of(url: str) -> Account | None:
+    """The account for a URL: that of the longest prefix.
+
+    Raises: SourceError when the file is not as it must be, or a secret is not there.
+    """
+    entries = _entries(accounts_file())
+    covering = [prefix for prefix in entries if permits([prefix], url)]
+    if not covering:
+        return None
+    prefix = max(covering, key=len)
+    entry = entries[prefix]
+    key = None if entry.key_file is None else _held(prefix, entry.key_file)
+    known = entry.known_hosts or (_KNOWN_HOSTS if Path(_KNOWN_HOSTS).expanduser().is_file() else None)
+    hosts = "" if known is None else _held(prefix, known)
+    return Account(prefix, entry.user, _password(prefix, entry), key, hosts)
+
+
+def _entries(file: Path) -> dict[str, _Entry]:
+    if not file.exists():
+        return {}
+    entries: dict[str, _Entry] = {}
+    try:
+        for prefix, values in read_document(file).values.items():
+            entries[prefix] = _Entry.model_validate(values)
+            if wrong := wrong_prefix(prefix) or _unfit(scheme_of(prefix), entries[prefix]):
+                raise SourceError(f"{file}: {prefix[:200]!r} {wrong}")
+    except PolicyFileError as problem:
+        raise SourceError(str(problem)) from None
+    except ValidationError as problem:
+        said = [f"{dotted((prefix, *detail['loc']))}: {detail['msg']}" for detail in problem.errors(include_url=False)]
+        raise SourceError(f"{file}: {'; '.join(said)}") from None
+    return entries
+
+
+def _unfit(scheme: str, entry: _Entry) -> str:
+    """Why an entry is none for a scheme; nothing if it is one."""
+    if scheme == "s3":
+        return "cannot be here: s3 has the account of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if scheme in _WITH_USER and entry.user is None:
+        return "has no `user`; name who signs in"
+    if scheme in _WITH_TOKEN and entry.user is not None:
+        return "has a `user`, but takes a token alone; leave it out"
+    if scheme != "sftp" and (entry.key_file or entry.known_hosts):
+        return "has a key_file or known_hosts, which are for sftp; name the password"
+    return ""
+
+
+def _password(prefix: str, entry: _Entry) -> str | None:
+    if entry.password_file is not None:
+        return _held(prefix, entry.password_file).strip()
+    if entry.password_env is None:
+        return None
+    if password := os.environ.get(entry.password_env):
+        return password
+    said = f"is not set in the environment that the daemon was started in; the account of {prefix} needs it"
+    raise SourceError(f"the variable {entry.password_env} {said}")
+
+
+def _held(prefix: str, name: str) -> str:
+    path = Path(name).expanduser()
+    try:
+        with path.open("rb") as file:
+            held = file.read(_LONGEST).decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        why = getattr(problem, "strerror", None) or "it is no text"
+        raise SourceError(f"the file {path}, which the account of {prefix} needs, cannot be read ({why})") from None
+    if held.strip():
+        return held
+    raise SourceError(f"the file {path}, which the account of {prefix} needs, is empty")

@@ -1,0 +1,91 @@
+"""WebDAV as a source: a real server on this machine, with an account (`make test-stores` installs it)."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("wsgidav", reason="wsgidav is not installed: `make test-stores` installs it")
+
+from cheroot.wsgi import Server
+from wsgidav.wsgidav_app import WsgiDAVApp
+
+pytestmark = pytest.mark.anyio
+PASSWORD = "a secret word"
+LARGE = 20_000_000
+
+Accounts = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A folder for all, and one for `anna`; `moved` in the first leads to the second, `away` to another server."""
+    folder = tmp_path_factory.mktemp("dav")
+    for name in ("open", "hers"):
+        (folder / name / "folder").mkdir(parents=True)
+        (folder / name / "app log").write_bytes(b"one\nERROR two\n")
+    (folder / "hers" / "large").write_bytes(b"0123456789" * (LARGE // 10))
+    served = WsgiDAVApp({
+        "provider_mapping": {"/open": str(folder / "open"), "/hers": str(folder / "hers")},
+        "simple_dc": {"user_mapping": {"/open": True, "/hers": {"anna": {"password": PASSWORD}}}},
+        "http_authenticator": {"accept_basic": True, "accept_digest": False, "default_to_digest": False},
+        "logging": {"enable": False},
+        "verbose": 0,
+    })  # fmt: skip
+
+    def application(environ, start_response):
+        """What WsgiDAV answers, but for two places that lead on, as servers may."""
+        target = {"/open/moved": "/hers/app%20log", "/open/away": "http://127.0.0.2:1/x"}.get(environ["PATH_INFO"])
+        if target is None:
+            return served(environ, start_response)
+        start_response("302 Found", [("Location", target), ("Content-Length", "0")])
+        return [b""]
+
+    server = Server(("127.0.0.1", 0), application)
+    server.prepare()
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    yield f"webdav://127.0.0.1:{server.bind_addr[1]}"
+    server.stop()
+    thread.join()
+
+
+@pytest.fixture
+def policy(tmp_path: Path, server: str) -> str:
+    """A policy that permits all of the server."""
+    path = tmp_path / "dav.yaml"
+    path.write_text(f"description: A server.\nextends: default\nurls: ['{server}/']\n")
+    return str(path)
+
+
+async def test_a_file_of_a_webdav_server_is_loaded_like_any(connect, server: str, policy: str) -> None:
+    """K-1, ours: what is open to all needs no account; a name with a blank is written as in a browser."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        assert (await agent("load_context", name="log", path=f"{server}/open/app%20log"))["line_count"] == 2
+        assert (await agent("refresh", name="log"))["changed"] is False
+
+
+async def test_with_the_account_of_the_file_a_private_folder_is_read(
+    connect, server: str, policy: str, accounts: Accounts
+) -> None:
+    """The password stands in a file beside; it is looked at anew for each load."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        refused = await agent("load_context", name="log", path=f"{server}/hers/large")
+        assert (refused["error"], "wants an account" in refused["message"]) == ("cannot_read", True)
+        accounts(f"'{server}/hers/': {{user: anna, password_file: $SECRET}}", PASSWORD)
+        assert (await agent("load_context", name="log", path=f"{server}/hers/large"))["size"] == LARGE
+        accounts(f"'{server}/hers/': {{user: anna, password_file: $SECRET}}", "wrong")
+        refused = await agent("load_context", name="log", path=f"{server}/hers/large")
+        assert "is not taken" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [("/open/none", "404 Not Found"), ("/open/folder", "it is a folder"), ("/open/away", "webdav://127.0.0.2:1/x")],
+)
+async def test_what_cannot_be_read_is_said(connect, server: str, policy: str, page: str, said: str) -> None:
+    """K-13: missing, a folder, and what leads to where the policy does not."""
+    async with connect(RLM_KERNEL_POLICY=policy) as agent:
+        answer = await agent("load_context", name="log", path=server + page)
+        assert (answer["error"], said in answer["message"]) == ("cannot_read", True)
