@@ -70,13 +70,41 @@ def test_what_cannot_be_read_costs_its_own_place_only(store: ContextStore, folde
     assert loaded.skipped == {"compressed": 1, "unreadable": 3, "without text": 1}
 
 
-def test_documents_in_a_zip_archive_are_left_out(store: ContextStore, folder: Path) -> None:
-    """Also a PDF without a NUL in its beginning, which would pass for text."""
-    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
-        archive.writestr("a.pdf", "%PDF-1.7\n" + "x" * 100)
-        archive.writestr("b.txt", "text")
-    loaded = put_file(store, folder / "all.zip")
-    assert (loaded.files, loaded.skipped) == (1, {"binary": 1})
+def zipped(folder: Path, archive: Path, *names: str) -> Path:
+    """An archive of some files of a folder."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in names:
+            file.write(folder / name, f"in/{name}")
+    return archive
+
+
+def test_documents_and_tables_in_a_zip_archive_are_text_as_in_a_directory(store: ContextStore, folder: Path) -> None:
+    """K-1, ours: the same text of each; what cannot be read costs its own place only."""
+    write_pdf(folder / "locked.pdf", "text", password="secret")
+    with zipfile.ZipFile(folder / "other.xlsx", "w") as archive:
+        archive.writestr("xl/workbook.xml", "<x/>")
+    found, loaded = load(store, folder)
+    path = zipped(folder, folder.parent / "all.zip", *(entry.name for entry in sorted(folder.iterdir())))
+    same = put_file(store, path)
+    lines, rows = list(store.open(same.text).lines), [json.loads(row) for row in same.table.splitlines()]
+    texts = {row["path"]: "\n".join(lines[row["line"] : row["line"] + row["lines"]]) for row in rows}
+    assert texts == {f"in/{name}": text for name, text in found.items()}
+    assert (same.files, same.skipped) == (5, loaded.skipped)
+    assert sorted(loaded.skipped) == ["compressed", "unreadable"]
+
+
+def test_what_an_archive_unpacks_to_is_bounded(
+    store: ContextStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-13: a small archive of large documents fills no disk; each leaves its bytes behind when it is read."""
+    (folder / "bomb.pdf").write_bytes(b"%PDF-1.7\n" + bytes(3_000_000))
+    path = zipped(folder, folder.parent / "all.zip", "report.pdf", "bomb.pdf", "sales.csv")
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr(members, "_UNPACKED", 2 << 20)
+    loaded = put_file(store, path)
+    assert (loaded.files, loaded.skipped) == (2, {"document or table after 2 MiB of such in an archive": 1})
+    with pytest.raises(errors.TextTooLarge):
+        put_file(store, zipped(folder, folder.parent / "few.zip", "sales.csv", "report.pdf"), limit=60)
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,19 @@ What cannot be taken costs its own place only: `LeftOut` says why, and who makes
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from rlm_kernel.confined.reading import Part, parts, preview
 
-from .bundle import Entry, LeftOut, holds
+from .bundle import Entry, LeftOut, holds, zip_entries
 from .compressed import PIECE, compression_of, unpacked
-from .errors import HelperDied, HelperTimeout, MissingExtra, SourceError
+from .errors import HelperDied, HelperTimeout, MissingExtra, SourceError, StoreError
 from .folder import is_below
 from .progress import stopped
 from .store import opened
@@ -29,6 +31,7 @@ START = 8
 """Bytes by which compression and binary formats are recognised."""
 _PDF = b"%PDF-"
 _SECONDS = 600.0  # for all documents and tables of a load: each takes a process of its own
+_UNPACKED = 1 << 30  # bytes of all documents and tables of an archive: the next one of a bomb is not unpacked
 _ROWS = 5  # of a table
 _ABOUT_TABLE = b"(the beginning of a table; load this file by itself to query it or to have it as a DataFrame)\n"
 _REST = b"--- the rest cannot be read ---\n"
@@ -47,14 +50,20 @@ def document_kind(fd: int, start: bytes) -> str | None:
 class Members:
     """Reads the files of one load."""
 
-    def __init__(self, limit: int | None) -> None:
-        """Args: limit, the most bytes of text that anybody wants."""
+    def __init__(self, limit: int | None, scratch: Path) -> None:
+        """Args: limit, the most bytes of text that anybody wants; scratch, a folder to unpack into."""
         self._most = MOST_TEXT if limit is None else limit
-        self._seconds = _SECONDS
+        self._scratch = scratch
+        self._seconds, self._unpacked = _SECONDS, _UNPACKED
 
     def entry(self, path: Path, top: Path, root: Path | None = None) -> Entry:
         """A file, shown relative to `top`; if it was found below `root`, it must still be there, and stays packed."""
         return Entry(str(path.relative_to(top)), lambda: self._pieces(path, root))
+
+    def archive(self, file: BinaryIO) -> Iterator[Entry]:
+        """The files in a zip archive, in its order."""
+        for packed in zip_entries(file):
+            yield Entry(packed.path, lambda packed=packed: self._member(packed))  # type: ignore[misc]
 
     def _pieces(self, path: Path, root: Path | None) -> Iterator[bytes]:
         with opened(path) as fd:
@@ -62,15 +71,47 @@ class Members:
                 raise SourceError(f"{path} is not below {root} any more; load it again")
             start = os.pread(fd, START, 0)
             packed = compression_of(start)
-            if start.startswith(PARQUET):
-                yield from self._confined(_table(fd), "parquet without the extra 'query'")
-            elif kind := document_kind(fd, start):
-                yield from self._confined(_document(fd, kind, self._most), f"{kind} without the extra 'documents'")
+            if told := self._told(fd, start):
+                yield from told
             elif packed == "zip" or (packed and root is not None):
                 raise LeftOut("compressed")
             else:
                 with os.fdopen(os.dup(fd), "rb", buffering=0) as file:
                     yield from unpacked(file, packed) if packed else _read(file)
+
+    def _member(self, packed: Entry) -> Iterator[bytes]:
+        """What may be a document or a table is unpacked into a file without a name, as those that read it need one."""
+        pieces = packed.pieces()
+        first = next(pieces, b"")
+        if not first.startswith((PARQUET, _PDF)) and compression_of(first) != "zip":
+            yield first
+            yield from pieces
+            return
+        with tempfile.TemporaryFile(dir=self._scratch) as file:
+            self._unpack(chain([first], pieces), file)
+            told = self._told(file.fileno(), first)
+            if told is None:
+                raise LeftOut("compressed")
+            yield from told
+
+    def _unpack(self, pieces: Iterator[bytes], file: IO[bytes]) -> None:
+        for piece in pieces:
+            self._unpacked -= len(piece)
+            if self._unpacked < 0:
+                raise LeftOut(f"document or table after {_UNPACKED >> 20} MiB of such in an archive")
+            try:
+                file.write(piece)
+                file.flush()
+            except OSError as problem:
+                raise StoreError(f"cannot unpack in {self._scratch} ({problem.strerror}); free some space") from problem
+
+    def _told(self, fd: int, start: bytes) -> Iterator[bytes] | None:
+        """What a confined process says of a document or table; None for any other file."""
+        if start.startswith(PARQUET):
+            return self._confined(_table(fd), "parquet without the extra 'query'")
+        if kind := document_kind(fd, start):
+            return self._confined(_document(fd, kind, self._most), f"{kind} without the extra 'documents'")
+        return None
 
     def _confined(self, pieces: Iterator[bytes], missing: str) -> Iterator[bytes]:
         """What a confined process says of a file.  The time that is left is for the next ones."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlm_kernel.confined.reading import Part, Preview, fetch, parts, preview
 
-from .bundle import Bundle, Entry, zip_entries
+from .bundle import Bundle, Entry
 from .compressed import compression_of, unpacked
 from .errors import SourceError
 from .files import draft
@@ -61,7 +61,7 @@ def put_file(store: ContextStore, path: Path, limit: int | None = None) -> Loade
         if kind is not None:
             with os.fdopen(os.dup(fd), "rb") as file:
                 if kind == "zip":
-                    return _put_bundle(store, zip_entries(file), Counter(), limit)
+                    return _put_bundle(store, Members(limit, store.root).archive(file), Counter(), limit)
                 return Loaded(store.put_chunks(unpacked(file, kind), limit=limit), compression=kind)
     return Loaded(store.put_path(path, limit=limit))
 
@@ -119,7 +119,7 @@ def put_files(
     left_out = Counter(skipped or ())
     one = len(paths) == 1 and paths[0].is_dir()
     top = paths[0] if one else Path(os.path.commonpath([path.parent for path in paths]))
-    return _put_bundle(store, _entries(paths, top, left_out, private, Members(limit)), left_out, limit)
+    return _put_bundle(store, _entries(paths, top, left_out, private, Members(limit, store.root)), left_out, limit)
 
 
 def _put_bundle(store: ContextStore, entries: Iterator[Entry], skipped: Counter[str], limit: int | None) -> Loaded:
