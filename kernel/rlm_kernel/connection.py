@@ -15,6 +15,8 @@ from rlm_kernel.link import CHUNK, daemon_command, daemon_log, socket_path
 __all__ = ["REPLY_SECONDS", "Control", "OnProgress", "connect", "is_running", "start_daemon", "the_socket"]
 
 REPLY_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
+"""How late a signal is noticed at most that falls between Python's last look at signals and the system's wait."""
 
 
 def the_socket() -> str:
@@ -77,12 +79,15 @@ class Control:
 
     def wait_for_end(self) -> None:
         """Block until the daemon ends the connection."""
-        self._socket.settimeout(None)
-        try:
-            while self._line():
-                pass
-        except OSError:
-            pass
+        self._socket.settimeout(_LOOK_SECONDS)
+        while True:
+            try:
+                if not self._line():
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
 
     def has_ended(self) -> bool:
         """Say whether the daemon has hung up, or has said that it will, since the last request."""

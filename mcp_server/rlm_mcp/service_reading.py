@@ -126,14 +126,14 @@ class Reading:
     async def list_vars(self, session: Session) -> Answer:
         """List the contexts, and the kernel's other variables when it can be asked now."""
         rows = contexts.of_session(self._store, session.id)
-        listed = [_listed(row) for row in rows]
-        listed += [_listed_variable(row) for row in await self._variables.rows(session)]
+        made = await self._variables.rows(session)
+        listed = [*map(_listed, rows), *map(_listed_variable, made or ())]
         fields: dict[str, Any] = {
             "session": session.id,
             "variables": listed,
             "total_size": sum({row.digest: row.size for row in rows}.values()),
         }
-        if session.kernel.busy:
+        if made is None:
             fields["note"] = "code is running: only loaded contexts are listed"
         return Answer(fields, ("variables",))
 
@@ -150,7 +150,7 @@ class Reading:
             shape = await self._texts.shape(row.content)
             found = {} if shape is None else {"shape": shape.to_dict()}
             return Answer({"name": name, **_described(row.content), **times, **found}, ("metadata",))
-        rows = await self._variables.rows(session)
+        rows = await self._variables.rows(session) or []
         for variable in rows:
             if variable["name"] == name:
                 return Answer(_listed_variable(variable), ("preview",))

@@ -33,15 +33,17 @@ class KernelVariables:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def rows(self, session: Session) -> list[dict[str, Any]]:
-        """List them: name, type, size, preview, line_count. Nothing without an idle kernel."""
-        if not session.kernel.alive or session.kernel.busy:
+    async def rows(self, session: Session) -> list[dict[str, Any]] | None:
+        """List them: name, type, size, preview, line_count. None while the kernel runs code and cannot be asked."""
+        if session.kernel.busy:
+            return None
+        if not session.kernel.alive:
             return []
         known = set(contexts.names(self._store, session.id))
         try:
             rows = await session.kernel.ask(lambda client, kernel: client.variables(kernel, wait_seconds=_LIST_SECONDS))
         except KernelBusy:
-            return []
+            return None
         return [row for row in rows if row.get("name") not in known]
 
     async def export(self, session: Session, name: str, limit: int) -> bytes:
@@ -97,7 +99,7 @@ class KernelVariables:
 
     async def delete(self, session: Session, name: str) -> None:
         """Delete a variable, as ``del`` does."""
-        known = [str(row["name"]) for row in await self.rows(session)]
+        known = [str(row["name"]) for row in await self.rows(session) or ()]
         if name not in known or not name.isidentifier() or keyword.iskeyword(name):
             raise self.missing(session, name, known)
         async with session.kernel.turn():

@@ -185,16 +185,16 @@ class Viewer:
         if seen == self._seen:
             return
         texts = [_text(row.name, row.type, row.size, row.line_count) for row in rows]
-        if kernel is not None and (kernel.state == "busy" or session.kernel.busy):
+        made: list[dict[str, Any]] | None = []
+        with suppress(KernelError, OSError):
+            made = None if kernel and kernel.state == "busy" else await self._watch.variables.rows(session)
+            self._seen = self._seen if made is None else seen
+        if made is None:
             known = [row for row in self._listed["rows"] if not row["text"]]
             note = "as they were before the running cell" if known else "listed when the cell ends"
             self._listed = {"rows": _by_size(texts + known), "note": note}
             return
-        made: list[dict[str, Any]] = []
-        with suppress(KernelError, OSError):
-            made = [_variable(row) for row in (await self._watch.variables.rows(session))[:_MOST_VARIABLES]]
-            self._seen = seen
-        self._listed = {"rows": _by_size(texts + made), "note": ""}
+        self._listed = {"rows": _by_size(texts + [_variable(row) for row in made[:_MOST_VARIABLES]]), "note": ""}
 
 
 def state_of(session: Session, kernel: KernelInfo | None) -> str:

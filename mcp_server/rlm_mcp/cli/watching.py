@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,9 +55,10 @@ def _print_page(page: dict[str, str]) -> None:
 def _opened(address: str) -> Iterator[None]:
     """Open the browser by a file of this user's: other users see the arguments of every program that starts."""
     file = rendezvous.runtime_dir() / f"web-{os.getpid()}.html"
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as new:
-        new.write(f'<!doctype html><title>rlm-kernel</title><meta http-equiv="refresh" content="0;url={address}">\n')
+    refresh = f'<meta http-equiv="refresh" content="0;url={address}">'
     try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as new:
+            new.write(f"<!doctype html><title>rlm-kernel</title>{refresh}\n")
         if not webbrowser.open(file.as_uri()):
             console.print("no browser could be opened: open the address by hand")
         yield
@@ -79,12 +80,45 @@ def top(
         seen = _look()
         show(seen, as_json, lambda: console.print(_picture(seen)))
         return
-    from rich.live import Live
-
-    with suppress(KeyboardInterrupt), Live(_picture(_look()), console=console, screen=True) as live:
+    # A shell that starts a command in the background has it ignore Ctrl-C; this one ends by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), _screen(_picture(_look())) as draw:
         while True:
             time.sleep(interval)
-            live.update(_picture(_look()))
+            draw(_picture(_look()))
+
+
+@contextmanager
+def _screen(picture: RenderableType) -> Iterator[Callable[[RenderableType], None]]:
+    """Have the terminal show a picture, and give what draws another. Drawing is never broken off in the middle."""
+    from rich.live import Live
+
+    live = Live(picture, console=console, screen=True)
+
+    def draw(picture: RenderableType) -> None:
+        with _interrupted_later():
+            live.update(picture)
+
+    try:
+        with _interrupted_later():
+            live.start(refresh=True)
+        yield draw
+    finally:
+        with _interrupted_later():
+            live.stop()
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Put Ctrl-C off until the block has ended: in the middle of it, the terminal would not get its own screen back."""
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
 
 
 def _look() -> dict[str, Any]:
