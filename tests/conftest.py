@@ -29,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 20.0
 """How long a process that is already on its way out may take after the test has ended."""
 
-_SECONDS_TO_END = 20.0
+_SECONDS_TO_END = 40.0
 """How long a process that was told to end may take, on a machine that is busy."""
 
 _SECONDS_TO_ANSWER = 50.0

@@ -140,7 +140,7 @@ class Arena:
             "read": [],
             "protect": [],
             "keep_fds": [],
-            "seconds": 20.0,
+            "seconds": 60.0,
         }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -173,7 +173,7 @@ def arena(cases: Iterable[Case]) -> Iterator[Arena]:
             yield Arena(process)
         finally:
             process.stdin.close()
-            process.wait(20)
+            process.wait(60)
 
 
 _NOT_PRELOADED: Final = frozenset({"antigravity", "this", "__future__"})

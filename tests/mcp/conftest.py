@@ -20,7 +20,7 @@ import pytest
 from rlm_kernel import rendezvous
 from rlm_kernel.link import daemon_command, hello_line, socket_path
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which whatever a test waits for will not happen any more."""
 
 TOY = '''
@@ -155,9 +155,9 @@ class Daemons:
     def kill(self, number: int = signal.SIGKILL) -> None:
         """End the one that listens, and wait until it has ended."""
         if (pid := self.pid()) is not None:
-            process = psutil.Process(pid)
-            process.send_signal(number)
             with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                process.send_signal(number)
                 process.wait(PATIENCE)
 
     def hello(self, role: str = "mcp", **more: object) -> tuple[socket.socket, dict[str, Any]]:
@@ -198,6 +198,7 @@ def _daemons(root: Path, bytecode: Path, patch: pytest.MonkeyPatch) -> Iterator[
     yield daemons
     while rendezvous.is_claimed(daemons.path):
         daemons.kill()
+        time.sleep(0.01)  # one that starts or ends holds the claim, but does not listen
 
 
 class FrontProcess:

@@ -1,5 +1,6 @@
 """Doors: a live session in Jupyter's own front ends, which may do with it what its policy says, and never end it."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,7 +18,6 @@ from typing import Any
 
 import nbclient
 import nbformat
-import psutil
 import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
@@ -33,7 +34,7 @@ from rlm_mcp.cli.doors import ask
 from rlm_memory.store import Store
 
 pytestmark = pytest.mark.usefixtures("daemon")
-SECONDS = 30
+SECONDS = 60
 
 
 def agent(session: str, code: str, policy: str | None = None) -> Any:
@@ -126,7 +127,7 @@ def test_restart_exit_and_shutdown_lose_nothing() -> None:
     assert agent("kept", "found") == "1"
 
 
-def test_a_front_end_that_is_killed_takes_only_its_own_cell_along(isolation: Any) -> None:
+def test_a_front_end_that_is_killed_takes_only_its_own_cell_along(gone: Any) -> None:
     """The relay of a front end that crashed ends; what it ran is interrupted, so that the agent need not wait."""
     agent("crash", "found = 1")
     script = (
@@ -136,11 +137,10 @@ def test_a_front_end_that_is_killed_takes_only_its_own_cell_along(isolation: Any
         "print(km.provisioner.pid, flush=True); os._exit(1)"
     )
     command = [sys.executable, "-c", script, spec_of("crash")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     relay = int(done.stdout)
     assert agent("crash", "found") == "1"
-    psutil.wait_procs([psutil.Process(relay)] if psutil.pid_exists(relay) else [], timeout=SECONDS)
-    assert not psutil.pid_exists(relay) or psutil.Process(relay).status() == psutil.STATUS_ZOMBIE
+    asyncio.run(gone(relay))
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def agent_at_work(session: str, policy: str | None = None) -> Iterator[Path]:
     work = threading.Thread(target=lambda: answers.append(agent(session, code, policy)))
     work.start()
     while _state(session) != "busy":
-        pass
+        time.sleep(0.02)
     try:
         yield go_on
     finally:
@@ -194,9 +194,9 @@ def test_a_policy_may_let_front_ends_interrupt_the_agent_and_begin_anew(isolatio
     (folder / "open-doors.yaml").write_text("extends: default\ndoors: {interrupt: any, restart: fresh}\n")
     agent("loose", "found = 1", "open-doors")
     with opened(spec_of("loose")) as (manager, client):
-        running = threading.Thread(target=lambda: agent("loose", "while True: pass", "open-doors"))
+        running = threading.Thread(target=lambda: agent("loose", "print('on')\nwhile True: pass", "open-doors"))
         running.start()
-        wait_for(client, "execute_input")
+        wait_for(client, "stream")
         manager.interrupt_kernel()
         running.join(SECONDS)
         assert not running.is_alive()
@@ -336,7 +336,7 @@ def test_nbclient_and_the_console_open_a_live_session() -> None:
     assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "21"
     command = [sys.executable, "-m", "jupyter_console", "--kernel", name, "--simple-prompt"]
     typed = "print('console', found)\nexit\n"
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=100, check=False)
     assert "console 21" in done.stdout
     assert agent("stock", "found") == "21"
 

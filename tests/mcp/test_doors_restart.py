@@ -17,7 +17,7 @@ from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
 from rlm_mcp.cli.doors import ask
 
-SECONDS = 30
+SECONDS = 60
 
 
 def value(client: BlockingKernelClient, code: str) -> str:

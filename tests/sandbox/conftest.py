@@ -70,7 +70,7 @@ class Room:
         read: Sequence[Path] = (),
         protect: Sequence[Path] = (),
         keep_fds: Sequence[int] = (),
-        seconds: float = 20.0,
+        seconds: float = 60.0,
     ) -> dict[str, Any]:
         """Run code in a child; gives result, error, status, walls and sibling_alive."""
         request = {
@@ -113,7 +113,7 @@ def zygote() -> Iterator[Zygote]:
         yield Zygote(process, frozenset(hello["modules"]))
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
 
 
 USERS = ["root", "nobody"] if LINUX and os.getuid() == 0 else ["myself"]

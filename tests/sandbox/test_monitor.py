@@ -44,7 +44,7 @@ class Worker:
 
     def end(self) -> None:
         """Let it end, and collect it."""
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture

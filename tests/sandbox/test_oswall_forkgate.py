@@ -76,11 +76,11 @@ gate = ForkGate(fd)
 received = bytearray()
 
 def wait_for_attempt():
-    assert select.select([gate.fileno()], [], [], 10)[0], 'nobody forks'
+    assert select.select([gate.fileno()], [], [], 90)[0], 'nobody forks'
 
 def heard():
     while b'\\n' not in received:
-        assert select.select([here], [], [], 10)[0], 'the kernel says nothing'
+        assert select.select([here], [], [], 90)[0], 'the kernel says nothing'
         received.extend(here.recv(4096))
     line, _, rest = received.partition(b'\\n')
     received[:] = rest
@@ -108,7 +108,7 @@ def supervise(own_room: Any) -> Supervise:
             env={"PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=110,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -224,7 +224,7 @@ def test_the_kernel_cannot_answer_for_the_host(supervise: Supervise) -> None:
         thread = threading.Thread(target=lambda: said.append(attempt(clone_without_the_gil)))
         thread.start()
         mine = ForkGate(kept[0])
-        select.select([kept[0]], [], [], 10)
+        select.select([kept[0]], [], [], 90)
         tell(attempt(lambda: mine.answer(True)))
         thread.join()
         tell(said[0])

@@ -30,7 +30,7 @@ def sessions(daemon: Path) -> None:
 
 def _top(*options: str) -> str:
     command = [PROGRAM, "top", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
 
 
 def test_a_script_gets_the_sessions_as_json(sessions: None) -> None:
@@ -55,10 +55,11 @@ def test_once_prints_a_table_and_ends(sessions: None) -> None:
 
 
 def test_it_follows_in_a_terminal_until_it_is_interrupted(sessions: None) -> None:
-    """Ctrl-C ends it in order, and the terminal has its own screen back."""
+    """Ctrl-C ends it in order, also where a shell has it ignored, and the terminal has its own screen back."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color"}
-    process = subprocess.Popen([PROGRAM, "top", "--interval", "0.1"], stdout=slave, stdin=slave, env=environment)
+    command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", PROGRAM, "top", "--interval", "0.1"]
+    process = subprocess.Popen(command, stdout=slave, stdin=slave, env=environment)
     os.close(slave)
     seen = b""
     while seen.count(b"trunk") < 3:
@@ -67,7 +68,7 @@ def test_it_follows_in_a_terminal_until_it_is_interrupted(sessions: None) -> Non
     while chunk := _read(master):
         seen += chunk
     os.close(master)
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert seen.rstrip().endswith((b"\x1b[?1049l\x1b[?25h", b"\x1b[?25h\x1b[?1049l"))
 
 
@@ -88,9 +89,12 @@ def _web(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with process:
         assert process.stdout is not None
         said = process.stdout.readline()
-        yield process, said.split()[-1]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            yield process, said.split()[-1]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 def test_the_address_that_is_printed_opens_the_page(sessions: None) -> None:
@@ -98,7 +102,7 @@ def test_the_address_that_is_printed_opens_the_page(sessions: None) -> None:
     with _web() as (_, address):
         url, _, token = address.partition("#token=")
         request = urllib.request.Request(f"{url}api/live", headers={"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert "trunk" in {row["session"] for row in json.loads(answer.readline())["sessions"]}
     while _answers(url):
         time.sleep(0.05)
@@ -106,7 +110,7 @@ def test_the_address_that_is_printed_opens_the_page(sessions: None) -> None:
 
 def _answers(url: str) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=30).close()
+        urllib.request.urlopen(url, timeout=60).close()
     except urllib.error.URLError:
         return False
     return True

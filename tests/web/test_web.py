@@ -146,7 +146,7 @@ def test_each_opening_has_a_token_of_its_own(page: Any, control: Any) -> None:
         assert token != page.token
         assert page.told("GET", "/api/live", Authorization=f"Bearer {token}")[0] == 401
     port = int(place.rstrip("/").rpartition(":")[2])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while _answers(port):
         assert time.monotonic() < deadline, "the page is still open"
         time.sleep(0.05)
@@ -182,8 +182,8 @@ def _row(parts: dict[str, Any], session: str) -> dict[str, Any]:
 def test_sessions_are_shown_with_state_memory_walls_and_policy(page: Any, run: Any) -> None:
     """All at a glance: what each is, what it holds and what stands around it."""
     run("seen", "x = b'x' * 8_000_000")
-    row = _row(page.look(), "seen")
-    assert (row["state"], row["policy"], row["parent"]) == ("idle", "default", None)
+    row = _row(page.look(until=lambda parts: _row(parts, "seen")["state"] == "idle"), "seen")
+    assert (row["policy"], row["parent"]) == ("default", None)
     assert row["memory_bytes"] > 4_000_000
     assert row["memory_limit"] == 512 << 20
     assert row["walls_standing"] + len(row["walls_missing"]) == 11
@@ -193,7 +193,7 @@ def test_variables_are_listed_by_size_with_the_texts(page: Any, run: Any) -> Non
     """The largest first, whether code made it or it was loaded."""
     call_tool("load_context", {"name": "small", "content": "a\nb"}, session="sized")
     run("sized", "big = list(range(10_000))\nword = 'w' * 1000")
-    rows = page.look("sized", lambda parts: "variables" in parts)["variables"]["rows"]
+    rows = page.look("sized", lambda parts: len(parts["variables"]["rows"]) > 1)["variables"]["rows"]
     assert [row["name"] for row in rows] == ["big", "word", "small"]
     assert rows[0]["size"] > 100_000
     assert rows[2] == {"name": "small", "type": "custom", "size": 3, "lines": 2, "preview": "", "text": True}
@@ -344,7 +344,7 @@ def test_a_kernel_that_lies_about_its_variables_spoils_only_its_list(page: Any) 
     code = f"import rlm_kernel.image.requests as r\nr.HANDLERS['variables'] = lambda *_: ({{'variables': {lie}}}, ())"
     answer = call_tool("eval_code", {"code": code}, session="liar", policy="trusted")
     assert answer["success"], answer
-    parts = page.look("liar", lambda parts: parts.get("journal"))
+    parts = page.look("liar", lambda parts: parts["journal"] and parts["variables"]["rows"])
     [row] = parts["variables"]["rows"]
     assert (row["name"], row["type"], row["size"], row["lines"]) == ("odd", "5", 0, None)
 
@@ -352,7 +352,7 @@ def test_a_kernel_that_lies_about_its_variables_spoils_only_its_list(page: Any) 
 def test_a_line_without_end_is_followed_by_its_end(page: Any, begin: Any) -> None:
     """What a running cell has printed is cut to its last characters, without a search that grows with its square."""
     begin("endless", "print('z' * 300_000, end='END', flush=True)\nwhile True: pass")
-    parts = page.look("endless", lambda parts: (parts.get("running") or {}).get("stdout"))
+    parts = page.look("endless", lambda parts: "zEND" in ((parts.get("running") or {}).get("stdout") or ""))
     page.act("endless", "interrupt")
     assert parts["running"]["stdout"].endswith("zEND")
     assert len(parts["running"]["stdout"]) < 21_000

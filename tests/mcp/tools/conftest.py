@@ -32,6 +32,9 @@ Connect = Callable[..., AbstractAsyncContextManager["Agent"]]
 class Agent:
     """A client of the server, as short to use as a tool call is to an agent."""
 
+    HELD = "import os, time\nwhile not os.path.exists('go-on'): time.sleep(0.01)\n"
+    """Code that runs until `let_go`: what has to be seen meanwhile is seen, however slow the machine is."""
+
     def __init__(self, client: Client, hello: ClientHello) -> None:
         self.client = client
         self.hello = hello
@@ -46,13 +49,25 @@ class Agent:
         self.text, self.is_error = block.text, result.is_error  # type: ignore[union-attr]
         return json.loads(self.text)
 
-    async def run(self, code: str) -> Any:
+    async def run(self, code: str, **arguments: Any) -> Any:
         """Run code and wait for it, however long a call may block."""
-        answer = await self("eval_code", code=code)
-        async with asyncio.timeout(40):
+        return await self.finished(await self("eval_code", code=code, **arguments), **arguments)
+
+    async def let_go(self) -> None:
+        """Have what is HELD in the session go on."""
+        Path((await self("status"))["kernel"]["scratch"], "go-on").touch()
+
+    async def finished(self, answer: Any, **arguments: Any) -> Any:
+        """Wait until the run of an answer has ended or waits, and keep what was told of the answers that it got."""
+        taken = {name: answer[name] for name in ("answered", "failed", "still_pending") if name in answer}
+        async with asyncio.timeout(60):
             while answer.get("status") == "running":
-                answer = await self("wait", run=answer["run"])
+                answer = taken | await self("wait", run=answer["run"], **arguments)
         return answer
+
+    async def answered(self, **answers: Any) -> Any:
+        """Hand answers in and wait for what comes of the run, however slow the machine is."""
+        return await self.finished(await self("answer_queries", answers=answers))
 
 
 class Clock:

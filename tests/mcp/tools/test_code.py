@@ -17,21 +17,12 @@ async def agent(attach):
         await agent("end_session")
 
 
-async def finished(agent, answer):
-    """Wait until a run has ended."""
-    async with asyncio.timeout(30):
-        while answer.get("status") == "running":
-            answer = await agent("wait", run=answer["run"])
-    return answer
-
-
 async def test_the_sample_of_the_seed_finds_its_error(agent) -> None:
     """K-15: success, stdout, stderr, error, time, queries and defined variables."""
     await agent("load_context", name="test_data", content="line 1\nERROR: test\nline 3")
     code = "errors = [line for line in test_data['lines'] if 'ERROR' in line]\nprint(f'Found {len(errors)} errors')"
     answer = await agent.run(code)
-    seconds = answer.pop("execution_time_seconds")
-    assert 0 <= seconds < 10
+    assert answer.pop("execution_time_seconds") >= 0
     assert answer == {
         "success": True,
         "stdout": "Found 1 errors\n",
@@ -161,15 +152,15 @@ async def test_an_automatic_name_never_hides_a_variable_of_code(agent) -> None:
 async def test_a_call_does_not_block_longer_than_it_may(agent) -> None:
     """K-18: then it tells the run, and wait goes on with it; texts answer meanwhile."""
     await agent("load_context", name="log", content="a\nb")
-    code = "import time\nprint('begun', flush=True)\ntime.sleep(2.5)\nprint('done')\n42"
-    answer = await agent("eval_code", code=code)
+    answer = await agent("eval_code", code=f"print('begun', flush=True)\n{agent.HELD}print('done')\n42")
     assert answer["status"] == "running"
     assert answer["run"].startswith("r")
     assert f"wait(run='{answer['run']}')" in answer["hint"]
     assert (await agent("peek", name="log"))["returned"] == 2
     assert (await agent("scan", name="log", pattern="b"))["matches"] == 1
     assert "code is running" in (await agent("list_vars"))["note"]
-    answer = await finished(agent, answer)
+    await agent.let_go()
+    answer = await agent.finished(answer)
     assert (answer["stdout"], answer["result"]) == ("begun\ndone\n", "42")
     assert await agent("wait") == answer  # the latest run, asked for again
 
@@ -181,44 +172,48 @@ async def test_progress_is_reported_while_a_call_waits(agent) -> None:
     async def progress(value: float, total: float | None, message: str | None) -> None:
         heard.append((value, message))
 
-    code = {"code": "import time\ntime.sleep(0.9)"}
-    await agent.client.call_tool("eval_code", code, progress_callback=progress)
-    assert len(heard) >= 2
+    await agent("eval_code", code=agent.HELD)
+    async with asyncio.timeout(60):
+        while len(heard) < 2:  # a machine that is busy may miss the moment in one call
+            heard.clear()
+            await agent.client.call_tool("wait", {}, progress_callback=progress)
     assert heard == sorted(heard)
     assert "is running" in heard[-1][1]
+    await agent.let_go()
+    assert (await agent.finished(await agent("wait")))["success"]
 
 
 async def test_a_cancelled_call_interrupts_its_cell(agent, live) -> None:
     """K-18: who stops waiting stops the work; the variables are still there."""
-    await agent("eval_code", code="kept = 1")
+    await agent.run("kept = 1")
     session = live.sessions.get(agent.hello.env["PARENT_SESSION_ID"])
     call = asyncio.create_task(agent("eval_code", code="while True: pass"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not [run for run in live.runs.active(session) if run.state == "running"]:
             await asyncio.sleep(0.01)
         call.cancel()
         while session.kernel.busy:
             await asyncio.sleep(0.01)
-    assert (await agent("eval_code", code="kept"))["result"] == "1"
+    assert (await agent.run("kept"))["result"] == "1"
 
 
 async def test_interrupt_stops_what_runs_and_what_waits(agent) -> None:
     """K-18: both runs end at once; variables stay."""
-    await agent("eval_code", code="kept = 1")
+    await agent.run("kept = 1")
     running = await agent("eval_code", code="while True: pass")
     queued = await agent("eval_code", code="kept = 2")
     assert "it waits until other code" in queued["hint"]
     stopped = await agent("interrupt")
     assert stopped["interrupted"] == [running["run"], queued["run"]]
-    assert "CellInterrupted" in (await finished(agent, await agent("wait", run=running["run"])))["error"]
-    assert (await agent("wait", run=queued["run"]))["error"] == "interrupted"
-    assert (await agent("eval_code", code="kept"))["result"] == "1"
+    assert "CellInterrupted" in (await agent.finished(await agent("wait", run=running["run"])))["error"]
+    assert (await agent.finished(queued))["error"] == "interrupted"
+    assert (await agent.run("kept"))["result"] == "1"
 
 
 async def test_reads_answer_while_a_cell_runs(agent) -> None:
     """K-17: the cell would run for a minute, and none of them waits for it: it still runs after the last one."""
     await agent("load_context", name="log", content="alpha\nERROR beta")
-    await agent("eval_code", code="mine = 1")
+    await agent.run("mine = 1")
     running = await agent("eval_code", code="while True: pass")
     assert running["status"] == "running"
     assert (await agent("peek", name="log", limit=1))["content"] == "alpha"
@@ -226,17 +221,18 @@ async def test_reads_answer_while_a_cell_runs(agent) -> None:
     assert (await agent("var_info", name="log"))["line_count"] == 2
     assert "log" in [row["name"] for row in (await agent("list_vars"))["variables"]]
     assert (await agent("interrupt"))["interrupted"] == [running["run"]]
-    assert "CellInterrupted" in (await finished(agent, await agent("wait", run=running["run"])))["error"]
+    assert "CellInterrupted" in (await agent.finished(await agent("wait", run=running["run"])))["error"]
 
 
 async def test_a_run_belongs_to_its_session(agent, attach) -> None:
     """K-11: another session cannot wait for it; unknown runs are told with the active ones."""
-    answer = await agent("eval_code", code="import time\ntime.sleep(1.5)")
+    answer = await agent("eval_code", code=agent.HELD)
     async with attach("elsewhere") as other:
         assert (await other("wait", run=answer["run"]))["error"] == "run_not_found"
     missing = await agent("wait", run="r0")
     assert (missing["error"], missing["active"]) == ("run_not_found", [answer["run"]])
-    await finished(agent, answer)
+    await agent.let_go()
+    await agent.finished(answer)
 
 
 async def test_agents_of_one_session_take_turns(agent, attach) -> None:
@@ -287,11 +283,13 @@ async def test_one_failed_query_does_not_fail_the_batch(agent) -> None:
 
 async def test_answers_given_while_a_cell_runs_are_there_in_the_next(agent) -> None:
     """K-23: answering never waits for running code."""
-    await agent("eval_code", code="note = llm_query('a')")
-    running = await agent("eval_code", code="import time\ntime.sleep(2)")
+    await agent.run("note = llm_query('a')")
+    running = await agent("eval_code", code=agent.HELD)
+    assert running["status"] == "running"
     assert (await agent("answer_queries", answers={"q_000": "A"}))["answered"] == ["q_000"]
-    await finished(agent, running)
-    assert (await agent("eval_code", code="str(note)"))["result"] == "'A'"
+    await agent.let_go()
+    await agent.finished(running)
+    assert (await agent.run("str(note)"))["result"] == "'A'"
 
 
 async def test_queries_asked_by_tool_reach_the_code_too(agent) -> None:
@@ -322,7 +320,7 @@ async def test_a_resolved_handle_is_a_global_of_the_other_session(agent, attach)
 async def test_scan_flags_work_on_what_code_made(attach) -> None:
     """K-3, K-25: a list in the kernel is searched with the same flags."""
     async with attach("flags") as agent:
-        await agent("eval_code", code="made = ['Alpha', 'alphabet', 'beta']")
+        await agent.run("made = ['Alpha', 'alphabet', 'beta']")
         found = await agent("scan", name="made", pattern="alpha", flags=["word"])
         assert [match["line"] for match in found["results"]] == [0]
         found = await agent("scan", name="made", pattern="alpha", flags=["case", "invert"], start_line=1)

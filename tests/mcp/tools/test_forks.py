@@ -85,13 +85,15 @@ async def test_a_fork_while_code_runs(connect_own, clock) -> None:
         await agent("eval_code", code="n = 1")
         while not (await agent("status"))["kernel"]["checkpoint"]:
             await asyncio.sleep(0.05)
-        running = asyncio.create_task(agent("eval_code", code="n = 2\nimport time; time.sleep(1.5)\nn"))
+        running = asyncio.create_task(agent.run(f"n = 2\n{agent.HELD}n"))
         while (await other("status"))["kernel"]["state"] != "busy":
             await asyncio.sleep(0.02)
         told = await other("fork_session", name="before")
         assert told["source"] == "checkpoint"
         assert "as they were before it" in told["notice"]
         assert (await other("eval_code", code="n", session="before"))["result"] == "1"
+        assert not running.done()
+        await other.let_go()
         assert (await running)["result"] == "2"
 
 
@@ -101,7 +103,7 @@ async def test_forks_of_a_running_session_at_once(connect_own) -> None:
         await agent("eval_code", code="n = 1")
         while not (await agent("status"))["kernel"]["checkpoint"]:
             await asyncio.sleep(0.05)
-        running = asyncio.create_task(agent("eval_code", code="import time; time.sleep(2)\nn"))
+        running = asyncio.create_task(agent.run(f"{agent.HELD}n"))
         while (await other("status"))["kernel"]["state"] != "busy":
             await asyncio.sleep(0.02)
         names = [f"m{number}" for number in range(5)] + ["m0"]
@@ -112,23 +114,36 @@ async def test_forks_of_a_running_session_at_once(connect_own) -> None:
             answer = await other("eval_code", code="n", session=name)
             assert answer.get("result") == "1", answer
             assert await other("end_session", session=name) == {"ended": name, "unloaded": []}
+        await other.let_go()
         assert (await running)["result"] == "1"
+
+
+SLOW = """
+import os, time
+class Slow:
+    def __repr__(self):
+        open('begun', 'w').close()
+        while not os.path.exists('go-on'): time.sleep(0.01)
+        return 'slow'
+s = Slow()
+"""
 
 
 async def test_a_session_that_cannot_be_forked_yet_keeps_no_other_from_it(connect_own) -> None:
     """While the fork of one waits for what its kernel does, others are forked."""
     async with connect_own("stuck") as agent, connect_own("free") as free:
-        await agent(
-            "eval_code",
-            code="import time\nclass Slow:\n    def __repr__(self): time.sleep(2); return 'slow'\ns = Slow()",
-        )
+        await agent("eval_code", code=SLOW)
         await free("eval_code", code="n = 1")
         looking = asyncio.create_task(agent("peek", name="s"))
-        await asyncio.sleep(0.2)
+        begun = Path((await free("status", session="stuck"))["kernel"]["scratch"], "begun")
+        async with asyncio.timeout(30):
+            while not begun.exists():
+                await asyncio.sleep(0.02)
         forking = asyncio.create_task(agent("fork_session", name="later"))
         assert (await free("fork_session", name="now"))["source"] == "live"
         assert not looking.done()
         assert not forking.done()
+        begun.with_name("go-on").touch()
         assert (await forking)["session"] == "later"
         await looking
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 
 async def journal_of(service, session: str, count: int) -> list[dict]:
     """The session's journal once it has ``count`` cells."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while len(rows := service.list_journal(session)) < count:
             await asyncio.sleep(0.02)
     return rows
@@ -71,7 +71,7 @@ async def test_what_ran_while_no_daemon_was_there_is_told_to_the_next(connect_ow
         client = await notebook(agent)
         code = "print('begun')\nimport time\ntime.sleep(1.5)\ny = llm_query('agent?')\nprint('orphan')"
         slow = asyncio.create_task(agent("eval_code", code=code))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while not (runs := own.runs.active(own.sessions.get("s"))) or not await runs[0].stdout_so_far():
                 await asyncio.sleep(0.02)
         own.gateway.close()  # as if the daemon had been killed

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
+from session_processes import children_with
 
 from rlm_kernel.confined.reading import fetch
 from rlm_kernel.confined.schemes import OVER_HTTP, SCHEMES
@@ -65,7 +65,7 @@ def ftp(tmp_path: Path) -> Iterator[Ftp]:
 
         def ftp_RETR(self, file: str) -> object:
             told.asked.append("/" + str(Path(file).relative_to(folder)))
-            told.may_give.wait(30)
+            told.may_give.wait(60)
             return super().ftp_RETR(file)
 
     Handler.authorizer = authorizer
@@ -152,9 +152,10 @@ async def test_the_process_that_reads_one_scheme_has_no_secrets_of_another(
     ftp.may_give.clear()
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         load = asyncio.create_task(agent("load_context", name="log", path=f"{ftp.base}/open/log"))
-        while not ftp.asked:
-            await asyncio.sleep(0.02)
-        [reader] = [child for child in psutil.Process().children() if "remote" in child.cmdline()]
+        async with asyncio.timeout(60):
+            while not ftp.asked:
+                await asyncio.sleep(0.02)
+        [reader] = children_with("rlm_kernel.confined")
         assert [name for name in reader.environ() if name.startswith("AWS_")] == []
         ftp.may_give.set()
         assert (await load)["line_count"] == 2

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -32,7 +31,7 @@ Probe = Callable[[Any, Any, Any], Awaitable[str]]
 
 OFF = {"language.wall": "off", "language.blocked_names": [], "walls.require": []}
 """Without the language wall it is the operating system's walls that show the effect."""
-SOON = {"limits.cell_seconds": 0.4}
+SOON = {"limits.cell_seconds": 1.5}
 
 
 def cell(code: str, then: str = "") -> Probe:
@@ -76,7 +75,7 @@ async def come_back(agent: Any, own: Any, clock: Any) -> str:
 async def wait_for_nobody(agent: Any, own: Any, clock: Any) -> str:
     """Ask what nobody answers, until that is an error."""
     answer = await agent.run("llm_query('p')")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while answer.get("status") == "waiting":
             await asyncio.sleep(0.02)
             answer = await agent("wait", run=answer["run"])
@@ -110,9 +109,20 @@ async def connect_to_a_server(agent: Any, own: Any, clock: Any) -> str:
         )
 
 
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    SERVER = f"http://127.0.0.1:{free.getsockname()[1]}/"
+SITE = "http://127.0.0.1:0/"
+"""Stands in the cases for the address that a test's own `site` has."""
+
+
+@pytest.fixture
+def site() -> Iterator[socket.socket]:
+    """Listen before a policy names the port, so that nobody else is given it."""
+    with socket.create_server(("127.0.0.1", 0)) as site:
+        yield site
+
+
+def address(site: socket.socket) -> str:
+    """Return the URL of a site."""
+    return f"http://127.0.0.1:{site.getsockname()[1]}/"
 
 
 async def load_a_page(agent: Any, own: Any, clock: Any) -> str:
@@ -123,8 +133,8 @@ async def load_a_page(agent: Any, own: Any, clock: Any) -> str:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", urlsplit(SERVER).port):
-        return json.dumps(await agent("load_context", name="page", path=SERVER + "page"))
+    async with await asyncio.start_server(serve, sock=agent.site.dup()):
+        return json.dumps(await agent("load_context", name="page", path=address(agent.site) + "page"))
 
 
 @dataclass(frozen=True)
@@ -155,7 +165,7 @@ CHMOD = """
 OUTLIVE = """
     import time
     def clean_up():
-        end = time.monotonic() + 1.5
+        end = time.monotonic() + 2.5
         while time.monotonic() < end:
             try:
                 time.sleep(0.05)
@@ -205,8 +215,8 @@ CASES = [
     Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640"),
     Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640", OFF),
     Case("network", False, True, connect_to_a_server, "PermissionError", "b'hello'", OFF),
-    Case("urls", [], [SERVER], load_a_page, "does not permit", '"size": 5'),
-    Case("limits.cell_seconds", 0.4, 30, cell("import time\ntime.sleep(1)\n'awake'"), "CellTimeout", "'awake'"),
+    Case("urls", [], [SITE], load_a_page, "does not permit", '"size": 5'),
+    Case("limits.cell_seconds", 0.4, 30, cell("import time\ntime.sleep(2)\n'awake'"), "CellTimeout", "'awake'"),
     Case("limits.interrupt_grace_seconds", 0.1, 20, cell(OUTLIVE, "cleaned"), "NameError", "'cleaned up'", SOON),
     Case("limits.output_bytes", 100, 10_000, cell("print('x' * 400 + 'y')"), "limit of 100 bytes", "xxxy"),
     Case("limits.content_bytes", "1 KiB", "1 MiB", load_two_kilobytes, "exceed", '"size": 2048'),
@@ -318,7 +328,7 @@ def test_every_field_of_the_schema_has_a_case() -> None:
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.field}{'-os' * (case.both is OFF)}" for case in CASES])
 async def test_a_field_can_be_loosened_and_tightened(
-    case: Case, connect_own: Any, own: Any, clock: Any, isolation: Any, tmp_path: Path
+    case: Case, connect_own: Any, own: Any, clock: Any, isolation: Any, tmp_path: Path, site: socket.socket
 ) -> None:
     """K-28: the same calls are refused under the tight value and done under the loose one."""
     answers = {}
@@ -329,8 +339,10 @@ async def test_a_field_can_be_loosened_and_tightened(
         settings = {**({"extends": case.extends} if case.extends else {}), **case.both}
         path = isolation.config / "policies" / f"{value}.yaml"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(nested({**settings, case.field: getattr(case, value)})))
+        rules = yaml.safe_dump(nested({**settings, case.field: getattr(case, value)}))
+        path.write_text(rules.replace(SITE, address(site)))
         async with connect_own(value, cwd=str(folder), sampling=own_model, RLM_KERNEL_POLICY=value) as agent:
+            agent.site = site
             answers[value] = await case.probe(agent, own, clock)
     assert case.refused in answers["tight"], answers
     assert case.refused not in answers["loose"], answers

@@ -156,11 +156,11 @@ async def test_the_complex_example_goes_on_with_its_answer_where_cells_wait(atta
     """K-24, K-23: unmodified, in one eval_code and one answer_queries; the analysis is printed, not its placeholder."""
     async with attach(f"s{secrets.token_hex(4)}", RLM_KERNEL_POLICY="recursive") as agent:
         await agent("load_context", name="prod_log", content=LOG, content_type="log")
-        waiting = await agent("eval_code", code=COMPLEX)
+        waiting = await agent.run(COMPLEX)
         assert waiting["status"] == "waiting"
         [query] = waiting["pending_llm_queries"]
         assert query["prompt"].startswith("Analyze this error pattern:\n2026-01-07T10:01:00 ERROR: Connection timeout")
-        done = await agent("answer_queries", answers={query["id"]: "db-1 and db-2 cannot be reached"})
+        done = await agent.answered(**{query["id"]: "db-1 and db-2 cannot be reached"})
         assert done["success"] is True
         assert "1. Connection timeout: 3 occurrences" in done["stdout"]
         assert done["stdout"].endswith("LLM Analysis requested: db-1 and db-2 cannot be reached\n")

@@ -5,8 +5,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from session_processes import children_with
 
 from rlm_kernel.confined.process import Job, Limits, messages
 from rlm_kernel.contexts import errors
@@ -111,7 +111,6 @@ async def test_errors_say_what_to_do_next(connect) -> None:
 
 def test_a_query_is_held_to_its_time_memory_and_answer(tmp_path: Path) -> None:
     """K-18, K-20: it fails alone, and no process stays."""
-    before = set(psutil.Process().children())
     path = tmp_path / "x"
     path.write_text("x\n")
     endless = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
@@ -122,12 +121,11 @@ def test_a_query_is_held_to_its_time_memory_and_answer(tmp_path: Path) -> None:
     with pytest.raises(errors.TextTooLarge):
         said("SELECT repeat('x', 1000) FROM range(100000)", path)
     assert said("SELECT text FROM t", path) == [["x"]]
-    assert set(psutil.Process().children()) <= before
+    assert children_with("rlm_kernel.confined") == []
 
 
 def test_a_query_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     """A cancelled call does not leave a process that computes."""
-    before = set(psutil.Process().children())
     path = tmp_path / "x"
     path.write_text("x\n")
     meter = Meter()
@@ -136,7 +134,7 @@ def test_a_query_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     with pytest.raises(errors.HelperTimeout):
         said("SELECT 1", path)
     watched.reset(token)
-    assert set(psutil.Process().children()) <= before
+    assert children_with("rlm_kernel.confined") == []
 
 
 @pytest.fixture

@@ -117,9 +117,10 @@ async def test_a_bad_pattern_is_refused_with_the_reason(agent, pattern) -> None:
 
 async def test_a_catastrophic_pattern_ends_in_an_error_or_a_result(agent, monkeypatch) -> None:
     """K-3: backtracking without end is stopped; the next search works."""
-    monkeypatch.setattr("rlm_mcp.service_reading.SCAN_SECONDS", 1.0)
     await agent("load_context", name="evil", content="a" * 40 + "!\n" + "b")
-    answer = await agent("scan", name="evil", pattern=r"(?=(a+)+$)(a+)+\1$")
+    with monkeypatch.context() as patch:
+        patch.setattr("rlm_mcp.service_reading.SCAN_SECONDS", 1.0)
+        answer = await agent("scan", name="evil", pattern=r"(?=(a+)+$)(a+)+\1$")
     assert answer.get("error") == "scan_timeout" or answer["matches"] == 0
     assert (await agent("scan", name="evil", pattern="b"))["matches"] == 1
 

@@ -55,7 +55,7 @@ def connected(live, isolation):
             async def call(tool, **arguments):
                 result = await client.call_tool(tool, arguments)
                 answer = json.loads(result.content[0].text)
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while answer.get("status") == "running":
                         answer = await call("wait", run=answer["run"])
                 return answer

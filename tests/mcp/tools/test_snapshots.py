@@ -475,7 +475,7 @@ async def test_what_a_provider_had_not_answered_is_answered_after_all(
         async with connect("second") as agent:
             if not provided:
                 await agent("answer_queries", answers={"q_000": "echo: why?"})
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await agent("status"))["pending_llm_queries"]:
                     await asyncio.sleep(0.01)
             assert (await agent.run("llm_answers['q_000']"))["result"] == "'echo: why?'"

@@ -89,9 +89,9 @@ async def test_code_that_waits_for_an_agent_goes_on_when_the_answer_fits(agent) 
     assert waits["pending_llm_queries"][0]["schema"]["properties"]["count"]["type"] == "integer"
     refused = await agent("answer_queries", answers={"q_000": {"count": "many"}})
     assert refused["failed"][0]["error"] == "answer_does_not_fit"
-    again = await agent("answer_queries", answers={"q_000": {"count": 3}})
+    again = await agent.answered(q_000={"count": 3})
     assert "an even number, please" in again["pending_llm_queries"][0]["prompt"]
-    assert (await agent("answer_queries", answers={"q_001": {"count": 4}}))["stdout"] == "4\n"
+    assert (await agent.answered(q_001={"count": 4}))["stdout"] == "4\n"
 
 
 async def test_what_is_no_schema_is_an_error_in_the_cell(agent, endpoint) -> None:
@@ -120,5 +120,5 @@ async def test_a_saved_session_still_knows_what_its_queries_ask_for(agent, live,
     taken = await agent("answer_queries", answers={"q_000": "three"}, **copy)
     assert taken["failed"][0]["error"] == "answer_does_not_fit"
     assert (await agent("answer_queries", answers={"q_000": {"count": 2}}, **copy))["answered"] == ["q_000"]
-    assert (await agent("eval_code", code="str(n)", **copy))["result"] == "'{\"count\": 2}'"
+    assert (await agent.run("str(n)", **copy))["result"] == "'{\"count\": 2}'"
     await agent("end_session", **copy)

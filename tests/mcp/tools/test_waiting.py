@@ -30,20 +30,6 @@ async def agent(attach, blocking):
         await agent("end_session")
 
 
-async def finished(agent, answer):
-    """Wait until a run has ended or waits, and keep what was told of the answers that it got."""
-    taken = {name: answer[name] for name in ("answered", "failed", "still_pending") if name in answer}
-    async with asyncio.timeout(30):
-        while answer.get("status") == "running":
-            answer = taken | await agent("wait", run=answer["run"])
-    return answer
-
-
-async def answered(agent, **answers):
-    """Hand answers in and wait for what comes of the run, however slow the machine is."""
-    return await finished(agent, await agent("answer_queries", answers=answers))
-
-
 async def notebook(agent) -> AsyncKernelClient:
     """A Jupyter client on the agent's kernel."""
     client = AsyncKernelClient()
@@ -70,13 +56,13 @@ kind
     assert asked["pending_llm_queries"] == [{"id": "q_000", "prompt": prompt, "model": "flash"}]
     assert "answer_queries" in asked["hint"]
     assert await agent("wait", run=asked["run"]) == asked  # nothing happens until somebody answers
-    again = await answered(agent, q_000="Hardware", q_777="?")
+    again = await agent.answered(q_000="Hardware", q_777="?")
     assert (again["answered"], [row["id"] for row in again["failed"]]) == (["q_000"], ["q_777"])
     assert (again["status"], again["run"]) == ("waiting", asked["run"])
     assert [row["prompt"] for row in again["pending_llm_queries"]] == ["Hardware: ERROR: disk", "Hardware: ERROR: net"]
-    half = await answered(agent, q_002="cable")
+    half = await agent.answered(q_002="cable")
     assert ([row["id"] for row in half["pending_llm_queries"]], half["still_pending"]) == (["q_001"], ["q_001"])
-    done = await answered(agent, q_001="replace it")
+    done = await agent.answered(q_001="replace it")
     assert (done["answered"], done["still_pending"]) == (["q_001"], [])
     assert (done["success"], done["stdout"], done["result"]) == (True, "2 errors\nreplace it|cable\n", "'Hardware'")
     assert done["pending_llm_queries"] == []
@@ -88,7 +74,7 @@ kind
 async def test_a_long_result_is_kept_whole_and_fits_with_what_was_answered(agent) -> None:
     """K-19: the answer of answer_queries is cut like any other, and wait tells the same once more."""
     asked = await agent.run("llm_query('p')\nfor n in range(1500): print('line', n)")
-    done = await answered(agent, q_000="go")
+    done = await agent.answered(q_000="go")
     assert len(agent.text) <= 8000
     assert (done["answered"], done["success"]) == (["q_000"], True)
     whole = done["full_output"]
@@ -98,10 +84,11 @@ async def test_a_long_result_is_kept_whole_and_fits_with_what_was_answered(agent
 
 async def test_code_that_goes_on_for_long_is_running_again(agent) -> None:
     """K-18: an answer does not make a call block longer than it may."""
-    asked = await agent.run("import time\nllm_query('p')\ntime.sleep(1.5)\n'awake'")
+    asked = await agent.run(f"llm_query('p')\n{agent.HELD}'awake'")
     going = await agent("answer_queries", answers={"q_000": "go"})
     assert (going["answered"], going["status"], going["run"]) == (["q_000"], "running", asked["run"])
-    assert (await finished(agent, going))["result"] == "'awake'"
+    await agent.let_go()
+    assert (await agent.finished(going))["result"] == "'awake'"
 
 
 async def test_a_cell_that_waits_is_interrupted_and_what_it_asked_can_be_answered_later(agent) -> None:
@@ -113,7 +100,7 @@ async def test_a_cell_that_waits_is_interrupted_and_what_it_asked_can_be_answere
     stopped = await agent("wait", run=asked["run"])
     assert "CellInterrupted" in stopped["error"]
     assert [row["id"] for row in stopped["pending_llm_queries"]] == ["q_000"]
-    assert (await answered(agent, q_000="late"))["still_pending"] == []
+    assert (await agent.answered(q_000="late"))["still_pending"] == []
     assert (await agent.run("llm_answers['q_000']"))["result"] == "'late'"
 
 
@@ -124,8 +111,8 @@ async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> No
     assert (queued["status"], "answer_queries: q_000" in queued["hint"]) == ("running", True)
     assert (await agent("status"))["runs"] == {asked["run"]: "waiting", queued["run"]: "queued"}
     await agent("load_context", name="log", content="!")
-    assert (await answered(agent, q_000="A"))["success"] is True
-    assert (await finished(agent, queued))["result"] == "'A!'"
+    assert (await agent.answered(q_000="A"))["success"] is True
+    assert (await agent.finished(queued))["result"] == "'A!'"
 
 
 async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_cancelled(agent, live) -> None:
@@ -137,10 +124,10 @@ async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_can
         while (died := await agent("wait", run=asked["run"])).get("status") in ("waiting", "running"):
             await asyncio.sleep(0.02)
     assert (died["error"], died["cancelled_llm_queries"]) == ("kernel_died", ["q_000"])
-    assert (await answered(agent, q_000="?"))["answered"] == []
+    assert (await agent.answered(q_000="?"))["answered"] == []
     asked = await agent.run("llm_query('again')")
     assert [row["id"] for row in asked["pending_llm_queries"]] == ["q_001"]
-    assert (await answered(agent, q_001="yes"))["result"] == "'yes'"
+    assert (await agent.answered(q_001="yes"))["result"] == "'yes'"
 
 
 async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
@@ -148,14 +135,30 @@ async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
     await agent.run("1")
     client = await notebook(agent)
     replied = asyncio.ensure_future(client.execute("got = llm_query('p')", reply=True, timeout=30))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while (await agent("status"))["pending_llm_queries"] != ["q_000"]:
             await asyncio.sleep(0.02)
     await agent("load_context", name="log", content="!")
-    assert (await answered(agent, q_000="A"))["answered"] == ["q_000"]
+    assert (await agent.answered(q_000="A"))["answered"] == ["q_000"]
     assert (await replied)["content"]["status"] == "ok"
     client.stop_channels()
     assert (await agent.run("got"))["result"] == "'A'"
+
+
+async def test_a_list_says_what_it_leaves_out_while_a_notebooks_cell_runs(agent) -> None:
+    """K-4: the kernel cannot be asked for its variables then."""
+    await agent.run("mine = 1")
+    client = await notebook(agent)
+    replied = asyncio.ensure_future(client.execute(agent.HELD, reply=True, timeout=60))
+    async with asyncio.timeout(40):
+        while (await agent("status"))["kernel"]["state"] != "busy":
+            await asyncio.sleep(0.02)
+    assert "code is running" in (await agent("list_vars"))["note"]
+    await agent.let_go()
+    await replied
+    client.stop_channels()
+    listed = await agent("list_vars")
+    assert ("mine" in {row["name"] for row in listed["variables"]}, "note" in listed) == (True, False)
 
 
 async def test_a_daemon_that_comes_later_answers_a_cell_that_waits(connect_own, own, reopen, blocking) -> None:
@@ -164,7 +167,7 @@ async def test_a_daemon_that_comes_later_answers_a_cell_that_waits(connect_own, 
         await agent.run("got = llm_query('p')")
     async with reopen() as connect, connect("s", RLM_KERNEL_POLICY=blocking) as agent:
         assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
-        assert (await answered(agent, q_000="A"))["answered"] == ["q_000"]
+        assert (await agent.answered(q_000="A"))["answered"] == ["q_000"]
         assert (await agent.run("got"))["result"] == "'A'"
 
 
@@ -176,7 +179,7 @@ async def test_a_fork_asks_as_its_own_policy_says(agent, attach) -> None:
         assert (await other.run("print(llm_query('p'))"))["stdout"] == "[DEFERRED:q_000] LLM query queued\n"
         await other("end_session")
     assert (await agent.run("llm_query('p')"))["status"] == "waiting"
-    assert (await answered(agent, q_000="A"))["result"] == "'A'"
+    assert (await agent.answered(q_000="A"))["result"] == "'A'"
 
 
 async def test_a_cell_that_waits_says_what_for_in_the_same_moment(agent, live) -> None:
