@@ -147,7 +147,8 @@ DENIED_SUBMODULES: Final = frozenset(
     matplotlib.testing matplotlib.sphinxext matplotlib.backends
     matplotlib.tests matplotlib.texmanager matplotlib.animation scipy.LowLevelCallable scipy.weave
     sympy.parsing sympy.external sympy.utilities.autowrap sympy.utilities.codegen sympy.testing
-    sympy.utilities.runtests sympy.plotting sklearn.externals networkx.drawing.nx_agraph
+    sympy.utilities.runtests sympy.utilities.source sympy.plotting tqdm.utils networkx.lazy_imports
+    sklearn.externals networkx.drawing.nx_agraph
     networkx.utils.misc networkx.conftest joblib.externals yaml.constructor lxml.html.clean
     """.split()
 )
@@ -221,6 +222,8 @@ NEVER_GIVEN: Final = tuple(
     matplotlib.pyplot.get pyarrow.lib.foreign_buffer pyarrow.lib.py_buffer
     pandas.api.extensions.register_dataframe_accessor pandas.api.extensions.register_series_accessor
     pandas.api.extensions.register_index_accessor
+    sympy.external.importtools.import_module sympy.utilities.source.get_class networkx.lazy_imports.attach
+    pandas.compat._optional.import_optional_dependency tqdm.utils.envwrap
     """.split()
 )
 """Objects that are given under no name; where a session needs one, ``shims`` has a safe one in its place."""

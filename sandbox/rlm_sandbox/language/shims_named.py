@@ -5,23 +5,60 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from collections import UserString
 from collections.abc import Callable
 from typing import Any, Final
 
+from rlm_sandbox.language.formatting import is_plain_format
+from rlm_sandbox.language.guards import refuse
 from rlm_sandbox.language.guards_read import SessionFormatter, read_named
-from rlm_sandbox.language.registry import mro_of
+from rlm_sandbox.language.registry import dict_of, mro_of
 
 # -- texts that format objects
 
 
 def harden_formats() -> None:
-    """Let pandas' styles and matplotlib's ticks format by the session's rules, whoever makes them."""
+    """Let what formats objects by a text of the session do so by its rules: styles, ticks, labels, bars, titles."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and (style := vars(pandas.DataFrame)["style"]).fget.__module__ != __name__:
         pandas.DataFrame.style = property(_styled(style.fget), doc=style.__doc__)
     ticker = sys.modules.get("matplotlib.ticker")
     if ticker is not None and (plain := ticker.__dict__["_UnicodeMinusFormat"]).__module__ != __name__:
         ticker.__dict__["_UnicodeMinusFormat"] = _tick_format(plain)
+
+    cbook = sys.modules.get("matplotlib.cbook")
+    if cbook is not None:
+        cbook.__dict__["_auto_format_str"] = _label
+    _take_plain_templates("tqdm.std", "tqdm", "format_meter")
+    for grid in ("FacetGrid", "PairGrid"):
+        _take_plain_templates("seaborn.axisgrid", grid, "set_titles")
+
+
+def _label(fmt: Any, value: Any) -> str:
+    """``matplotlib.cbook._auto_format_str``: ``%`` if that will do."""
+    template = str(fmt)
+    try:
+        return template % (value,)
+    except (TypeError, ValueError):
+        return SessionFormatter().format(template, value)
+
+
+def _take_plain_templates(module: str, owner: str, method: str) -> None:
+    """Let a method that formats refuse templates which read other attributes than harmless ones."""
+    cls = vars(sys.modules[module]).get(owner) if module in sys.modules else None
+    real: Any = None if cls is None else dict_of(cls).get(method)
+    inner = getattr(real, "__func__", real)
+    if inner is None or inner.__module__ == __name__:
+        return
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        texts = [value for value in (*args, *kwargs.values()) if isinstance(value, str | UserString)]
+        for text in texts:
+            if type(text) is not str or not is_plain_format(text):
+                refuse("format", "of a text that reads such attributes is not available in this session")
+        return inner(*args, **kwargs)
+
+    setattr(cls, method, staticmethod(checked) if isinstance(real, staticmethod) else checked)
 
 
 def _styled(real: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -17,11 +17,12 @@ from rlm_sandbox.language.guards import refuse
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import Access, access, may_store
 from rlm_sandbox.language.registry import dict_of
+from rlm_sandbox.language.shims import AttrGetter
 
 _MODULES: Final = ("argparse", "ast", "configparser", "tarfile", "tempfile")
 _WRAPPERS: Final = ("StreamWriter", "StreamReader", "StreamReaderWriter", "StreamRecoder")
-_OF_ARGPARSE: Final = ("_handle_conflict_", "_unrecognized_args")
-"""Names of its own that argparse puts together."""
+_THEIR_OWN: Final = ("_handle_conflict_", "_unrecognized_args", "_wrapped")
+"""Private names that argparse and tqdm read on objects of their own."""
 _STREAMS: Final = frozenset({"stdin", "stdout", "stderr"})
 
 
@@ -29,7 +30,7 @@ def read_by_name(obj: Any, name: Any, *default: Any) -> Any:
     """``getattr`` for a library: by the session's rules while its code runs."""
     if isinstance(name, str):
         name = str.__str__(name)
-        if access(name) is not Access.NATIVE and not name.startswith(_OF_ARGPARSE) and HOST.armed():
+        if access(name) is not Access.NATIVE and not name.startswith(_THEIR_OWN) and HOST.armed():
             return guarded_getattr(obj, name, *default)
     return getattr(obj, name, *default)
 
@@ -56,8 +57,18 @@ def harden_reads() -> None:
         vars(sys.modules["codecs"])[name].__getattr__.__defaults__ = (read_by_name,)
     _give("contextlib", getattr=_stream_of, setattr=_set_stream)
     _give("email._policybase", hasattr=_has_setting)
+    _give("sklearn.feature_selection._base", attrgetter=AttrGetter)
+    _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name)
     _harden_enum_property()
     _harden_zip_path()
+    if "tqdm.utils" in sys.modules:
+        vars(sys.modules["tqdm.utils"])["ObjectWrapper"].wrapper_setattr = _set_ordinary
+
+
+def _set_ordinary(self: Any, name: Any, value: Any) -> None:
+    if type(name) is not str or not may_store(name):
+        refuse(str(name), "may not be assigned in this session")
+    object.__setattr__(self, name, value)
 
 
 def _give(module: str, **functions: Any) -> None:
