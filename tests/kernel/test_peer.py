@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from session_processes import copies_of
 
-from rlm_kernel import wire
+from rlm_kernel import tags, wire
 from rlm_kernel.host.peer import Peer
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +50,18 @@ async def test_only_a_child_of_the_host_is_followed(pid) -> None:
     assert not peer.watch(pid)
     assert not peer.watch(os.getpid())
     assert peer.pid is None
+    peer.drop()
+    theirs.close()
+
+
+async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
+    """Of a kernel that was kept waiting for the processor: else no copy of it would be believed any more."""
+    ours, theirs = wire.pair()
+    peer = Peer(ours)
+    given_up, next_one = peer.expect(tags.FORKED), peer.expect(tags.FORKED)
+    given_up.cancel()
+    theirs.sendall(wire.pack(tags.FORKED, (b"late",)) + wire.pack(tags.FORKED, (b"its own",)))
+    assert list((await asyncio.wait_for(next_one, 30)).frames) == [b"its own"]
     peer.drop()
     theirs.close()
 

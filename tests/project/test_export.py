@@ -1,6 +1,7 @@
 """`rlm-kernel export` and `replay`: what ran in a session as a notebook, and that notebook run again."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from nbclient import NotebookClient
 from typer.testing import CliRunner
 
 from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control
 from rlm_kernel.errors import ToolFailed
 from rlm_mcp.cli.app import app
 from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
 
 Command = Callable[..., Result]
+SECONDS = 60.0
 
 
 @pytest.fixture
@@ -47,6 +50,17 @@ def exported(command: Command, session: str, folder: Path) -> nbformat.NotebookN
     return notebook
 
 
+def until_noted(session: str, cells: int) -> None:
+    """Wait until the journal has so many cells: of one of a notebook it hears after the notebook does."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        with Control("journal", session=session, last=None) as control:
+            if len(control.reply["cells"]) >= cells:
+                return
+        assert time.monotonic() < deadline, "the journal does not have them"
+        time.sleep(0.02)
+
+
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -62,6 +76,7 @@ def test_a_session_becomes_an_executed_notebook(command: Command, tmp_path: Path
     person.wait_for_ready(timeout=30)
     person.execute_interactive("'mine'", timeout=30)
     person.stop_channels()
+    until_noted("seen", 3)
 
     notebook = exported(command, "seen", tmp_path)
     first, failed, mine = code_cells(notebook)

@@ -112,13 +112,13 @@ class Peer:
         if message.tag == tags.HELLO and self.pid is None and not self._introduced(message):
             self.stream.close()
             return
-        waiting = self._waiting[message.tag]
-        while waiting:
+        if waiting := self._waiting[message.tag]:
             future = waiting.popleft()
-            if not future.done():
+            if future.done():  # given up: what comes late is not the answer to what was asked after it
+                message.close()
+            else:
                 future.set_result(message)
-                return
-        if self.receiver is not None:
+        elif self.receiver is not None:
             self.receiver(self, message)
         else:
             message.close()
