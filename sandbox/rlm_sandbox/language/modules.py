@@ -120,7 +120,7 @@ class ModuleSet:
         values["__all__"] = [key for key in (public or values) if key in values and not key.startswith("_")]
         if (name in DROP or name in KEEP) and name.split(".", maxsplit=1)[0] not in sys.stdlib_module_names:
             # Not on the standard library's, whose names CPython reads faster from modules that have no such function.
-            values["__getattr__"] = _explain_missing(name, real)
+            values["__getattr__"] = self._late(name, real)
         return copy
 
     def _fill(self, name: str, real: types.ModuleType, values: dict[str, Any]) -> None:
@@ -185,22 +185,30 @@ class ModuleSet:
             if isinstance(sys.modules[full], types.ModuleType) and getattr(real, leaf, None) is sys.modules[full]:
                 values[leaf] = self.copy_of(full)
 
+    def _late(self, module: str, real: types.ModuleType) -> Callable[[str], Any]:
+        """``__getattr__`` of a copy, for names that the copy has not.
 
-def _explain_missing(module: str, real: types.ModuleType) -> Callable[[str], Any]:
-    """``__getattr__`` of a copy: says of a name that the library has, but the copy has not, that it is left out."""
+        A submodule that the library imports when it is asked for (``np.matlib``) is imported as by a statement. Of
+        what else the library has it says that it is left out.
+        """
 
-    def __getattr__(name: str) -> Any:  # noqa: N807
-        try:
-            with HOST.trusted():
-                getattr(real, name)
-        except Exception as error:
-            missing = str(error)
-        else:
-            way = INSTEAD.get(f"{module}.{name}", "")
-            refuse(name, f"of module '{module}' is left out in this session{way and ': '}{way}", "module part")
-        raise AttributeError(missing, name=name)
+        def __getattr__(name: str) -> Any:  # noqa: N807
+            full = f"{module}.{name}"
+            try:
+                with HOST.trusted():
+                    value = getattr(real, name)
+                    if sys.modules.get(full) is value and name not in DROP.get(module, ()) and self.admits(full):
+                        REGISTRY.rescan_metaclasses()
+                        self.link(full)
+                        return self.copy_of(full)
+            except Exception as error:
+                missing = str(error)
+            else:
+                way = INSTEAD.get(full, "")
+                refuse(name, f"of module '{module}' is left out in this session{way and ': '}{way}", "module part")
+            raise AttributeError(missing, name=name)
 
-    return __getattr__
+        return __getattr__
 
 
 _NEVER: dict[str, Any] = {}

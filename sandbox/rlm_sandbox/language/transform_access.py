@@ -3,11 +3,13 @@
 What each rule emits (``TYPE``, ``SHELF`` ... are guard objects in the code's constants):
 
     x.public            x.public
-    x._private          (x if TYPE(x) in SHELF.clean else READ_PRIVATE(x, "_private"))._private
-    x.public = v        (x if TYPE(x) in SHELF.clean else STORE_PUBLIC(x)).public = v
-    x.tb_frame          x.tb_frame if TYPE(x) in SHELF.clean else READ_GUARDED(x, "tb_frame")
+    x._private          (READ_PRIVATE(x, "_private") if TYPE(x) not in SHELF.clean else x)._private
+    x.public = v        (STORE_PUBLIC(x) if TYPE(x) not in SHELF.clean else x).public = v
+    x.tb_frame          READ_GUARDED(x, "tb_frame") if TYPE(x) not in SHELF.clean else x.tb_frame
     type(x) is int      TYPE(x) is int                       while ``type`` is the builtin
     getattr(x, name)    RAW_GETATTR(x, name)                 while ``name`` is a str known to be harmless
+
+The rare case comes first: CPython reaches what stands after ``else`` without a jump over the other branch.
 """
 
 from __future__ import annotations
@@ -98,18 +100,21 @@ class AccessRules(TransformCore):
         if once is None:
             return self.call_guard(guard, value, value, *[text(argument, value) for argument in arguments])
         first, again = once
-        test = compare(self.call_guard("TYPE", value, first), ast.In(), self.shelf("clean", value))
         call = self.call_guard(guard, value, again(), *[text(argument, value) for argument in arguments])
-        return choose(test, again(), call)
+        return choose(self.is_foreign(first), call, again())
+
+    def is_foreign(self, value: ast.expr) -> ast.Compare:
+        """Whether the class of ``value`` is not known to be the session's own."""
+        return compare(self.call_guard("TYPE", value, value), ast.NotIn(), self.shelf("clean", value))
 
     def _guarded_read(self, node: ast.Attribute, value: ast.expr) -> ast.expr:
         once = self.evaluate_once(value) if node.attr in NATIVE_ON_CLEAN else None
         if once is None:
             return self.call_guard("READ_GUARDED", node, value, text(node.attr, node))
         first, again = once
-        test = compare(self.call_guard("TYPE", node, first), ast.In(), self.shelf("clean", node))
         node.value = again()
-        return choose(test, node, self.call_guard("READ_GUARDED", node, again(), text(node.attr, node)))
+        guarded = self.call_guard("READ_GUARDED", node, again(), text(node.attr, node))
+        return choose(self.is_foreign(first), guarded, node)
 
     def _format_method(self, node: ast.Attribute, value: ast.expr) -> ast.expr:
         """``template.format``: native for a text whose fields read no private attribute."""
@@ -119,11 +124,11 @@ class AccessRules(TransformCore):
         if once is None:
             return self.call_guard("READ_GUARDED", node, value, text(node.attr, node))
         first, again = once
-        exact = compare(self.call_guard("TYPE", node, first), ast.Is(), self.guard("STR", node))
-        known = compare(again(), ast.In(), self.shelf("formats", node))
+        other = compare(self.call_guard("TYPE", node, first), ast.IsNot(), self.guard("STR", node))
+        unknown = compare(again(), ast.NotIn(), self.shelf("formats", node))
         node.value = again()
         guarded = self.call_guard("READ_GUARDED", node, again(), text(node.attr, node))
-        return choose(ast.BoolOp(ast.And(), [exact, known], **where(node)), node, guarded)
+        return choose(ast.BoolOp(ast.Or(), [other, unknown], **where(node)), guarded, node)
 
     # -- calls
 
@@ -143,17 +148,17 @@ class AccessRules(TransformCore):
 
     def _while_builtin(self, function: ast.Name, builtin: str, replacement: str) -> ast.expr:
         """``replacement`` as long as the name still means our builtin, else whatever the user put there."""
-        test = compare(load(function.id, function), ast.Is(), self.guard(builtin, function))
-        return choose(test, self.guard(replacement, function), function)
+        return choose(self._means_other(function.id, builtin, function), function, self.guard(replacement, function))
 
-    def _is_builtin_type(self, at: ast.AST) -> ast.Compare:
-        return compare(load("type", at), ast.Is(), self.guard("SAFE_TYPE", at))
+    def _means_other(self, name: str, builtin: str, at: ast.AST) -> ast.Compare:
+        """Whether a name no longer means our builtin."""
+        return compare(load(name, at), ast.IsNot(), self.guard(builtin, at))
 
     def _type_call(self, node: ast.Call) -> ast.expr:
         """``type(x)``: the raw ``type`` and other metaclasses of the interpreter are never handed out."""
         value = node.args[0]
         if _is_simple(value) and not self._no_temporaries and self.scope.holds_temporaries():
-            return choose(self._is_builtin_type(node), self._type_of(node, value), node)
+            return choose(self._means_other("type", "SAFE_TYPE", node), node, self._type_of(node, value))
         node.func = self._while_builtin(node.func, "SAFE_TYPE", "TYPE_OF")  # type: ignore[arg-type]
         return node
 
@@ -163,7 +168,7 @@ class AccessRules(TransformCore):
         if once is None:
             return self.call_guard("TYPE_OF", node, value)
         first, again = once
-        return choose(compare(first, ast.NotIn(), self.shelf("metas", node)), again(), self.guard("SAFE_TYPE", node))
+        return choose(compare(first, ast.In(), self.shelf("metas", node)), self.guard("SAFE_TYPE", node), again())
 
     def _type_text(self, node: ast.Attribute) -> ast.expr:
         """``type(x).__name__`` and its like: the raw type is harmless when only its texts are read."""
@@ -194,7 +199,7 @@ class AccessRules(TransformCore):
             fast_right = self.call_guard("TYPE", right, right.args[0])
         operator = _IDENTITY[type(node.ops[0])]()
         fast = compare(self.call_guard("TYPE", left, left.args[0]), operator, fast_right)
-        return choose(self._is_builtin_type(node), fast, node)
+        return choose(self._means_other("type", "SAFE_TYPE", node), node, fast)
 
     def _getattr_call(self, node: ast.Call) -> ast.expr:
         function, name, default = node.func, node.args[1], node.args[2:]
@@ -209,13 +214,13 @@ class AccessRules(TransformCore):
             return node
         first, again = once
         tests: list[ast.expr] = [
-            compare(self.call_guard("TYPE", node, first), ast.Is(), self.guard("STR", node)),
-            compare(again(), ast.In(), self.shelf("names", node)),
-            compare(load("getattr", node), ast.Is(), self.guard("GETATTR", node)),
+            compare(self.call_guard("TYPE", node, first), ast.IsNot(), self.guard("STR", node)),
+            compare(again(), ast.NotIn(), self.shelf("names", node)),
+            self._means_other("getattr", "GETATTR", node),
         ]
         fast = self.call_guard("RAW_GETATTR", node, node.args[0], again(), *default)
         node.args[1] = again()
-        return choose(ast.BoolOp(ast.And(), tests, **where(node)), fast, node)
+        return choose(ast.BoolOp(ast.Or(), tests, **where(node)), node, fast)
 
 
 def _plain_arguments(node: ast.Call) -> bool:

@@ -113,7 +113,10 @@ class FunctionRules(AccessRules):
         self.scope = scope.parent
 
     def _use_flag(self, name: str, sites: list[Site], scope: Scope, *, everywhere: bool) -> None:
-        """``(name if .own_name else GUARD(name))``; a function inside sees only flags that never change."""
+        """``(GUARD(name) if .foreign_name is not None else name)``: one instruction asks whether a local is None.
+
+        A function inside sees only flags that never change.
+        """
         for site in sites:
             if not everywhere and not site.is_local:
                 self.settle(site, scope)
@@ -121,24 +124,25 @@ class FunctionRules(AccessRules):
             old = site.node.value
             arguments = [text(argument, old) for argument in site.arguments]
             guarded = self.call_guard(site.guard, old, load(name, old), *arguments)
-            site.node.value = choose(load(_flag(name), old), load(name, old), guarded)
+            foreign = compare(load(_flag(name), old), ast.IsNot(), ast.Constant(None, **where(old)))
+            site.node.value = choose(foreign, guarded, load(name, old))
             self.open_sites -= 1
 
     def _check_where_assigned(self, assignment: Assignment | None, name: str, sites: list[Site]) -> bool:
         """Check a local variable at its only assignment, if a loop reads it again and again.
 
-        ``name = value`` becomes ``.own_name = TYPE(name := value) in SHELF.clean``, with the flag off while
-        the two are not yet in step (an interrupt may come between them).
+        ``name = value`` becomes ``.foreign_name = True if TYPE(name := value) not in SHELF.clean else None``, with
+        the flag up while the two are not yet in step (an interrupt may come between them).
         """
         if assignment is None or not any(site.is_local and site.loops > assignment.loops for site in sites):
             return False
         node, value = assignment.node, assignment.node.value
         at = where(value)
-        off = ast.NamedExpr(ast.Name(_flag(name), STORE, **at), ast.Constant(False, **at), **at)
-        switched = choose(ast.UnaryOp(ast.Not(), off, **at), value, ast.Constant(None, **at))
-        bound = ast.NamedExpr(ast.Name(name, STORE, **at), switched, **at)
+        none = ast.Constant(None, **at)
+        up = ast.NamedExpr(ast.Name(_flag(name), STORE, **at), ast.Constant(True, **at), **at)
+        bound = ast.NamedExpr(ast.Name(name, STORE, **at), choose(compare(up, ast.Is(), none), none, value), **at)
         node.targets = [ast.Name(_flag(name), STORE, **where(node.targets[0]))]
-        node.value = compare(self.call_guard("TYPE", value, bound), ast.In(), self.shelf("clean", value))
+        node.value = choose(self.is_foreign(bound), ast.Constant(True, **at), none)
         return True
 
     def _at_entry(self, node: Function, parameters: list[str], locals_: list[str], is_method: bool) -> None:
@@ -147,24 +151,24 @@ class FunctionRules(AccessRules):
         position = 1 if _has_docstring(node) else 0
         at = node.body[min(position, len(node.body) - 1)]
         checks = [self._entry_check(name, at, is_method and name == parameters[0]) for name in parameters]
-        off = [ast.Name(_flag(name), STORE, **where(at)) for name in locals_]
-        if off:
-            checks.append(ast.Assign(list(off), ast.Constant(False, **where(at)), **where(at)))
+        up = [ast.Name(_flag(name), STORE, **where(at)) for name in locals_]
+        if up:
+            checks.append(ast.Assign(list(up), ast.Constant(True, **where(at)), **where(at)))
         node.body[position:position] = checks
 
     def _entry_check(self, name: str, at: ast.stmt, cached: bool) -> ast.Assign:
-        """``.own_name = TYPE(name) is CACHE.owner or TYPE(name) in SHELF.clean``.
+        """``.foreign_name = True if TYPE(name) is not CACHE.owner and TYPE(name) not in SHELF.clean else None``.
 
         ``CACHE.owner`` is the class that the method was defined in (if it is the session's own): comparing
         with it costs a fraction of the look-up, and is right for every object that is not of a subclass.
         """
-        kind = self.call_guard("TYPE", at, load(name, at))
-        test: ast.expr = compare(kind, ast.In(), self.shelf("clean", at))
+        test: ast.expr = self.is_foreign(load(name, at))
         if cached:
             owner = ast.Attribute(self.guard("CACHE", at), "owner", LOAD, **where(at))
-            again = self.call_guard("TYPE", at, load(name, at))
-            test = ast.BoolOp(ast.Or(), [compare(again, ast.Is(), owner), test], **where(at))
-        return ast.Assign([ast.Name(_flag(name), STORE, **where(at))], test, **where(at))
+            other = compare(self.call_guard("TYPE", at, load(name, at)), ast.IsNot(), owner)
+            test = ast.BoolOp(ast.And(), [other, test], **where(at))
+        flag = choose(test, ast.Constant(True, **where(at)), ast.Constant(None, **where(at)))
+        return ast.Assign([ast.Name(_flag(name), STORE, **where(at))], flag, **where(at))
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
         """A lambda is a function whose temporaries are its own."""
@@ -232,8 +236,8 @@ def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
 
 
 def _flag(name: str) -> str:
-    """The local that says whether parameter ``name`` is the session's own object."""
-    return f".own_{name}"
+    """The local that is None while ``name`` is known to be the session's own object."""
+    return f".foreign_{name}"
 
 
 def _has_docstring(node: Function) -> bool:

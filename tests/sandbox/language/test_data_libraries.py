@@ -5,7 +5,9 @@ import pytest
 from rlm_sandbox.policy import load_policy
 
 # A payload of analysis may use what a library is about to deprecate.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::PendingDeprecationWarning", "ignore::FutureWarning"
+)
 
 
 @pytest.fixture
@@ -59,6 +61,18 @@ def test_the_harmless_parts_of_denied_packages_are_there(session):
     assert result[:3] == ([3, 6, 9, 12], (3, 3, 2, 2), 1j)
     assert "different" in result[3]
     assert result[4] == (3, 2)
+
+
+def test_a_part_that_numpy_imports_when_it_is_asked_for_is_there(session):
+    """numpy.matlib needs no import, as in plain Python; numpy.ctypeslib, loaded likewise, stays out."""
+    result = session.value("""
+        import numpy as np
+        try: np.ctypeslib
+        except AttributeError as error: message = str(error)
+        result = (np.matlib.ones((2, 3)).sum(), "matlib" in vars(np), message)
+    """)
+    assert result[:2] == (6, True)
+    assert "left out" in result[2]
 
 
 def test_tables_are_styled_without_templates_of_one_s_own(session):
