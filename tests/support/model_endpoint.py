@@ -294,13 +294,13 @@ def served(endpoint: ModelEndpoint) -> Iterator[ModelEndpoint]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="model endpoint")
     thread.start()
-    server = asyncio.run_coroutine_threadsafe(endpoint.serve(), loop).result(10)
+    server = asyncio.run_coroutine_threadsafe(endpoint.serve(), loop).result(60)
     try:
         yield endpoint
     finally:
-        asyncio.run_coroutine_threadsafe(_end(server), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_end(server), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 
