@@ -21,5 +21,10 @@ CALL, RESULT, EVENT = b"Q", b"R", b"E"
 GOODBYE = b"g"
 
 # The version of the calls, and the largest one.
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_CALL = 512 << 20
+
+# Of a query, in characters: the longest prompt, the longest name of a model, and what goes into one message at most.
+MAX_PROMPT = 4_000_000
+MAX_MODEL = 200
+PROMPTS_AT_ONCE = 1_000_000

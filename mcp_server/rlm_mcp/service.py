@@ -314,8 +314,7 @@ class Service:
         except StoreFault as error:
             session.kernel.refuse([str(query.get("id")) for query in told], f"it could not be written down: {error}")
             return
-        for row in rows:
-            self.providers.asked(session, row)
+        self.providers.asked(session, rows)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""
@@ -323,8 +322,7 @@ class Service:
         with suppress(KernelError, OSError):
             client = await self.gateway.client(start=False)
             self.runs.note_queries(session, await client.pending_queries(info.kernel_id))
-            for row in queries.pending(self._store, session.id):
-                self.providers.asked(session, row)
+            self.providers.asked(session, queries.pending(self._store, session.id))
             for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):
                 self.journal.told(session.id, info.kernel_id, note)
 

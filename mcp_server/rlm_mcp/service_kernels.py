@@ -40,6 +40,8 @@ Connect = Callable[[bool], Awaitable[HostClient]]
 """Connects to the kernel host, starting it if the argument is true."""
 
 _STOP_SECONDS = 5.0
+_TOLD_AT_ONCE = 64
+"""Queries written down before the event loop sees to something else."""
 LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
 
 
@@ -498,8 +500,8 @@ class SessionKernel:
 
     def _on_event(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
-        if kind == "query":
-            self._asked(event)
+        if kind == "queries":
+            self._asked(event["queries"])
         elif kind == "waiting":
             self._suspended(frozenset(map(str, event.get("ids", ()))))
         elif kind == "cell":
@@ -511,6 +513,7 @@ class SessionKernel:
             if gone:
                 contexts.drop(self._store, self.session.id, gone)
         elif kind == "ended":
+            self.tell_all()
             if not self.busy:  # a running cell's own answer tells it
                 self.notice = LOST
             self.forget()
@@ -523,22 +526,31 @@ class SessionKernel:
             self.doors.remove(str(event.get("door")))
         self.on_door(event)
 
-    def _asked(self, event: dict[str, Any]) -> None:
-        """Take note of a query, together with those that come with it; before whatever the cell does next."""
-        if event.get("mode") == "provider":
-            self.provided.add(str(event.get("id")))
+    def _asked(self, told: list[dict[str, Any]]) -> None:
+        """Take note of queries, together with those that come with them; before whatever the cell does next."""
+        self.provided.update(str(query.get("id")) for query in told if query.get("mode") == "provider")
         if not self._told:
-            asyncio.get_running_loop().call_soon(self._tell)
-        self._told.append(event)
+            asyncio.get_running_loop().call_soon(self._tell_some)
+        self._told += told
 
-    def _tell(self) -> None:
+    def _tell_some(self) -> None:
+        """Have some queries written down; while the others wait, requests for these go out."""
+        some, self._told = self._told[:_TOLD_AT_ONCE], self._told[_TOLD_AT_ONCE:]
+        if self._told:
+            asyncio.get_running_loop().call_soon(self._tell_some)
+        if some:
+            self.on_queries(some)
+
+    def tell_all(self) -> None:
+        """Have all queries that were told written down."""
         told, self._told = self._told, []
         if told:
             self.on_queries(told)
 
     def _suspended(self, ids: frozenset[str]) -> None:
         """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""
-        self._tell()  # whoever sees that the cell waits has to see what for
+        if not ids or not ids <= self.provided:
+            self.tell_all()  # whoever sees that the cell waits for an agent, or for nobody, has to see what was asked
         self._waits_for(ids)
         if not ids:
             return

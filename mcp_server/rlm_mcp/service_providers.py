@@ -1,7 +1,7 @@
 """Answers that need no agent: those of a configured model (``llm.mode: provider``), and those that are known already.
 
-One task asks for each query; how many ask at once is the configuration's to say. What has come in is written down and
-handed to the kernel in one go, so that a batch of a thousand costs a few dozen transactions.
+One task asks for each query whose turn it is; how many have it at once is the configuration's to say. What has come in
+is written down and handed to the kernel in one go, so that a batch of a thousand costs a few dozen transactions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from rlm_kernel.models.interface import Completion, Message
 from rlm_kernel.models.router import Models, open_models
 from rlm_kernel.models.settings import settings_file
 from rlm_mcp.service_answers import clean_text
+from rlm_mcp.service_line import Line
 from rlm_mcp.service_queries import Outcome, Queries
 from rlm_mcp.service_sessions import Clock, Session
 from rlm_memory import known_answers, queries
@@ -33,9 +33,9 @@ __all__ = ["OverBudget", "Payer", "Providers"]
 
 log = logging.getLogger(__name__)
 
-_REST = 0.05
+_REST = 0.2
 """Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
-processes and is a transaction."""
+processes and is a transaction, at the cost of requests that could go out meanwhile."""
 _CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
 
 
@@ -47,23 +47,15 @@ class OverBudget(Exception):
 class _Desk:
     """What is under way for one session."""
 
-    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    line: Line
     ready: list[Outcome] = field(default_factory=list)
     handing: asyncio.Task[None] | None = None
-    quiet: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while there are no tasks, once there were some."""
     at_work: int = 0
     since: float = 0.0
     spent: dict[str, float] = field(default_factory=dict)
     """What has been used, without what is under way; empty until it was looked up."""
     bills: list[Bill] = field(default_factory=list)
     """What has been used and is not written down yet."""
-
-    def done(self, query: str) -> None:
-        """Forget the task of a query."""
-        self.tasks.pop(query, None)
-        if not self.tasks:
-            self.quiet.set()
 
 
 @dataclass(frozen=True)
@@ -89,7 +81,7 @@ class Providers:
         self._store = store
         self._queries = given
         self._clock = clock
-        self._desks: defaultdict[str, _Desk] = defaultdict(_Desk)
+        self._desks: dict[str, _Desk] = {}
         self._models: list[Models] = []
         """The last is used; those before it had another configuration, and their last requests may be under way."""
         self._configured: object = None
@@ -109,24 +101,22 @@ class Providers:
         finally:
             del self._payers[child]
 
-    def asked(self, session: Session, row: QueryRow) -> None:
-        """Look after a query that code has asked: answer it if that is ours to do."""
-        desk = self._desks[session.id]
-        known = known_answers.find(self._store, row, self._clock()) if session.policy.llm.cache else None
-        if known is not None:
-            self._ready(session, Outcome(row, answer=known))
-        elif row.mode == "provider" and row.id not in desk.tasks:
-            task = asyncio.create_task(self._work(session, row), name=f"query {row.id} of {session.id}")
-            desk.tasks[row.id] = task
-            desk.quiet.clear()
-            task.add_done_callback(lambda _: desk.done(row.id))
+    def asked(self, session: Session, rows: Iterable[QueryRow]) -> None:
+        """Look after queries that code has asked: answer those that are ours to answer."""
+        at_once: dict[str | None, int] = {}
+        for row in rows:
+            known = known_answers.find(self._store, row, self._clock()) if session.policy.llm.cache else None
+            if known is not None:
+                self._ready(session, Outcome(row, answer=known))
+            elif row.mode == "provider":
+                if row.model not in at_once:
+                    at_once[row.model] = self._at_once(row.model)
+                self._desk(session).line.join(row, at_once[row.model])
 
     def withdraw(self, session: Session, ids: Iterable[str]) -> None:
         """Stop working on queries that nobody waits for any more, and cancel them."""
-        desk = self._desks[session.id]
-        stopped = {name: task for name in ids if (task := desk.tasks.pop(name, None)) is not None and not task.done()}
-        for task in stopped.values():
-            task.cancel()
+        desk = self._desks.get(session.id)
+        stopped = desk.line.leave(ids) if desk is not None else []
         if stopped:
             queries.cancel_pending(self._store, session.id, self._clock(), among=stopped)
 
@@ -140,8 +130,7 @@ class Providers:
         desk = self._desks.pop(session, None)
         if desk is not None:
             self._write_bills(session, desk)
-            for task in list(desk.tasks.values()):
-                task.cancel()
+            desk.line.close()
 
     def spent(self, session: Session) -> dict[str, float]:
         """What the queries of this life of the session have used of providers: tokens, cost and seconds.
@@ -149,7 +138,7 @@ class Providers:
         Of a session that another one pays for it is what that one has used.
         """
         session = self._payers[session.id].session if session.id in self._payers else session
-        desk = self._desks[session.id]
+        desk = self._desk(session)
         if not desk.spent:
             used = queries.spent(self._store, session.id, session.row.created_at)
             seconds = self._store.peek_count(_seconds_scope(session)) / 1000
@@ -170,9 +159,7 @@ class Providers:
     async def aclose(self) -> None:
         """Stop everything; queries that wait are asked again by the next daemon."""
         desks = list(self._desks.values())
-        tasks = [task for desk in desks for task in desk.tasks.values()]
-        for task in tasks:
-            task.cancel()
+        tasks = [task for desk in desks for task in desk.line.close()]
         await asyncio.gather(*tasks, *(desk.handing for desk in desks if desk.handing), return_exceptions=True)
         for session, desk in self._desks.items():
             self._write_bills(session, desk)
@@ -227,7 +214,7 @@ class Providers:
             ModelError: there is no answer.
         """
         session, row, models = payer.session, payer.row, self._opened()
-        loop, desk = asyncio.get_running_loop(), self._desks[session.id]
+        loop, desk = asyncio.get_running_loop(), self._desk(session)
         began = False
 
         def begin() -> None:
@@ -294,7 +281,7 @@ class Providers:
 
     def _ready(self, session: Session, outcome: Outcome) -> None:
         """Hand in what came, and write down what it has used."""
-        desk = self._desks[session.id]
+        desk = self._desk(session)
         desk.ready.append(outcome)
         self._soon(session, desk)
 
@@ -315,12 +302,25 @@ class Providers:
             except StoreFault:
                 log.exception("answers of session %s cannot be written down", session.id)
                 return
-            if desk.tasks:
+            if not desk.line.empty.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_REST):
-                        await desk.quiet.wait()
+                        await desk.line.empty.wait()
 
     # --- the models -------------------------------------------------------------------------------
+
+    def _desk(self, session: Session) -> _Desk:
+        desk = self._desks.get(session.id)
+        if desk is None:
+            desk = self._desks[session.id] = _Desk(Line(lambda row: self._work(session, row)))
+        return desk
+
+    def _at_once(self, model: str | None) -> int:
+        """How many queries to a model are under way at once."""
+        try:
+            return self._opened().settings.find(model)[1].concurrency
+        except ModelError:
+            return 1  # the query's task says what is wrong
 
     def _opened(self) -> Models:
         """Return the models; opened anew when their configuration has changed."""

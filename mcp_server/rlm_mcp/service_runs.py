@@ -238,8 +238,11 @@ class Runs:
                 run.execution, run.began = await kernel.execute(run.code), True
                 notice, kernel.notice = kernel.notice, ""
                 began = self._journal.now()
-                async with kernel.watched():
-                    result = await run.execution.result()
+                try:
+                    async with kernel.watched():
+                        result = await run.execution.result()
+                finally:
+                    kernel.tell_all()
                 _raise_if_died(result)
                 self._journal.ran(run.session.id, run.code, began, result)
                 return self._settle(run, result, notice)

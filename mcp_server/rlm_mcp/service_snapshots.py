@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -81,7 +81,7 @@ class Request:
 
 
 class Snapshots:
-    """Saves sessions to files and opens them again; ``ask`` has a provider answer a query."""
+    """Saves sessions to files and opens them again; ``ask`` has a provider answer queries."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Snapshots:
         cells: Journal,
         clock: Clock,
         folder: Path,
-        ask: Callable[[Session, QueryRow], None],
+        ask: Callable[[Session, Iterable[QueryRow]], None],
     ) -> None:
         self._store, self._files, self._sessions, self._ask = store, files, sessions, ask
         self._journal, self._clock, self._folder = cells, clock, folder
@@ -352,9 +352,7 @@ class Snapshots:
         queries.restore(self._store, rows)
 
     def _ask_again(self, session: Session) -> None:
-        for row in queries.pending(self._store, session.id):
-            if row.mode == "provider":
-                self._ask(session, row)
+        self._ask(session, [row for row in queries.pending(self._store, session.id) if row.mode == "provider"])
 
     async def _context(self, session: Session, archive: Archive, context: Context) -> None:
         name, quota = check_context_name(context.name), session.policy.limits.content_bytes

@@ -6,6 +6,8 @@ import signal
 import pytest
 from jupyter_client import AsyncKernelClient
 
+from rlm_kernel import tags
+from rlm_kernel.host.queries import QueryBook, at_once
 from rlm_sandbox.policy_model import LlmPolicy
 
 pytestmark = pytest.mark.anyio
@@ -76,8 +78,8 @@ async def test_an_answer_that_is_faster_than_the_wait_is_not_lost(host, asking) 
     given = []
 
     def answer(about, event):
-        if about == kernel and event["event"] == "query":
-            outcome = {event["id"]: {"answer": event["prompt"] + "!"}}
+        for query in event.get("queries", ()) if about == kernel else ():
+            outcome = {query["id"]: {"answer": query["prompt"] + "!"}}
             given.append(host.start_call("settle", kernel_id=kernel, answers=outcome))
 
     host.on_event(answer)
@@ -215,3 +217,16 @@ async def test_a_question_of_a_notebooks_cell_is_answered_like_any_other(host, s
     assert (await replied)["content"]["status"] == "ok"
     client.stop_channels()
     await host.shutdown(info.kernel_id)
+
+
+def test_what_a_hostile_kernel_tells_of_queries_is_bounded() -> None:
+    """K-22: neither what is no query nor what is too long is entered, and much of it goes on in several messages."""
+    book = QueryBook(0, 1000, ["deferred"])
+    sound = {"id": "q_001", "prompt": "p", "model": None, "mode": "deferred"}
+    wrong = [None, 1, [], {**sound, "prompt": "x" * (tags.MAX_PROMPT + 1)}, {**sound, "model": "m" * 201}]
+    assert book.ask({"id": "q_001"}) == book.ask(None) == book.ask(wrong) == []
+    assert [row["id"] for row in book.ask([*wrong, sound, sound])] == ["q_001"]
+    long = [{**sound, "id": f"q_{n:03d}", "prompt": "x" * tags.MAX_PROMPT} for n in range(2, 5)]
+    short = [{**sound, "id": f"q_{n:03d}"} for n in range(5, 500)]
+    parts = list(at_once(book.ask([*long, *short])))
+    assert [len(part) for part in parts] == [1, 1, 1, 256, 239]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from rlm_kernel import tags
 from rlm_kernel.host.limits import CellLimits
-from rlm_kernel.image.forms import fault_of
+from rlm_kernel.image.forms import LONGEST_SCHEMA, fault_of
+
+_ROWS_AT_ONCE = 256
 
 
 class QueryBook:
@@ -21,11 +24,17 @@ class QueryBook:
         self.answers: dict[str, Any] = {}
         self._awaited: set[str] = set()
 
-    def ask(self, query: dict[str, Any]) -> dict[str, Any] | None:
-        """Enter what a kernel announced; None if it is malformed, known, one too many, or in a mode not permitted."""
+    def ask(self, told: object) -> list[dict[str, Any]]:
+        """Enter what a kernel announced, without what is malformed, known, too much, or in a mode not permitted."""
+        queries = [query for query in told if isinstance(query, dict)] if isinstance(told, list) else []
+        return [row for query in queries if (row := self._enter(query)) is not None]
+
+    def _enter(self, query: dict[str, Any]) -> dict[str, Any] | None:
         query_id, prompt, model = query.get("id"), query.get("prompt"), query.get("model")
         mode, schema = query.get("mode"), query.get("schema")
         if not (isinstance(query_id, str) and isinstance(prompt, str) and isinstance(model, str | None)):
+            return None
+        if len(prompt) > tags.MAX_PROMPT or len(model or "") > tags.MAX_MODEL:
             return None
         if not (isinstance(mode, str) and mode in self._modes) or (schema is not None and fault_of(schema)):
             return None
@@ -53,6 +62,20 @@ class QueryBook:
         self.answers.update(answers)
         for query_id in answers:
             self.pending.pop(query_id, None)
+
+
+def at_once(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Divide rows into what goes into one message: a kernel that tells much at once is not to end its reader's line."""
+    some: list[dict[str, Any]] = []
+    characters = 0
+    for row in rows:
+        some.append(row)
+        characters += len(row["prompt"]) + (LONGEST_SCHEMA if row["schema"] else 0)
+        if characters > tags.PROMPTS_AT_ONCE or len(some) == _ROWS_AT_ONCE:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
 
 
 class Round:

@@ -28,7 +28,7 @@ from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
 from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, within
 from rlm_kernel.host.policy import read_policy
-from rlm_kernel.host.queries import QueryBook, Round
+from rlm_kernel.host.queries import QueryBook, Round, at_once
 from rlm_kernel.host.relay import CHANNELS, Relay
 from rlm_kernel.host.request import EXECUTE, Request, well_formed
 from rlm_kernel.host.rollback import History
@@ -45,8 +45,8 @@ Operation = Callable[[], Awaitable[Any]]
 class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
-    ``emit(kernel_id, event)`` reports what happened: ``query``, ``waiting`` (for the answers of ``ids``; none: it goes
-    on), ``dropped``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended``.
+    ``emit(kernel_id, event)`` reports what happened: ``queries``, ``waiting`` (for the answers of ``ids``; none: it
+    goes on), ``dropped``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended``.
     """
 
     def __init__(
@@ -512,7 +512,7 @@ class KernelSession:
         elif message.tag == tags.SHOWN:
             self.relay.show(message)
         elif message.tag == tags.QUERY:
-            self._query(load(message))
+            self._asked(load(message).get("queries"))
         elif message.tag == tags.WAITS:
             self._begin_round(load(message).get("ids"))
         elif message.tag == tags.ABORT:
@@ -523,14 +523,13 @@ class KernelSession:
         elif (channel := CHANNELS.get(message.tag)) is not None:
             self.relay.forward(channel, message.frames)
 
-    def _query(self, query: dict[str, Any]) -> None:
-        row = self.queries.ask(query)
-        if row is None:
-            return
+    def _asked(self, told: object) -> None:
+        rows = self.queries.ask(told)
         self.images.spec["query_base"] = self.queries.next_number
         if self.relay.current is not None:
-            self.relay.current.queries.append(row)
-        self.emit(self.kernel_id, {"event": "query", **row})
+            self.relay.current.queries.extend(rows)
+        for some in at_once(rows):
+            self.emit(self.kernel_id, {"event": "queries", "queries": some})
 
     # -- a cell that waits for answers
 

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, get_args
 
+from rlm_kernel import tags
 from rlm_kernel.image.deferred import DeferredAnswer
 from rlm_kernel.image.forms import Form
 from rlm_sandbox.policy_model import Limits, LlmMode, LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
-MAX_PROMPT_CHARS = 4_000_000
+_FIRST, _NEXT = 16, 64
+"""How many queries of a batch are told at once: few at first, so that somebody can begin with them."""
 _SPENDING = ("tokens", "cost", "seconds")
 
 
@@ -64,13 +66,13 @@ class _Asking:
 class Queries:
     """The queries of one kernel.
 
-    ``announce`` hands a new query to the host, ``suspend`` waits for answers. ``next_number`` is the first id that this
+    ``announce`` hands new queries to the host, ``suspend`` waits for answers. ``next_number`` is the first id that this
     session has never used: ids are not reused, also not by a kernel that replaces a crashed one.
     """
 
     def __init__(
         self,
-        announce: Callable[[dict[str, Any]], None],
+        announce: Callable[[list[dict[str, Any]]], None],
         next_number: int,
         limits: Limits,
         llm: LlmPolicy,
@@ -130,14 +132,14 @@ class Queries:
         return {function.__name__: function for function in asking}
 
     def _one(self, prompt: str, how: _Asking) -> Any:
-        return self._only(how, self._round([prompt], how)) if how.waits else self.ask(prompt, how)
+        return self._only(how, self._round([prompt], how)) if how.waits else self._ask([prompt], how)[0]
 
     def _many(self, prompts: Iterable[str], how: _Asking) -> Sequence[Any]:
         if isinstance(prompts, str):
             raise TypeError("a batch takes a list of prompts; for one prompt call llm_query or rlm_query")
         if how.waits:
             return [self._value(how, asked) for asked in self._round(list(prompts), how)]
-        return [self.ask(prompt, how) for prompt in list(prompts)]
+        return self._ask(list(prompts), how)
 
     def budget(self) -> dict[str, dict[str, float]]:
         """What has been used, as the daemon has last told it, and what may be."""
@@ -161,6 +163,8 @@ class Queries:
     def _asking(self, model: str | None, mode: str | None, schema: Any) -> _Asking:
         if model is not None and not isinstance(model, str):
             raise TypeError(f"model must be str or None, not {type(model).__name__}")
+        if model is not None and len(model) > tags.MAX_MODEL:
+            raise ValueError(f"the name of the model has {len(model):,} characters; at most {tags.MAX_MODEL} are sent")
         known = get_args(LlmMode)
         if mode is not None and mode not in known:
             raise ValueError(f"mode must be {', '.join(map(repr, known))} or None, not {mode!r}")
@@ -191,11 +195,10 @@ class Queries:
     def _ask_and_wait(self, prompts: list[str], how: _Asking) -> list[DeferredAnswer]:
         """Ask all or none, and wait for all; those that nobody answered in time are pending still."""
         self._suspend.check()
-        for prompt in prompts:
-            self._check(prompt, len(prompts))
+        self._check(prompts)
         if how.mode == "provider":
             self._check_budget()
-        asked = [self.ask(prompt, how) for prompt in prompts]
+        asked = self._ask(prompts, how)
         late: set[str] = set()
 
         def take(news: Mapping[str, Any]) -> bool:
@@ -244,26 +247,37 @@ class Queries:
         said = f"nobody answered {one.query_id} within {self.llm.wait_seconds:g} s (the policy's llm.wait_seconds)"
         return said if how.mode == "provider" else f"{said}; an answer that comes later is in {ANSWERS_NAME}"
 
-    def _check(self, prompt: str, count: int) -> None:
-        """Refuse what cannot be asked, as one of ``count`` queries."""
-        if not isinstance(prompt, str):
-            raise TypeError(f"the prompt must be str, not {type(prompt).__name__}")
-        size = len(str(prompt))
-        if size > MAX_PROMPT_CHARS:
-            raise ValueError(f"the prompt has {size:,} characters; at most {MAX_PROMPT_CHARS:,} are sent")
-        if len(self._placeholders) + count > self.limit:
+    def _check(self, prompts: Sequence[str]) -> None:
+        """Refuse what cannot be asked."""
+        for prompt in prompts:
+            if not isinstance(prompt, str):
+                raise TypeError(f"the prompt must be str, not {type(prompt).__name__}")
+            if len(str(prompt)) > tags.MAX_PROMPT:
+                size = len(str(prompt))
+                raise ValueError(f"the prompt has {size:,} characters; at most {tags.MAX_PROMPT:,} are sent")
+        if len(self._placeholders) + len(prompts) > self.limit:
             raise QueryLimit(f"this session may ask {self.limit} queries; its policy sets limits.queries")
 
-    def ask(self, prompt: str, how: _Asking) -> DeferredAnswer:
-        """Queue one query."""
-        self._check(prompt, 1)
-        text = str(prompt)
-        query_id = f"q_{self.next_number:03d}"
-        self.next_number += 1
-        placeholder = self._placeholders[query_id] = DeferredAnswer(query_id, how.form)
-        query = {"id": query_id, "prompt": text, "model": how.model, "mode": how.mode, "recursive": how.recursive}
-        self.announce(query if how.form is None else {**query, "schema": how.form.schema})
-        return placeholder
+    def _ask(self, prompts: Sequence[str], how: _Asking) -> list[DeferredAnswer]:
+        """Queue all or none."""
+        self._check(prompts)
+        asked: list[DeferredAnswer] = []
+        told: list[dict[str, Any]] = []
+        characters = 0
+        for prompt in map(str, prompts):
+            query_id = f"q_{self.next_number:03d}"
+            self.next_number += 1
+            placeholder = self._placeholders[query_id] = DeferredAnswer(query_id, how.form)
+            asked.append(placeholder)
+            query = {"id": query_id, "prompt": prompt, "model": how.model, "mode": how.mode, "recursive": how.recursive}
+            told.append(query if how.form is None else {**query, "schema": how.form.schema})
+            characters += len(prompt)
+            if len(asked) == _FIRST or len(told) == _NEXT or characters > tags.PROMPTS_AT_ONCE:
+                self.announce(told)
+                told, characters = [], 0
+        if told:
+            self.announce(told)
+        return asked
 
     def adopt(self, query_id: object, text: object, status: object) -> str:
         """The placeholder of a query that an earlier kernel of the session has asked; else only its text."""

@@ -40,7 +40,9 @@ class SessionState:
     ``spec`` is the host's: policy (resolved, as JSON), scratch and workspace folders, first query number.
     """
 
-    def __init__(self, spec: Mapping[str, Any], announce: Callable[[dict[str, Any]], None], suspend: Suspend) -> None:
+    def __init__(
+        self, spec: Mapping[str, Any], announce: Callable[[list[dict[str, Any]]], None], suspend: Suspend
+    ) -> None:
         self.policy = _parsed(spec["policy"])
         self.scratch = Path(spec["scratch"])
         self.protect = [Path(folder) for folder in spec["protect"]]

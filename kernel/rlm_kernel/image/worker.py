@@ -379,8 +379,8 @@ class Worker:
             *(s.fileno() for s in (loop._selector, loop._ssock, loop._csock)),
         ]
 
-    def _announce(self, query: dict[str, Any]) -> None:
-        self.link.send(tags.QUERY, (wire.json_frame(query),))
+    def _announce(self, queries: list[dict[str, Any]]) -> None:
+        self.link.send(tags.QUERY, (wire.json_frame({"queries": queries}),))
 
     def _wake(self, news: Mapping[str, Any]) -> None:
         self.activate()

@@ -187,7 +187,7 @@ async def test_a_cell_that_waits_says_what_for_in_the_same_moment(agent, live) -
     await agent.run("1")
     kernel = live.sessions.get(agent.hello.env["PARENT_SESSION_ID"]).kernel
     query = {"id": "q_007", "prompt": "why?", "model": None, "mode": "blocking", "schema": None, "recursive": False}
-    kernel._on_event({"event": "query", **query})
+    kernel._on_event({"event": "queries", "queries": [query]})
     kernel._on_event({"event": "waiting", "ids": ["q_007"]})
     assert kernel.asks == {row.id for row in queries.pending(live._store, kernel.session.id)} == {"q_007"}
     kernel._on_event({"event": "waiting", "ids": []})
