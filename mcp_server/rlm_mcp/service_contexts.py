@@ -66,7 +66,9 @@ class Contexts:
         async with telling(progress, name):
             taken = await self._ingest(session, source, hello)
         row = await self._put(session, name, taken, content_type, metadata)
-        fields = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
+        fields: dict[str, Any] = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
+        if taken.table:
+            fields["files"] = row.metadata["files"]
         return Answer({**fields, "expires_in": _expiry(session.policy.limits.idle_seconds)})
 
     async def refresh(self, session: Session, name: str, hello: ClientHello, progress: Progress) -> Answer:

@@ -198,7 +198,9 @@ def _too_large(error: Any) -> ToolFault:
 
 
 def _unreadable(error: Any) -> ToolFault:
-    return ToolFault("cannot_read", str(error), "give the path of a readable, regular file")
+    """Most say themselves what to do, after the last semicolon."""
+    said, _, advice = str(error).rpartition("; ")
+    return ToolFault("cannot_read", said or advice, advice if said else "give the path of a readable, regular file")
 
 
 def _missing_extra(error: Any) -> ToolFault:

@@ -26,6 +26,7 @@ __all__ = ["FileSource", "Taken", "resolved", "take"]
 
 _MOST_MATCHES = 10_000
 """Files that a pattern may name."""
+_NO_URLS = "it permits none: choose (RLM_KERNEL_POLICY) or write one whose field `urls` names what the URL begins with"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _permitted(given: Sequence[str], session: Session) -> FileSource:
     prefixes = session.policy.urls
     if not permits(prefixes, url):
         said = f"policy {session.row.policy!r} does not permit to load {url[:200]!r}"
-        hint = f"load what lies under one of: {', '.join(prefixes) or '(none)'}; its field `urls` says what it permits"
+        hint = f"load what lies under one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
         raise ToolFault("cannot_read", said, hint)
     return FileSource([url], [], urls=prefixes)
 

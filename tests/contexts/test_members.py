@@ -1,5 +1,6 @@
 """Documents and tables among other files: taken in where they stand, or left out for a reason that is counted."""
 
+import gzip
 import json
 import zipfile
 from pathlib import Path
@@ -83,6 +84,7 @@ def test_documents_and_tables_in_a_zip_archive_are_text_as_in_a_directory(store:
     write_pdf(folder / "locked.pdf", "text", password="secret")
     with zipfile.ZipFile(folder / "other.xlsx", "w") as archive:
         archive.writestr("xl/workbook.xml", "<x/>")
+    (folder / "log.gz").write_bytes(gzip.compress(b"packed"))
     found, loaded = load(store, folder)
     path = zipped(folder, folder.parent / "all.zip", *(entry.name for entry in sorted(folder.iterdir())))
     same = put_file(store, path)

@@ -38,7 +38,7 @@ def run(request: dict[str, Any], say: Say) -> None:
             say({"fault": "source", "message": _DAMAGED.format(kind, f"{type(problem).__name__}: {problem}"[:300])})
         else:
             if empty:
-                said = "it holds no text: pictures of pages, perhaps; recognise the text first, with an OCR program"
+                said = f"the {kind} file holds no text, but pictures perhaps; recognise their text with an OCR program"
                 say({"fault": "source", "message": said})
 
 

@@ -120,7 +120,7 @@ def _signed(account: dict[str, Any] | None, named: str) -> dict[str, str]:
 
 def _advice(answer: httpx2.Response, signed: bool) -> str:
     if answer.status_code == httpx2.codes.UNAUTHORIZED:
-        return "the account of accounts.yaml is not taken" if signed else "it wants an account: see accounts.yaml"
+        return "mend its account in accounts.yaml" if signed else "name an account for it in accounts.yaml"
     return "give the URL of a file that can"
 
 

@@ -154,6 +154,7 @@ SCHEMES = {
         signs_in=True,
         hints={
             "HostKeyNotVerifiable": "its key is not among the known hosts: sign in there with ssh once, and compare it",
+            "KeyEncryptionError": "its key cannot be decrypted: pip install bcrypt, or mend its password",
             "PermissionError": "the server does not take the account of accounts.yaml",
         },
     ),

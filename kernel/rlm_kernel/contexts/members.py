@@ -83,7 +83,10 @@ class Members:
         """What may be a document or a table is unpacked into a file without a name, as those that read it need one."""
         pieces = packed.pieces()
         first = next(pieces, b"")
-        if not first.startswith((PARQUET, _PDF)) and compression_of(first) != "zip":
+        kind = compression_of(first)
+        if not first.startswith((PARQUET, _PDF)) and kind != "zip":
+            if kind:
+                raise LeftOut("compressed")
             yield first
             yield from pieces
             return

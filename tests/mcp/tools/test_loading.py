@@ -282,8 +282,9 @@ async def test_a_directory_is_one_context_with_a_table_and_counts_for_each_file(
     """K-1, ours: what was left out is counted; unloading takes the table along."""
     async with connect(cwd=str(project)) as agent:
         loaded = await agent("load_context", name="code", path=".")
-        assert set(loaded) == {"name", "line_count", "size", "type", "expires_in"}
+        assert set(loaded) == {"name", "line_count", "size", "type", "expires_in", "files"}
         files = (await agent("var_info", name="code"))["metadata"]["files"]
+        assert loaded["files"] == files
         assert files == {"count": 3, "skipped": {"binary": 1, "ignored": 1, "secret": 1}, "table": "code_files"}
         found = await agent("scan", name="code", pattern="mark", flags="per_file")
         assert found["files"] == [{"path": "src/main.py", "matches": 1}, {"path": "src/util.py", "matches": 2}]

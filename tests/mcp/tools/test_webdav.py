@@ -72,12 +72,12 @@ async def test_with_the_account_of_the_file_a_private_folder_is_read(
     """The password stands in a file beside; it is looked at anew for each load."""
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         refused = await agent("load_context", name="log", path=f"{server}/hers/large")
-        assert (refused["error"], "wants an account" in refused["message"]) == ("cannot_read", True)
+        assert (refused["error"], "name an account" in refused["hint"]) == ("cannot_read", True)
         accounts(f"'{server}/hers/': {{user: anna, password_file: $SECRET}}", PASSWORD)
         assert (await agent("load_context", name="log", path=f"{server}/hers/large"))["size"] == LARGE
         accounts(f"'{server}/hers/': {{user: anna, password_file: $SECRET}}", "wrong")
         refused = await agent("load_context", name="log", path=f"{server}/hers/large")
-        assert "is not taken" in refused["message"]
+        assert "mend its account" in refused["hint"]
 
 
 @pytest.mark.parametrize(
