@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from rlm_kernel.hostclient import KernelInfo
@@ -19,6 +19,7 @@ from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_kernels import KernelGateway, SessionKernel
 from rlm_mcp.service_names import session_id_for, workspace_for
 from rlm_memory import contexts, handles, queries, sessions
+from rlm_memory.errors import StoreFault
 from rlm_memory.sessions import SessionRow, SessionState
 from rlm_memory.store import Store
 from rlm_sandbox.policy import Policy, is_stricter_or_equal, load_policy
@@ -183,7 +184,7 @@ class Sessions:
     def close(self) -> None:
         """Write back the times of use; kernels and rows stay for the next daemon."""
         for session in self:
-            sessions.touch(self._store, session.id, session.last_used)
+            self._write_use(session)
             session.kernel.forget()
         self._open.clear()
 
@@ -196,6 +197,10 @@ class Sessions:
     def _touch(self, session: Session) -> None:
         session.last_used = self._clock()
         if session.last_used - session._written > _TOUCH_SECONDS:
+            self._write_use(session)
+
+    def _write_use(self, session: Session) -> None:
+        with suppress(StoreFault):  # a full disk keeps nobody from using a session
             sessions.touch(self._store, session.id, session.last_used)
             session._written = session.last_used
 

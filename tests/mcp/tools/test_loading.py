@@ -2,7 +2,9 @@
 
 import gzip
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,18 @@ async def test_reading_moves_last_accessed_and_not_created(connect, clock) -> No
     assert info["metadata"] == {"path": "a.log"}
     assert info["created"] == "2027-01-15T08:00:00.000+00:00"
     assert info["last_accessed"] == "2027-01-15T08:01:00.000+00:00"
+
+
+async def test_a_disk_that_is_full_for_long_keeps_nobody_from_reading(connect, clock) -> None:
+    """K-17: the times of use are written now and then; where they cannot be, a call goes on without."""
+    async with connect() as agent:
+        await agent("load_context", name="log", content=SAMPLE)
+        (database,) = rendezvous.state_dir().glob("*.sqlite3")
+        refuses = "CREATE TRIGGER full BEFORE UPDATE ON sessions BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        with closing(sqlite3.connect(database)) as beside:
+            beside.execute(refuses)
+        clock.now += 60
+        assert (await agent("peek", name="log"))["content"] == SAMPLE
 
 
 async def test_what_is_unloaded_cannot_be_read(connect) -> None:
