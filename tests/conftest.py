@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+from jupyter_client.channels import HBChannel
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 20.0
@@ -94,7 +95,9 @@ def _make_directories() -> Directories:
 
 @pytest.hookimpl
 def pytest_configure() -> None:
-    """Make this process the parent of every orphan that a test makes."""
+    """Make this process the parent of every orphan that a test makes, and Jupyter's clients patient."""
+    # They take a kernel for dead that leaves a ping without an answer for one second.
+    HBChannel.time_to_dead = _SECONDS_TO_ANSWER
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
