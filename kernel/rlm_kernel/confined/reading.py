@@ -88,8 +88,8 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     try:
         said = next(messages(job, Limits(_FETCH_SECONDS, _MEMORY, 1 << 20)), {})
     except MissingExtra as missing:
-        package = SCHEMES[scheme_of(url)].package
-        packages = "'rlm-kernel[urls]'" + (f" {package}" if package != "fsspec" else "")
+        scheme = SCHEMES.get(scheme_of(url))
+        packages = "'rlm-kernel[urls]'" + (f" {scheme.package}" if scheme and scheme.package != "fsspec" else "")
         raise MissingExtra(f"{missing}; {scheme_of(url)} URLs need it: pip install {packages}") from missing
     except SourceError as problem:
         raise SourceError(account.hidden(str(problem)) if account else str(problem)) from None

@@ -145,15 +145,17 @@ async def test_with_a_password_and_without_an_account(
 
 
 async def test_a_server_that_is_not_known_is_told_no_password(
-    connect, ssh: Ssh, policy: str, known: Path, accounts: Accounts
+    connect, ssh: Ssh, policy: str, known: Path, accounts: Accounts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its key is compared before anybody signs in."""
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
     known.write_text(f"[127.0.0.1]:{ssh.port} {other}")
-    accounts(f"'{ssh.base}/': {{user: anna, password_file: $SECRET, known_hosts: {known}}}", PASSWORD)
+    monkeypatch.setenv("HOME", str(tmp_path))  # of someone who has signed in nowhere yet
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
-        answer = await agent("load_context", name="log", path=f"{ssh.base}/open/log")
-        assert (answer["error"], "known hosts" in answer["message"]) == ("cannot_read", True)
+        for file in (f", known_hosts: {known}", ""):
+            accounts(f"'{ssh.base}/': {{user: anna, password_file: $SECRET{file}}}", PASSWORD)
+            answer = await agent("load_context", name="log", path=f"{ssh.base}/open/log")
+            assert (answer["error"], "known hosts" in answer["message"]) == ("cannot_read", True)
 
 
 @pytest.mark.parametrize("page", ["/closed/log", "/open/../closed/log", "/open/log?username=root", "/open/log#x"])
