@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlm_kernel.contexts import errors, files
 from rlm_kernel.contexts.index import LineIndex
 from rlm_kernel.contexts.ingest import Ingest
-from rlm_kernel.contexts.model import BLOCK, StoredText
+from rlm_kernel.contexts.model import BLOCK, LARGE_PAGE, StoredText
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text, split_lines
 
@@ -103,11 +103,36 @@ def test_a_long_text_is_measured_like_a_short_one(wide: str) -> None:
     assert list(context.index.ranks) == list(LineIndex.build(context.view).ranks)
 
 
-def test_pieces_are_written_whole_when_the_system_takes_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [1000, LARGE_PAGE - 1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
+def test_a_text_is_written_in_blocks_however_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """Each begins at a boundary and is whole but for the last, so that the system can keep it in one large page."""
+    data, sizes, write = random.Random(width).randbytes(4 * LARGE_PAGE + 17), [], os.write
+
+    def noted(fd: int, block: memoryview) -> int:
+        sizes.append(len(block))
+        return write(fd, block)
+
+    monkeypatch.setattr(os, "write", noted)
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        blocks = files.Blocks(file.fileno())
+        for at in range(0, len(data), width):
+            blocks.write(data[at : at + width])
+        blocks.flush()
+    assert sizes == [LARGE_PAGE] * 4 + [17]
+    assert (tmp_path / "file").read_bytes() == data
+
+
+def test_a_block_is_written_whole_when_the_system_takes_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it may, when a signal comes or the disk is nearly full."""
-    monkeypatch.setattr(os, "writev", lambda fd, pieces: os.write(fd, b"".join(pieces)[:4]))
-    with (tmp_path / "file").open("wb") as file:
-        files.write_pieces(file.fileno(), [b"one", b"two", b"three"])
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, block: write(fd, bytes(block)[:4]))
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        blocks = files.Blocks(file.fileno())
+        for piece in (b"one", b"two", b"three"):
+            blocks.write(piece)
+        blocks.flush()
     assert (tmp_path / "file").read_bytes() == b"onetwothree"
 
 

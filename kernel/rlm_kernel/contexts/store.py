@@ -21,15 +21,13 @@ from .collector import Collected, collect
 from .errors import CorruptText, SourceChanged, SourceError, TextTooLarge, UnknownText
 from .ingest import Ingest
 from .mapping import Mapping
-from .model import StoredText
+from .model import LARGE_PAGE, StoredText
 from .opening import SHARED_FROM, open_text
 from .progress import follow
 from .sharedstr import encode_for, encoding_of
 from .text import Text
 
-# Bytes read, hashed and written at a time.  The page cache keeps what is written at once in one large page if it can:
-# with less a file is slower to read, with more the system spends longer than the copy on making room for such pages.
-_PIECE = 1 << 18
+_PIECE = 1 << 18  # bytes read, hashed or compared at a time
 _RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fresh pages from the system each time
 
 
@@ -243,11 +241,13 @@ class _Drafting:
 
     def __init__(self, root: Path, fd: int, name: str) -> None:
         self._root, self._fd, self._name = root, fd, name
-        self.ingest = Ingest(lambda piece: files.write_all(fd, piece))
+        self._blocks = files.Blocks(fd)
+        self.ingest = Ingest(self._blocks.write)
 
     def publish(self, original: _Original | None = None) -> StoredText:
         """Give the finished text its name, unless it already has one."""
         facts, ranks = self.ingest.finish()
+        self._blocks.flush()
         if original is not None:
             facts = replace(facts, digest=original.digest, data=os.fstat(original.fd).st_size)
         os.fchmod(self._fd, 0o400)
@@ -322,12 +322,12 @@ def _feed_file(fd: int, ingest: Ingest, size: int, limit: int | None) -> int:
     It is not read to its end, which a file that is being written to may never have; only one that says it is
     empty (as those of /proc do) is.
     """
-    buffer, taken = bytearray(_PIECE), 0
+    buffer, taken = bytearray(LARGE_PAGE), 0
     while count := os.readv(fd, [memoryview(buffer)[: size + 1 - taken] if size else buffer]):
         taken += count
         if limit is not None and taken > limit:
             raise TextTooLarge(limit)
-        ingest.feed(buffer if count == _PIECE else buffer[:count])
+        ingest.feed(buffer if count == LARGE_PAGE else buffer[:count])
     return taken
 
 
@@ -372,17 +372,14 @@ def _write_wide(root: Path, path: Path, stored: StoredText, text_fd: int) -> Non
     """Write the code units of the Python string, piece by piece: no large private memory."""
     encoding = encoding_of(stored.unit, stored.ascii)
     view = Mapping(text_fd, stored.size).view()
-    pieces: list[bytes] = []
     with files.draft(root) as (fd, name):
-        start = 0
+        blocks, start = files.Blocks(fd), 0
         while start < stored.size:
             stop = min(start + _RECODED, stored.size)
             while stop < stored.size and view[stop] & 0xC0 == 0x80:
                 stop -= 1
-            pieces.append(encode_for(encoding, str(view[start:stop], "utf-8")))
+            blocks.write(encode_for(encoding, str(view[start:stop], "utf-8")))
             start = stop
-            if start == stored.size or sum(map(len, pieces)) >= _PIECE:
-                files.write_pieces(fd, pieces)
-                pieces.clear()
+        blocks.flush()
         os.fchmod(fd, 0o400)
         Path(name).replace(path)
