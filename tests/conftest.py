@@ -167,6 +167,14 @@ def _ended() -> Iterator[None]:
     assert left == []
 
 
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a certificate for `localhost`, with its key, that only who is told so trusts."""
+    from certificates import make_certificate
+
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
 @pytest.fixture
 def endpoint() -> Iterator[Any]:
     """Give a language model's endpoint on loopback, whose answers the test scripts (see support/model_endpoint.py)."""

@@ -62,6 +62,8 @@ class Query(_Part):
     error: str | None = None
     model: str | None = None
     seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class Context(_Part):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from rlm_mcp.service_errors import ToolFault
 from rlm_mcp.service_journal import Journal
 from rlm_memory import contexts, queries, sessions, turns
 from rlm_memory.contexts import ContextRow
 from rlm_memory.journal import JournalEntry
-from rlm_memory.queries import QueryRow, QueryState
+from rlm_memory.queries import Bill, QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
@@ -52,6 +52,15 @@ class _Message(BaseModel):
     content: str
 
 
+class _Answer(BaseModel):
+    """What the model's answer to a query of code has used."""
+
+    query: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+
+
 class _Turn(BaseModel):
     """A turn as the program tells it that drives the model."""
 
@@ -64,6 +73,7 @@ class _Turn(BaseModel):
     output_tokens: int
     started_at: float
     ended_at: float
+    answers: list[_Answer] = Field(default_factory=list)
 
 
 def note_turn(store: Store, told: object) -> dict[str, Any]:
@@ -78,8 +88,10 @@ def note_turn(store: Store, told: object) -> dict[str, Any]:
         raise ToolFault("invalid_turn", f"this is no turn: {error.errors()[0]['msg']}", "use one version") from error
     if sessions.find(store, turn.session) is None:
         raise ToolFault("session_not_found", f"no session {turn.session[:80]} is known", "open it first")
-    values = turn.model_dump()
-    turns.append(store, turns.TurnRow(**{**values, "said": tuple(values["said"])}))
+    values = turn.model_dump(exclude={"answers"})
+    with store.transaction():
+        turns.append(store, turns.TurnRow(**{**values, "said": tuple(values["said"])}))
+        queries.spend(store, turn.session, [Bill(**answer.model_dump(), cost=0.0) for answer in turn.answers])
     return {"kept": turn.session}
 
 
@@ -108,6 +120,8 @@ def _query(row: QueryRow) -> dict[str, Any]:
         "error": row.error,
         "model": row.answered_by or row.model,
         "seconds": 0.0 if came is None else came - row.created_at,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
     }
 
 

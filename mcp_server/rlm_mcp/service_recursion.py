@@ -25,7 +25,7 @@ from rlm_mcp.service_providers import Payer, Providers
 from rlm_mcp.service_queries import GivenAnswer, row_shown
 from rlm_mcp.service_sessions import Session
 from rlm_memory import queries, turns
-from rlm_memory.queries import QueryRow
+from rlm_memory.queries import Bill, QueryRow
 from rlm_memory.store import Store
 from rlm_memory.turns import TurnRow
 
@@ -170,8 +170,10 @@ class _ServiceWorkspace:
 
     async def note(self, turn: Turn) -> None:
         """Write a turn down."""
-        row = turn.row()
-        turns.append(self._recursion.store, TurnRow(session=self.session, **{**row, "said": tuple(row["said"])}))
+        row, store = turn.row(), self._recursion.store
+        with store.transaction():
+            turns.append(store, TurnRow(session=self.session, **{**row, "said": tuple(row["said"])}))
+            queries.spend(store, self.session, [Bill(**used, cost=0.0) for used in turn.answers()])
 
     async def end(self) -> None:
         """End the session."""

@@ -347,7 +347,8 @@ class Snapshots:
         left = session.policy.limits.queries if session.policy.llm.permits("provider") else 0
         for number, row in enumerate(rows):
             if row.state is QueryState.PENDING and row.mode == "provider":
-                rows[number] = replace(row, created_at=self._clock()) if left > 0 else replace(row, mode="deferred")
+                anew = replace(row, created_at=self._clock(), input_tokens=0, output_tokens=0)
+                rows[number] = anew if left > 0 else replace(row, mode="deferred")
                 left -= 1
         queries.restore(self._store, rows)
 

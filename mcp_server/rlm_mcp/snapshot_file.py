@@ -115,6 +115,8 @@ class Query(_Part):
     form: dict[str, Any] | None = None
     answered_by: str | None = None
     recursive: bool = False
+    input_tokens: int = Field(0, ge=0)
+    output_tokens: int = Field(0, ge=0)
 
 
 class Cell(_Part):

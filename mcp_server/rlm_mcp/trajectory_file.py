@@ -72,7 +72,15 @@ def _block(cell: Cell) -> dict[str, Any]:
 
 def _call(query: Query) -> dict[str, Any]:
     reason = query.error or f"no answer, the query is {query.state}"
-    return trajectory.call(query.prompt, query.answer, reason, query.model, seconds=query.seconds)
+    return trajectory.call(
+        query.prompt,
+        query.answer,
+        reason,
+        query.model,
+        given=query.input_tokens,
+        made=query.output_tokens,
+        seconds=query.seconds,
+    )
 
 
 def _role(role: str) -> Any:

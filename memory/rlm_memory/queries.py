@@ -75,7 +75,7 @@ class QueryRow:
     """One query. ``answer`` is set when answered, ``error`` when failed; times in epoch seconds.
 
     ``mode`` says who is to answer it, ``form`` is the JSON schema of its answer, ``answered_by`` the provider's model
-    that did, ``recursive`` whether that is to work in a session of its own.
+    that did, ``recursive`` whether that is to work in a session of its own; tokens are those of all attempts.
     """
 
     session: str
@@ -92,6 +92,8 @@ class QueryRow:
     form: dict[str, Any] | None = None
     answered_by: str | None = None
     recursive: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Spent:
 
 
 _IN_ROW = tuple(table.c.keys())
-_IN_DETAILS = ("mode", "form", "answered_by", "recursive")
+_IN_DETAILS = ("mode", "form", "answered_by", "recursive", "input_tokens", "output_tokens")
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
 )
@@ -212,7 +214,7 @@ def _write(connection: Connection, rows: list[QueryRow]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What an answer of a provider to a query has used; there may be several for one query."""
+    """What an answer of a model to a query has used; there may be several for one query."""
 
     query: str
     model: str
@@ -222,7 +224,7 @@ class Bill:
 
 
 def spend(store: Store, session: str, bills: Iterable[Bill]) -> None:
-    """Add what providers' answers to the session's queries have used."""
+    """Add what models' answers to the session's queries have used."""
     rows = [_spending(session, bill) for bill in bills]
     if rows:
         with store.transaction() as connection:
@@ -239,7 +241,9 @@ def spent(store: Store, session: str, since: float) -> Spent:
     tokens = func.coalesce(func.sum(details.c.input_tokens + details.c.output_tokens), 0)
     mine = and_(table.c.session == details.c.session, table.c.id == details.c.query)
     statement = select(tokens, func.coalesce(func.sum(details.c.cost), 0.0)).join(table, mine)
-    statement = statement.where(details.c.session == session, table.c.created_at >= since)
+    # What the program paid that drives a model in the session is none of the session's cost.
+    by_provider = details.c.mode == "provider"
+    statement = statement.where(details.c.session == session, table.c.created_at >= since, by_provider)
     with store.transaction() as connection:
         used, cost = connection.execute(statement).one()
     return Spent(int(used), float(cost))
@@ -380,4 +384,6 @@ def _row(values: dict[str, object]) -> QueryRow:
     values["state"] = QueryState(str(values["state"]))
     values["mode"] = values["mode"] or "deferred"
     values["recursive"] = bool(values["recursive"])
+    for name in ("input_tokens", "output_tokens"):
+        values[name] = values[name] or 0
     return QueryRow(**values)  # type: ignore[arg-type]  # the columns are the fields

@@ -80,6 +80,22 @@ def test_limits_end_it_with_exit_code_1(daemon: Path, endpoint: ModelEndpoint) -
     assert "turns ran out" in ask(daemon, "?", "--turns", "1").stderr
 
 
+def test_a_run_that_is_stopped_leaves_its_turns(daemon: Path, endpoint: ModelEndpoint, tmp_path: Path) -> None:
+    """What was paid for is kept, with the reason; a file that cannot be written costs no call."""
+    endpoint.reply = lambda asked: Reply(
+        "```repl\nprint(llm_query('part'))\n```" if asked.prompt != "part" else "whole"
+    )
+    lines = tmp_path / "run.jsonl"
+    assert "'calls'" in ask(daemon, "?", "--calls", "3", "--trajectory", str(lines), code=1).stderr
+    first, *turns = map(json.loads, lines.read_text().splitlines())
+    assert "calls of a model is used up" in first["stopped"]
+    assert [turn["code_blocks"][0]["result"]["stdout"].strip() for turn in turns][:1] == ["whole"]
+    assert turns[0]["code_blocks"][0]["result"]["rlm_calls"][0]["completion_tokens"] == 1
+    asked = len(endpoint.requests)
+    assert "cannot be written" in ask(daemon, "?", "--trajectory", str(tmp_path / "no/run.jsonl"), code=1).stderr
+    assert len(endpoint.requests) == asked
+
+
 def test_without_a_model_it_says_how_to_configure_one(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 4: the machine is not set up for it."""
     monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", "/nonexistent")

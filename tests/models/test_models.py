@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,38 @@ async def test_silence_ends_at_the_time_limit(configured, endpoint) -> None:
     async with configured(retries=0, timeout_seconds=0.2) as models:
         with pytest.raises(ModelUnavailable):
             await models.complete(ASKED)
+
+
+async def test_a_proxy_of_the_environment_is_asked(configured, endpoint, monkeypatch) -> None:
+    """K-22: and none where the environment says that there is to be none."""
+    monkeypatch.setenv("HTTP_PROXY", endpoint.url.removesuffix("/v1"))
+    async with configured(retries=0, base_url="http://model.invalid/v1") as models:
+        assert (await models.complete(ASKED)).text == "echo: how many?"
+    monkeypatch.setenv("NO_PROXY", "model.invalid")
+    async with configured(retries=0, base_url="http://model.invalid/v1") as models:
+        with pytest.raises(ModelUnavailable):
+            await models.complete(ASKED)
+
+
+async def test_a_server_that_nobody_vouches_for_is_told_nothing(endpoint, isolation, certificate, monkeypatch) -> None:
+    """K-22: its certificate is held against whom the environment trusts before any key leaves."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    server = await endpoint.serve(tls)
+    async with server:
+        for provider in ("openai", "anthropic"):
+            url = endpoint.url.replace("http://127.0.0.1", "https://localhost")
+            url = url if provider == "openai" else url.removesuffix("/v1")
+            endpoint.configure(isolation.config, provider=provider, retries=0, base_url=url)
+            async with Models(load_settings()) as models:
+                with pytest.raises(ModelUnavailable):
+                    await models.complete(ASKED)
+            assert endpoint.requests == []
+            with monkeypatch.context() as patch:
+                patch.setenv("SSL_CERT_FILE", str(certificate))
+                async with Models(load_settings()) as models:
+                    assert (await models.complete(ASKED)).text == "echo: how many?"
+            endpoint.requests.clear()
 
 
 async def test_another_server_is_a_mistake_of_the_configuration(configured, endpoint) -> None:

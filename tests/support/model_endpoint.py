@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import json
 import selectors
+import ssl
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -120,9 +121,9 @@ class ModelEndpoint:
         file.write_text(json.dumps({"default": "test", "models": {"test": entry}}))
         return file
 
-    async def serve(self) -> asyncio.Server:
+    async def serve(self, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         """Listen on a free port of loopback."""
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=512)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, backlog=512, ssl=tls)
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         return server
 

@@ -62,7 +62,11 @@ class AnthropicMessages(Speaker):
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
         self._client = AsyncAnthropic(
-            api_key=key, base_url=endpoint.url(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries
+            api_key=key,
+            base_url=endpoint.url(),
+            timeout=endpoint.timeout_seconds,
+            max_retries=endpoint.retries,
+            http_client=anthropic.DefaultAioHttpClient(),
         )
 
     async def aclose(self) -> None:

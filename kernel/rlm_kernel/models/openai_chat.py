@@ -51,7 +51,11 @@ class OpenAIChat(Speaker):
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
         self._client = AsyncOpenAI(
-            api_key=key, base_url=endpoint.url(), timeout=endpoint.timeout_seconds, max_retries=endpoint.retries
+            api_key=key,
+            base_url=endpoint.url(),
+            timeout=endpoint.timeout_seconds,
+            max_retries=endpoint.retries,
+            http_client=openai.DefaultAioHttpClient(),
         )
 
     async def aclose(self) -> None:

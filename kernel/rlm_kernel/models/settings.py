@@ -86,8 +86,8 @@ class Endpoint(_Section):
         if self.provider == "replay":
             return ""
         self.key()
-        there = importlib.util.find_spec(self.provider) is not None
-        return "" if there else f"the package {self.provider} is not installed"
+        absent = [name for name in (self.provider, "aiohttp") if importlib.util.find_spec(name) is None]
+        return f"the package {absent[0]} is not installed" if absent else ""
 
     def key(self) -> str:
         """Return the key; a server of one's own for which none is named gets none.

@@ -19,6 +19,7 @@ from rlm_kernel.recursion.workspace import Answer, Asked, Turn, Workspace
 
 __all__ = ["Event", "Loop", "Solution", "Watch"]
 
+Status = Literal["answered", "out_of_turns", "stopped"]
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
 SCHEMA_ATTEMPTS = 3
 """Times that a model is asked for an answer that fits its schema."""
@@ -45,17 +46,19 @@ Watch = Callable[[Event], None]
 class Solution:
     """What a run came to.
 
-    ``status`` is ``answered``, or ``out_of_turns`` when the model had to answer without having submitted anything.
+    ``status`` is ``answered``, ``out_of_turns`` when the model had to answer without having submitted anything, or
+    ``stopped`` when there is no answer, for the ``reason``.
     """
 
     answer: str
-    status: Literal["answered", "out_of_turns"]
+    status: Status
     session: str
     question: str
     turns: list[Turn]
     budget: Budget
     model: str
     children: list[Solution]
+    reason: str = ""
 
 
 class Loop:
@@ -80,6 +83,8 @@ class Loop:
         self._watch = watch
         self._turn = 0
         self.turns: list[Turn] = []
+        self._open: Turn | None = None
+        """The turn under way, once the model has replied."""
         self.children: list[Solution] = []
 
     async def solve(self, question: str, variables: list[str]) -> Solution:
@@ -97,6 +102,13 @@ class Loop:
             if clock.expired():
                 self._budget.take_call()  # says what is used up
             raise
+
+    def stopped(self, question: str, reason: str) -> Solution:
+        """Return what there is of a run that has ended without an answer."""
+        if self._open is not None:
+            self.turns.append(self._open)
+        solution = self._solution(question, "", "stopped")
+        return replace(solution, reason=reason)
 
     async def _solve(self, question: str, variables: list[str]) -> Solution:
         await self._workspace.run(prompts.SETUP, self._answers)
@@ -123,17 +135,18 @@ class Loop:
         self._tell("turn", count=self._budget.limits.turns)
         began, clock = time.time(), time.monotonic()
         reply = await self._complete([*history, *said])
-        outcomes, final = [], None
+        final = None
+        turn = self._open = Turn(self._turn, said, reply, [], None, began, 0.0)
         for code in repl_blocks(reply.text):
             self._tell("code", code)
-            outcomes.append(await self._workspace.run(code, self._answers))
-            self._tell("output", prompts.output_of(outcomes[-1]))
+            turn.outcomes.append(await self._workspace.run(code, self._answers))
+            self._tell("output", prompts.output_of(turn.outcomes[-1]))
             final = await self._submitted()
             if final is not None:
                 break
         if final is None:
             final = await self._said_at_last(reply.text)
-        return Turn(self._turn, said, reply, outcomes, final, began, time.monotonic() - clock)
+        return replace(turn, final=final, seconds=time.monotonic() - clock)
 
     async def _last_word(self, question: str, history: list[Message], said: list[Message]) -> Solution:
         """Ask for an answer without code, when there are no more turns."""
@@ -163,6 +176,7 @@ class Loop:
 
     async def _keep(self, turn: Turn) -> None:
         self.turns.append(turn)
+        self._open = None
         await self._workspace.note(turn)
 
     async def _submitted(self) -> str | None:
@@ -217,7 +231,7 @@ class Loop:
             text = await until_fitting(ask, query.prompt, query.schema, SCHEMA_ATTEMPTS)
         given = sum(reply.usage.input_tokens for reply in replies)
         made = sum(reply.usage.output_tokens for reply in replies)
-        return Answer(query, text, None, given, made)
+        return Answer(query, text, None, given, made, model=replies[-1].model)
 
     async def _child(self, query: Asked) -> Answer:
         """Have a child answer, in a fork of the session."""
@@ -235,10 +249,10 @@ class Loop:
         self.children.append(solution)
         given = sum(turn.reply.usage.input_tokens for turn in solution.turns)
         made = sum(turn.reply.usage.output_tokens for turn in solution.turns)
-        return Answer(query, solution.answer, None, given, made)
+        return Answer(query, solution.answer, None, given, made, model=solution.model)
 
-    def _solution(self, question: str, answer: str, status: Literal["answered", "out_of_turns"]) -> Solution:
-        model = self.turns[-1].reply.model
+    def _solution(self, question: str, answer: str, status: Status) -> Solution:
+        model = self.turns[-1].reply.model if self.turns else self._names[0] or ""
         return Solution(
             answer, status, self._workspace.session, question, self.turns, self._budget, model, self.children
         )

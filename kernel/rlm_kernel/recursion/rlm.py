@@ -6,13 +6,16 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from rlm_kernel.client import Client
+from rlm_kernel.errors import CallerError
 from rlm_kernel.models.interface import Model
 from rlm_kernel.models.router import open_models
 from rlm_kernel.recursion.budget import Budget, Limits
 from rlm_kernel.recursion.inputs import StrPath, load
 from rlm_kernel.recursion.loop import Loop, Solution, Watch
+from rlm_kernel.recursion.trajectory import as_json_lines
 from rlm_kernel.recursion.workspace import ClientWorkspace
 
 __all__ = ["RLM"]
@@ -26,7 +29,8 @@ class RLM:
     ``model`` names a configured model (None: the default one), or is an object with the method ``complete`` of
     `rlm_kernel.models.Model`. ``sub_model`` names the one that answers the queries of code (None: the same).
     ``session`` names a session to work in, which then stays; without it each question gets one of its own, under
-    ``policy``. ``watch`` is called with each `Event`.
+    ``policy``. ``watch`` is called with each `Event`. The file ``trajectory`` gets every turn of a run as JSON lines,
+    however the run ends.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class RLM:
         policy: StrPath = POLICY,
         session: str | None = None,
         watch: Watch | None = None,
+        trajectory: StrPath | None = None,
     ) -> None:
         self._model = model
         self._sub_model = sub_model
@@ -45,6 +50,7 @@ class RLM:
         self._policy = policy
         self._session = session
         self._watch = watch
+        self._trajectory = None if trajectory is None else Path(trajectory)
 
     def completion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
         """Answer a question about ``context`` (a text, or data that JSON can hold), or about the files of ``paths``.
@@ -53,12 +59,15 @@ class RLM:
             BudgetExceeded: a limit is reached before there is an answer.
             ModelError: no model is configured, or it gives no answer.
             ToolFailed: the data cannot be loaded.
+            CallerError: the trajectory cannot be written.
         """
         return asyncio.run(self.acompletion(question, context, paths=paths))
 
     async def acompletion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
         """Do as `completion` in an event loop of the caller's."""
         session = self._session or f"rlm-{secrets.token_hex(4)}"
+        if self._trajectory is not None:
+            _write(self._trajectory, "")  # what cannot be written is told before anything is spent
         async with AsyncExitStack() as stack:
             name, model = await self._opened(stack)
             client = stack.enter_context(Client(session, policy=self._policy))
@@ -69,10 +78,27 @@ class RLM:
             loop = Loop(
                 workspace, model, Budget(self._limits), root_model=name, sub_model=self._sub_model, watch=self._watch
             )
-            return await loop.solve(question, variables)
+            try:
+                solution = await loop.solve(question, variables)
+            except BaseException as error:
+                self._keep(loop.stopped(question, str(error) or type(error).__name__))
+                raise
+            self._keep(solution)
+            return solution
+
+    def _keep(self, solution: Solution) -> None:
+        if self._trajectory is not None:
+            _write(self._trajectory, as_json_lines(solution))
 
     async def _opened(self, stack: AsyncExitStack) -> tuple[str | None, Model]:
         """Return the model that is asked, and by which name."""
         if self._model is None or isinstance(self._model, str):
             return self._model, await stack.enter_async_context(open_models())
         return None, self._model
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CallerError(f"the trajectory {path} cannot be written: {error.strerror}; name another file") from error

@@ -7,6 +7,7 @@ model was told, what it replied, and for each block of code its output and the q
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -22,11 +23,12 @@ def as_json_lines(solution: Solution) -> str:
     """Return the whole run."""
     limits = solution.budget.limits
     first = metadata(
-        began=solution.turns[0].began,
+        began=solution.turns[0].began if solution.turns else time.time(),
         model=solution.model,
         turns=limits.turns,
         depth=limits.depth,
         session=solution.session,
+        stopped=solution.reason or None,
     )
     prompt: list[Message] = []
     lines = [first]
@@ -38,9 +40,15 @@ def as_json_lines(solution: Solution) -> str:
 
 
 def metadata(
-    session: str, began: float, model: str | None, *, turns: int | None = None, depth: int | None = None
+    session: str,
+    began: float,
+    model: str | None,
+    *,
+    turns: int | None = None,
+    depth: int | None = None,
+    stopped: str | None = None,
 ) -> dict[str, Any]:
-    """Return the line about the run as a whole."""
+    """Return the line about the run as a whole; ``stopped`` is why it ended without an answer."""
     return {
         "type": "metadata",
         "timestamp": moment(began),
@@ -52,6 +60,7 @@ def metadata(
         "environment_type": "rlm-kernel",
         "environment_kwargs": {"session": session},
         "other_backends": None,
+        **({"stopped": stopped} if stopped is not None else {}),
     }
 
 

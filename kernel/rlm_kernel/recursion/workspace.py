@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a query: a text, or the reason why there is none; with what it has used."""
+    """What became of a query: a text, or the reason why there is none; with what it has used, of which ``model``."""
 
     query: Asked
     text: str | None = None
@@ -47,6 +47,7 @@ class Answer:
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
+    model: str = ""
 
 
 Answering = Callable[[Sequence[Asked]], Awaitable[list[Answer]]]
@@ -77,6 +78,20 @@ class Turn:
             "started_at": self.began,
             "ended_at": self.began + self.seconds,
         }
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Return what the answers to its code have used, as it is written down."""
+        given = [answer for outcome in self.outcomes for answer in outcome.answers]
+        return [
+            {
+                "query": answer.query.id,
+                "model": answer.model,
+                "input_tokens": answer.input_tokens,
+                "output_tokens": answer.output_tokens,
+            }
+            for answer in given
+            if answer.model
+        ]
 
 
 @dataclass
@@ -170,7 +185,7 @@ class ClientWorkspace:
         """Have the daemon write a turn down."""
 
         def tell() -> None:
-            with Control("turn", start=True, body={"session": self._session, **turn.row()}):
+            with Control("turn", start=True, body={"session": self._session, **turn.row(), "answers": turn.answers()}):
                 pass
 
         await self._calling(tell)

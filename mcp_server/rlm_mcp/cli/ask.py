@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlm_mcp.cli.output import JsonFlag, errors, failing, first_line, say, show
-from rlm_mcp.errors import ClientFault, WrongUsage
+from rlm_mcp.errors import WrongUsage
 
 if TYPE_CHECKING:
     from rlm_kernel.recursion.loop import Event, Solution, Watch
@@ -41,7 +41,8 @@ def ask(
     seconds: Annotated[float, typer.Option(min=0.0, help="Wall time.")] = 3600.0,
     depth: Annotated[int, typer.Option(min=0, help="How deep rlm_query may nest.")] = 1,
     trajectory: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Write every turn to this file, as JSON lines.")
+        Path | None,
+        typer.Option(dir_okay=False, help="Write every turn to this file, as JSON lines, however the run ends."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -53,12 +54,13 @@ def ask(
     text, paths = _given(files or [])
     try:
         with _progress() as watch:
-            rlm = RLM(model, sub_model=sub_model, limits=limits, policy=policy, session=session, watch=watch)
+            rlm = RLM(
+                model, sub_model=sub_model, limits=limits, policy=policy, session=session, watch=watch,
+                trajectory=trajectory,
+            )  # fmt: skip
             solution = rlm.completion(question, text, paths=paths)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    if trajectory is not None:
-        _write(solution, trajectory)
     show(_row(solution), as_json, lambda: _print(solution))
 
 
@@ -69,15 +71,6 @@ def _given(files: list[str]) -> tuple[str | None, list[str]]:
     if len(files) > 1:
         raise WrongUsage("`-` stands alone: standard input is one text")
     return sys.stdin.buffer.read().decode("utf-8", "replace"), []
-
-
-def _write(solution: Solution, path: Path) -> None:
-    from rlm_kernel.recursion.trajectory import as_json_lines
-
-    try:
-        path.write_text(as_json_lines(solution), encoding="utf-8")
-    except OSError as error:
-        raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
 
 
 def _row(solution: Solution) -> dict[str, Any]:

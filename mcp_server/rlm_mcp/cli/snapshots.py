@@ -9,7 +9,7 @@ import typer
 
 from rlm_kernel.connection import Control
 from rlm_kernel.link import named_policy
-from rlm_mcp.cli.output import JsonFlag, console, failing, printable, show
+from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show
 
 __all__ = ["restore", "save"]
 
@@ -25,6 +25,9 @@ def save(
 ) -> None:
     """Save a session's contexts, variables, functions, queries and journal, and name what cannot be saved."""
     path = str(file.resolve()) if file is not None else None
+    with Control("sessions", start=True) as control:
+        if any(row["session"] == session and row["kernel"] == "busy" for row in control.reply["sessions"]):
+            errors.print("the session runs a cell: saving waits for its end (Ctrl-C gives up the saving, not the cell)")
     with Control("save", start=True, seconds=None, session=session, file=path, embed=not by_hash) as control:
         answer = control.reply["answer"]
     show(answer, as_json, lambda: _print_report(answer, "not_saved"))

@@ -436,22 +436,52 @@ async def trajectory(service, session: str) -> list[dict]:
 
 
 async def test_what_a_model_did_comes_back(connect_own, own, elsewhere, tmp_path: Path) -> None:
-    """Turns, their cells and queries make the same trajectory as before; a second restore doubles none."""
+    """Turns, their cells, queries and tokens make the same trajectory as before; a second restore doubles none."""
     file, now = tmp_path / "work.rlmsnap", own.journal.now()
     async with connect_own("first") as agent:
         await agent.run("x = llm_query('why?')")
         await agent("answer_queries", answers={"q_000": "because"})
+        used = {"query": "q_000", "model": "m", "input_tokens": 5, "output_tokens": 2}
         for number, final in enumerate((None, "because")):
-            told = {**TURN, "final": final, "started_at": now + number, "ended_at": now + number}
+            answers = [] if final else [used]
+            told = {**TURN, "final": final, "started_at": now + number, "ended_at": now + number, "answers": answers}
             note_turn(own._store, {**told, "session": "first"})
         before = await trajectory(own, "first")
         await own.save_session("first", file, embed=True)
         await agent("end_session")
     assert [line.get("final_answer") for line in before[1:]] == [None, "because"]
-    assert before[1]["code_blocks"][0]["result"]["rlm_calls"][0]["response"] == "because"
-    async with elsewhere() as (other, _connect):
-        await other.restore_session(Request("", file, "second", ""), HELLO)
-        assert await trajectory(other, "second") == before
+    call = before[1]["code_blocks"][0]["result"]["rlm_calls"][0]
+    assert (call["response"], call["prompt_tokens"], call["completion_tokens"]) == ("because", 5, 2)
+    async with elsewhere() as (other, connect):
+        for _ in range(2):
+            await other.restore_session(Request("", file, "second", ""), HELLO)
+            assert await trajectory(other, "second") == before
+            async with connect("second") as agent:
+                await agent("end_session")
+
+
+async def test_a_snapshot_of_an_earlier_form_is_restored(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """A file from before turns, recursion and tokens were kept lacks their fields, and is a sound snapshot."""
+    file = tmp_path / "new.rlmsnap"
+    async with connect_own("first") as agent:
+        await agent.run("kept = [llm_query('why?')]")
+        await agent("answer_queries", answers={"q_000": "because"})
+        await own.save_session("first", file, embed=True)
+        await agent("end_session")
+
+    def earlier(manifest, members) -> None:
+        del manifest["turns"]
+        for query in manifest["queries"]:
+            for name in ("mode", "form", "answered_by", "recursive", "input_tokens", "output_tokens"):
+                del query[name]
+
+    old = rewrite(file, tmp_path / "old.rlmsnap", earlier)
+    async with elsewhere() as (other, connect):
+        answer = await other.restore_session(Request("", old, "second", ""), HELLO)
+        assert (answer["variables"], answer["not_restored"]) == (["kept"], [])
+        async with connect("second") as agent:
+            assert (await agent.run("kept[0], llm_answers['q_000']"))["result"] == "('because', 'because')"
+        assert [line["type"] for line in await trajectory(other, "second")] == ["metadata", "iteration", "iteration"]
 
 
 @pytest.mark.parametrize("provided", [True, False], ids=["asked again", "an agent's"])

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import datetime as dt
 import gzip
 import hashlib
 import http.server
@@ -14,8 +13,6 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from session_processes import children_with
 
 pytestmark = pytest.mark.anyio
@@ -216,23 +213,6 @@ async def test_a_load_that_nobody_waits_for_ends(connect, sites, site: str, poli
             while children_with("rlm_kernel.confined"):
                 await asyncio.sleep(0.05)
         assert (await agent("list_vars"))["variables"] == []
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for `localhost` that only who is told so trusts, with its key."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=localhost")
-    now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "server.pem"
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    path.write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()) + made.public_bytes(encoding))
-    return path
 
 
 def _subject_hash(certificate: Path) -> str:
