@@ -2,8 +2,10 @@
 
 import os
 import random
+import re
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +25,64 @@ CELLS = [
     "summary = llm_query('Which service should be looked at first, and why?\\n\\n' + '\\n'.join(errors[:3]))",
 ]
 AUDIT = """import time
-for month in range(1, 500):
+for month in range(1, 1100):
     print(f'month {month:3}: {len(rows) - month} invoices checked, {month % 4} differ', flush=True)
     time.sleep(0.05)"""
 
 
+FRESH_SECONDS = 25.0
+"""How long a cell has run at most when a test begins to look at it: it may run for a minute."""
+
+
+class Audit:
+    """A cell that is running whenever a test looks at it, however slow the machine is."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._cell: Future[Any] | None = None
+        self._since = 0.0
+
+    def go_on(self) -> None:
+        """Start the cell, or start it anew when it would end soon."""
+        if self._cell is None or time.monotonic() - self._since > FRESH_SECONDS:
+            self.end()
+            self._cell = self._pool.submit(call_tool, "eval_code", {"code": AUDIT}, session="invoice-audit")
+            self._since = time.monotonic()
+
+    def end(self) -> None:
+        """Interrupt the cell, if there is one, and wait for its end."""
+        if self._cell is not None:
+            call_tool("interrupt", {}, session="invoice-audit")
+            self._cell.result(60)
+            self._cell = None
+
+
+@pytest.fixture
+def audited(address: str, audit: Audit) -> str:
+    """Have an agent's cell run; give the address of the page that shows it."""
+    audit.go_on()
+    return address
+
+
 @pytest.fixture(scope="module")
-def address(daemon: Path, module_isolation: Any) -> Iterator[str]:
+def audit() -> Iterator[Audit]:
+    """Give the agent that audits invoices."""
+    with ThreadPoolExecutor() as pool:
+        yield Audit(pool)
+
+
+@pytest.fixture(scope="module")
+def address(daemon: Path, module_isolation: Any, audit: Audit) -> Iterator[str]:
     """Let agents work in a project's folder; give the address of the page that shows them."""
     folder = module_isolation.root / "shop"
     folder.mkdir()
     before = Path.cwd()
     os.chdir(folder)
     try:
-        with ThreadPoolExecutor() as pool, Control("web", port=0) as control:
+        with Control("web", port=0) as control:
             _work()
-            audit = pool.submit(call_tool, "eval_code", {"code": AUDIT}, session="invoice-audit")
             yield f"{control.reply['url']}#token={control.reply['token']}"
-            call_tool("interrupt", {}, session="invoice-audit")
-            audit.result(60)
+            audit.end()
     finally:
         os.chdir(before)
 
@@ -76,9 +117,9 @@ def _open(page: Page, address: str, session: str = "") -> None:
         expect(page.locator("#session")).to_have_attribute("aria-busy", "false")
 
 
-def test_the_overview_shows_all_sessions(page: Page, address: str, picture: Picture) -> None:
+def test_the_overview_shows_all_sessions(page: Page, audited: str, picture: Picture) -> None:
     """Open sessions as a tree, sums, and the queries that wait for somebody."""
-    _open(page, address)
+    _open(page, audited)
     expect(page.locator("#tree li")).to_have_count(4)
     expect(page.locator("#past li")).to_have_count(1)
     expect(page.locator("#totals")).to_contain_text("Running1")
@@ -100,17 +141,17 @@ def test_a_session_shows_what_it_holds_and_did(page: Page, address: str, picture
     picture(page, f"web-session-{scheme}")
 
 
-def test_a_running_cell_is_followed(page: Page, address: str, picture: Picture) -> None:
+def test_a_running_cell_is_followed(page: Page, audited: str, picture: Picture) -> None:
     """Its output, growing."""
     page.emulate_media(color_scheme="dark")
-    _open(page, address, "invoice-audit")
-    expect(page.locator("#running-output")).to_contain_text("month  20")
+    _open(page, audited, "invoice-audit")
+    expect(page.locator("#running-output")).to_contain_text(re.compile(r"month +[2-9]\d|month \d{3}"))
     picture(page, "web-running")
 
 
-def test_it_fits_a_telephone(page: Page, address: str, picture: Picture) -> None:
+def test_it_fits_a_telephone(page: Page, audited: str, picture: Picture) -> None:
     """One column, nothing cut off."""
     page.set_viewport_size({"width": 390, "height": 844})
-    _open(page, address, "invoice-audit")
-    expect(page.locator("#running-output")).to_contain_text("month  20")
+    _open(page, audited, "invoice-audit")
+    expect(page.locator("#running-output")).to_contain_text(re.compile(r"month +[2-9]\d|month \d{3}"))
     picture(page, "web-telephone")

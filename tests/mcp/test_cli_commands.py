@@ -88,7 +88,7 @@ def test_stopping_everything_leaves_nothing_of_the_host_behind(isolation: Any) -
 
 def test_a_daemon_without_clients_ends_by_itself(daemons: Any, until: Any) -> None:
     """After the idle time it stops in order: socket and claim are gone."""
-    daemons.start("--idle", "0.3")
+    daemons.start("--idle", "1")
     until(lambda: not Path(daemons.path).exists())
 
 

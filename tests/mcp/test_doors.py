@@ -149,7 +149,7 @@ def test_a_front_end_that_is_killed_takes_only_its_own_cell_along(gone: Any) -> 
     script = (
         "import os, sys; from jupyter_client.manager import start_new_kernel;"
         "km, kc = start_new_kernel(kernel_name=sys.argv[1]); kc.execute('print(1)\\nwhile True: pass');"
-        "[0 for _ in iter(lambda: kc.get_iopub_msg(timeout=30)['msg_type'], 'stream')];"
+        "[0 for _ in iter(lambda: kc.get_iopub_msg(timeout=60)['msg_type'], 'stream')];"
         "print(km.provisioner.pid, flush=True); os._exit(1)"
     )
     command = [sys.executable, "-c", script, spec_of("crash")]

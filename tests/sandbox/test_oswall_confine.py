@@ -220,7 +220,7 @@ def test_a_user_cannot_start_more_threads_than_the_policy_allows(make_room: Any)
     """
     policy = room.policy.model_copy(update={"limits": Limits(threads=4)})
     started = room.result(code, policy=policy)
-    assert 0 < started < 20  # without a user namespace other processes of the user count, which come and go
+    assert started < 20  # maybe none: without a user namespace other processes of the user count, which come and go
 
 
 def test_a_developers_session_runs_programs_and_still_guards_files(own_room: Any) -> None:

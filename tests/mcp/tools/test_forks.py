@@ -12,16 +12,14 @@ async def test_a_fork_is_a_session_of_its_own(connect_own) -> None:
     """Its name is told; variables and texts are there, and what either does the other does not see."""
     async with connect_own("tree") as agent:
         await agent("load_context", name="log", content="one\ntwo\n")
-        await agent("eval_code", code="n = 1")
+        await agent.run("n = 1")
         told = await agent("fork_session")
         assert (told["session"], told["forked_from"], told["source"]) == ("tree-f1", "tree", "live")
         assert told["contexts"] == ["log"]
         assert Path(told["connection_file"]).is_file()
         fork = told["session"]
-        assert (await agent("eval_code", code="n += 10; print(n, log['line_count'])", session=fork))[
-            "stdout"
-        ] == "11 2\n"
-        assert (await agent("eval_code", code="n"))["result"] == "1"
+        assert (await agent.run("n += 10; print(n, log['line_count'])", session=fork))["stdout"] == "11 2\n"
+        assert (await agent.run("n"))["result"] == "1"
         assert (await agent("peek", name="log", session=fork))["content"] == "one\ntwo"
         await agent("load_context", name="more", content="x", session=fork)
         assert [v["name"] for v in (await agent("list_vars"))["variables"]] == ["log", "n"]
@@ -33,14 +31,14 @@ async def test_a_fork_ends_alone_and_outlives_its_parent(connect_own) -> None:
     """Texts and scratch files stay as long as one of the two is there."""
     async with connect_own("parent") as agent:
         await agent("load_context", name="log", content="one\n")
-        written = await agent("eval_code", code="with open('kept.txt', 'w') as file: file.write('kept')")
+        written = await agent.run("with open('kept.txt', 'w') as file: file.write('kept')")
         assert written["error"] is None
         await agent("fork_session", name="child")
         await agent("fork_session", name="other")
         assert await agent("end_session", session="other") == {"ended": "other", "unloaded": ["log"]}
         scratch = Path((await agent("status"))["kernel"]["scratch"])
         await agent("end_session")
-        answer = await agent("eval_code", code="print(open('kept.txt').read(), log['content'])", session="child")
+        answer = await agent.run("print(open('kept.txt').read(), log['content'])", session="child")
         assert answer["stdout"] == "kept one\n\n"
         await agent("end_session", session="child")
         assert not scratch.exists()
@@ -49,12 +47,12 @@ async def test_a_fork_ends_alone_and_outlives_its_parent(connect_own) -> None:
 async def test_a_query_that_was_open_is_answered_in_each(connect_own) -> None:
     """Numbers are not used twice, and one session's answer is not the other's."""
     async with connect_own("asks") as agent:
-        await agent("eval_code", code="a = llm_query('why?')")
+        await agent.run("a = llm_query('why?')")
         told = await agent("fork_session", name="fork")
         assert told["pending_llm_queries"] == ["q_000"]
         assert (await agent("answer_queries", answers={"q_000": "because"}, session="fork"))["answered"] == ["q_000"]
         code = "b = llm_query('and?'); print(a)"
-        answer = await agent("eval_code", code=code, session="fork")
+        answer = await agent.run(code, session="fork")
         assert answer["stdout"] == "because\n"
         assert [query["id"] for query in answer["pending_llm_queries"]] == ["q_001"]
         assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
@@ -63,13 +61,13 @@ async def test_a_query_that_was_open_is_answered_in_each(connect_own) -> None:
 async def test_policies_of_forks(connect_own) -> None:
     """A stricter one is in force, a looser one is refused with its fields, and nothing is left of the refused."""
     async with connect_own("rules") as agent:
-        await agent("eval_code", code="import os, math")
+        await agent.run("import os, math")
         told = await agent("fork_session", policy="strict", name="careful")
         assert told["policy"] == "strict"
         assert told["modules_not_admitted"] == ["os"]
-        refused = await agent("eval_code", code="import os", session="careful")
+        refused = await agent.run("import os", session="careful")
         assert "not available under policy" in refused["error"] or "os" in refused["error"]
-        assert (await agent("eval_code", code="math.sqrt(4)", session="careful"))["result"] == "2.0"
+        assert (await agent.run("math.sqrt(4)", session="careful"))["result"] == "2.0"
         looser = await agent("fork_session", policy="trusted", name="free")
         assert looser["error"] == "policy_looser"
         assert any(field.startswith("network: ") for field in looser["fields"])
@@ -82,7 +80,7 @@ async def test_policies_of_forks(connect_own) -> None:
 async def test_a_fork_while_code_runs(connect_own, clock) -> None:
     """It comes from the checkpoint, says so, and the running code is not touched."""
     async with connect_own("busy") as agent, connect_own("busy") as other:
-        await agent("eval_code", code="n = 1")
+        await agent.run("n = 1")
         while not (await agent("status"))["kernel"]["checkpoint"]:
             await asyncio.sleep(0.05)
         running = asyncio.create_task(agent.run(f"n = 2\n{agent.HELD}n"))
@@ -91,7 +89,7 @@ async def test_a_fork_while_code_runs(connect_own, clock) -> None:
         told = await other("fork_session", name="before")
         assert told["source"] == "checkpoint"
         assert "as they were before it" in told["notice"]
-        assert (await other("eval_code", code="n", session="before"))["result"] == "1"
+        assert (await other.run("n", session="before"))["result"] == "1"
         assert not running.done()
         await other.let_go()
         assert (await running)["result"] == "2"
@@ -100,7 +98,7 @@ async def test_a_fork_while_code_runs(connect_own, clock) -> None:
 async def test_forks_of_a_running_session_at_once(connect_own) -> None:
     """They come from one copy, one after the other; of two with one name the second is refused, and leaves nothing."""
     async with connect_own("many") as agent, connect_own("many") as other:
-        await agent("eval_code", code="n = 1")
+        await agent.run("n = 1")
         while not (await agent("status"))["kernel"]["checkpoint"]:
             await asyncio.sleep(0.05)
         running = asyncio.create_task(agent.run(f"{agent.HELD}n"))
@@ -111,7 +109,7 @@ async def test_forks_of_a_running_session_at_once(connect_own) -> None:
         assert [answer.get("source") for answer in told].count("checkpoint") == 5, told
         assert [answer.get("error") for answer in told].count("session_exists") == 1, told
         for name in names[:5]:
-            answer = await other("eval_code", code="n", session=name)
+            answer = await other.run("n", session=name)
             assert answer.get("result") == "1", answer
             assert await other("end_session", session=name) == {"ended": name, "unloaded": []}
         await other.let_go()
@@ -132,8 +130,8 @@ s = Slow()
 async def test_a_session_that_cannot_be_forked_yet_keeps_no_other_from_it(connect_own) -> None:
     """While the fork of one waits for what its kernel does, others are forked."""
     async with connect_own("stuck") as agent, connect_own("free") as free:
-        await agent("eval_code", code=SLOW)
-        await free("eval_code", code="n = 1")
+        await agent.run(SLOW)
+        await free.run("n = 1")
         looking = asyncio.create_task(agent("peek", name="s"))
         begun = Path((await free("status", session="stuck"))["kernel"]["scratch"], "begun")
         async with asyncio.timeout(30):
@@ -151,10 +149,10 @@ async def test_a_session_that_cannot_be_forked_yet_keeps_no_other_from_it(connec
 async def test_a_restarted_daemon_finds_forks_again(connect_own, reopen) -> None:
     """The rows and the kernel's label are those of any session."""
     async with connect_own("first") as agent:
-        await agent("eval_code", code="n = 5")
+        await agent.run("n = 5")
         await agent("fork_session", name="second", policy="strict")
         async with reopen() as connect, connect("second") as later:
-            assert (await later("eval_code", code="n"))["result"] == "5"
+            assert (await later.run("n"))["result"] == "5"
             assert (await later("status"))["policy"] == "strict"
 
 
@@ -163,16 +161,16 @@ async def test_a_rollback_tells_what_it_undid_and_what_not(connect_own) -> None:
     async with connect_own("undo") as agent:
         assert (await agent("rollback"))["error"] == "nothing_to_undo"
         await agent("load_context", name="log", content="one")
-        await agent("eval_code", code="n = 1")
+        await agent.run("n = 1")
         while not (await agent("status"))["kernel"]["checkpoint"]:
             await asyncio.sleep(0.05)
-        await agent("eval_code", code="n = 2; new = llm_query('why?')")
+        await agent.run("n = 2; new = llm_query('why?')")
         told = await agent("rollback")
         assert told["undone"] == ["n = 2; new = llm_query('why?')"]
         assert (told["variables_restored"], told["variables_gone"]) == (["n"], ["new"])
         assert told["cancelled_llm_queries"] == ["q_000"]
         assert "files" in told["not_undone"]
-        answer = await agent("eval_code", code="print(n, log['content'], 'new' in dir())")
+        answer = await agent.run("print(n, log['content'], 'new' in dir())")
         assert answer["stdout"] == "1 one False\n"
         assert answer["pending_llm_queries"] == []
         refused = await agent("rollback", cells=16)

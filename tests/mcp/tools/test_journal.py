@@ -21,7 +21,7 @@ async def notebook(agent) -> AsyncKernelClient:
     client = AsyncKernelClient()
     client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
     client.start_channels()
-    await client.wait_for_ready(timeout=30)
+    await client.wait_for_ready(timeout=60)
     return client
 
 
@@ -51,9 +51,9 @@ async def test_cells_of_a_notebook_are_written_as_its(connect_own, own) -> None:
     async with connect_own("s") as agent:
         await agent.run("x = 1")
         client = await notebook(agent)
-        await client.execute("print(x + 1)", reply=True, timeout=30)
-        await client.execute("hidden = 1", silent=True, reply=True, timeout=30)
-        await client.execute("missing", reply=True, timeout=30)
+        await client.execute("print(x + 1)", reply=True, timeout=60)
+        await client.execute("hidden = 1", silent=True, reply=True, timeout=60)
+        await client.execute("missing", reply=True, timeout=60)
         rows = await journal_of(own, "s", 3)
         client.stop_channels()
     assert [(row["author"], row["code"], row["status"]) for row in rows] == [
@@ -75,7 +75,7 @@ async def test_what_ran_while_no_daemon_was_there_is_told_to_the_next(connect_ow
             while not (runs := own.runs.active(own.sessions.get("s"))) or not await runs[0].stdout_so_far():
                 await asyncio.sleep(0.02)
         own.gateway.close()  # as if the daemon had been killed
-        await client.execute("z = llm_query('person?')", reply=True, timeout=30)
+        await client.execute("z = llm_query('person?')", reply=True, timeout=60)
         await asyncio.wait({slow})
         client.stop_channels()
     async with reopen() as connect_again, connect_again("s") as agent:

@@ -56,18 +56,18 @@ async def test_editing_the_policy_changes_the_limits_of_the_next_session(connect
 async def test_an_allocation_without_end_fails_alone(connect_own) -> None:
     """K-20: a gigabyte is refused; the session keeps its variables and goes on."""
     async with connect_own() as agent:
-        await agent("eval_code", code="kept = 1")
-        answer = await agent("eval_code", code="big = bytearray(1 << 30)")
+        await agent.run("kept = 1")
+        answer = await agent.run("big = bytearray(1 << 30)")
         assert answer["success"] is False
         assert "Memory" in answer["error"]
-        assert (await agent("eval_code", code="kept"))["result"] == "1"
+        assert (await agent.run("kept"))["result"] == "1"
 
 
 @pytest.mark.parametrize("name", ["eval", "exec", "compile", "input", "globals", "locals"])
 async def test_a_blocked_name_is_refused_with_a_reason(connect_own, name) -> None:
     """K-21: the seed's six names."""
     async with connect_own() as agent:
-        answer = await agent("eval_code", code=f"{name}('1')")
+        answer = await agent.run(f"{name}('1')")
         assert answer["success"] is False
         assert name in answer["error"]
 
@@ -79,7 +79,7 @@ async def test_code_reads_its_workspace_and_writes_its_scratch_folder_only(conne
     (work / "data.txt").write_text("here")
     async with connect_own(cwd=str(work)) as agent:
         code = "import re, collections\nopen('data.txt').read()"
-        assert (await agent("eval_code", code=code))["result"] == "'here'"
+        assert (await agent.run(code))["result"] == "'here'"
         for code in ("open('/etc/passwd')", "open('new.txt', 'w')", "import subprocess", "import socket"):
-            assert (await agent("eval_code", code=code))["success"] is False, code
+            assert (await agent.run(code))["success"] is False, code
         assert not (work / "new.txt").exists()

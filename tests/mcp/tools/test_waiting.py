@@ -35,7 +35,7 @@ async def notebook(agent) -> AsyncKernelClient:
     client = AsyncKernelClient()
     client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
     client.start_channels()
-    await client.wait_for_ready(timeout=30)
+    await client.wait_for_ready(timeout=60)
     return client
 
 
@@ -134,7 +134,7 @@ async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
     """K-22: its question is in the same table; the notebook goes on when the agent has answered."""
     await agent.run("1")
     client = await notebook(agent)
-    replied = asyncio.ensure_future(client.execute("got = llm_query('p')", reply=True, timeout=30))
+    replied = asyncio.ensure_future(client.execute("got = llm_query('p')", reply=True, timeout=60))
     async with asyncio.timeout(40):
         while (await agent("status"))["pending_llm_queries"] != ["q_000"]:
             await asyncio.sleep(0.02)
