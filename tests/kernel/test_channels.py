@@ -30,7 +30,7 @@ async def reply_of(
     """Send any request and wait for its reply."""
     message = client.session.msg(kind, content)
     getattr(client, f"{channel}_channel").send(message)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while True:
             got = await getattr(client, f"{channel}_channel").get_msg()
             if got["parent_header"].get("msg_id") == message["header"]["msg_id"]:

@@ -56,14 +56,14 @@ def value(host: HostClient) -> Callable[[KernelInfo, str], Awaitable[str]]:
 
 async def replaced(host: HostClient, kernel: KernelInfo) -> None:
     """Wait until another process serves the kernel."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while (await host.kernel_info(kernel.kernel_id)).pid in {kernel.pid, None}:
             await asyncio.sleep(0.02)
 
 
 async def checkpointed(host: HostClient, kernel: KernelInfo) -> None:
     """Wait until the kernel has a copy."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while not (await host.kernel_info(kernel.kernel_id)).checkpoint:
             await asyncio.sleep(0.02)
 
@@ -116,7 +116,7 @@ async def test_a_fork_while_a_cell_runs_and_prints_comes_from_the_checkpoint(hos
     await value(kernel, "n = 1")
     await checkpointed(host, kernel)
     running = host.execute(kernel.kernel_id, f"n = 2\n{told.wait_and_print}for i in range(300): print('line', i)")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while not (await running.output_so_far())[0]:
             await asyncio.sleep(0.01)
     child = await fork(kernel)
@@ -305,7 +305,7 @@ async def test_an_ended_child_leaves_no_process_or_socket(host, kernel, fork, va
     await host.shutdown(child.kernel_id)
     await gone(child.pid)
     assert len(list(Path(kernel.connection["ip"]).parent.iterdir())) == 5
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while members(session):
             await asyncio.sleep(0.05)
     assert child.scratch == kernel.scratch

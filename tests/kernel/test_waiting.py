@@ -30,7 +30,7 @@ async def asking(host, spawn, policy):
 
 async def asked(host, kernel, count=1):
     """The queries that the kernel's cell waits for, once there are ``count``."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while len(waiting := (await host.kernel_info(kernel)).waiting) < count:
             await asyncio.sleep(0.01)
     return waiting
@@ -38,7 +38,7 @@ async def asked(host, kernel, count=1):
 
 async def finish(execution):
     """The result of a cell."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         return await execution.result()
 
 
@@ -196,7 +196,7 @@ async def later():
 task = asyncio.create_task(later())
 """
     await finish(host.execute(kernel, code))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while (await finish(host.execute(kernel, "len(said)"))).result != "2":
             await asyncio.sleep(0.05)
     result = await finish(host.execute(kernel, "print(*said, sep='|')"))

@@ -188,7 +188,7 @@ async def test_a_request_can_be_given_up(configured, endpoint) -> None:
     endpoint.script(Reply(delay=60), Reply("next"))
     async with configured(concurrency=1) as models:
         task = asyncio.create_task(models.complete(ASKED))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while not endpoint.requests:
                 await asyncio.sleep(0.01)
         task.cancel()
