@@ -87,13 +87,13 @@ def account_of(url: str) -> Account | None:
     prefix = max(covering, key=len)
     entry = entries[prefix]
     key = None if entry.key_file is None else _held(prefix, entry.key_file)
-    known = entry.known_hosts or (_KNOWN_HOSTS if Path(_KNOWN_HOSTS).expanduser().is_file() else None)
+    known = entry.known_hosts or (_KNOWN_HOSTS if os.path.isfile(os.path.expanduser(_KNOWN_HOSTS)) else None)
     hosts = "" if known is None else _held(prefix, known)
     return Account(prefix, entry.user, _password(prefix, entry), key, hosts)
 
 
 def _entries(file: Path) -> dict[str, _Entry]:
-    if not file.exists():
+    if not os.path.exists(file):  # nor where the folder is not ours to look into
         return {}
     entries: dict[str, _Entry] = {}
     try:
