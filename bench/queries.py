@@ -3,7 +3,8 @@
 Suspend → answer → resume is one `answer_queries` through front and daemon: the cell gets its answer, goes on, asks the
 next question and suspends; the answer itself takes no time. In provider mode: what a query in a session takes beyond
 the same request without one. The batch is 1,000 queries, 16 at once, against an endpoint that takes 50 ms for each, in
-a process of its own on loopback: ideally 62.5 times 50 ms.
+a process of its own on loopback: ideally 62.5 times 50 ms. That process shares the machine, and the last of 63 rounds
+is half empty: what can be had is what threads with bare sockets have in the same run, which is printed beside it.
 """
 
 import asyncio

@@ -184,7 +184,8 @@ def test_out_of_turns_the_model_has_a_last_word(model: ModelEndpoint) -> None:
     model.script(code("print(1)"), Reply("FINAL(perhaps one)"))
     solution = RLM(limits=Limits(turns=1)).completion("?", "text")
     assert (solution.answer, solution.status) == ("perhaps one", "out_of_turns")
-    assert "no more turns" in _said(model.requests[-1])
+    said = _said(model.requests[-1])
+    assert ("no more turns" in said, "Turn 2 of 1" in said) == (True, False)
 
 
 def test_a_model_that_is_not_configured_is_refused_by_name(model: ModelEndpoint) -> None:

@@ -86,7 +86,7 @@ def task_of_child(prompt: str) -> str:
 
 
 def outputs(outcomes: list[Outcome], *, cut: bool, turn: int, turns: int) -> str:
-    """Return what came of a turn's code, and which turn begins."""
+    """Return what came of a turn's code, and which turn begins if one does."""
     several = len(outcomes) > 1
     parts = [
         f"Output of block {number}:\n{output_of(outcome)}" if several else f"Output:\n{output_of(outcome)}"
@@ -99,6 +99,8 @@ def outputs(outcomes: list[Outcome], *, cut: bool, turn: int, turns: int) -> str
             'Nothing was run. Write code in a ```repl block, or submit: set answer["content"] and answer["ready"].'
         )
     left = turns - turn
+    if not left:
+        return "\n\n".join(parts)
     hint = " Submit what you have before the turns end." if left < 3 else ""
     return "\n\n".join([*parts, f"Turn {turn + 1} of {turns}.{hint}"])
 

@@ -67,7 +67,7 @@ class RLM:
         """Do as `completion` in an event loop of the caller's."""
         session = self._session or f"rlm-{secrets.token_hex(4)}"
         if self._trajectory is not None:
-            _write(self._trajectory, "")  # what cannot be written is told before anything is spent
+            _write(self._trajectory, "", "a")  # what cannot be written is told before anything is spent
         async with AsyncExitStack() as stack:
             name, model = await self._opened(stack)
             client = stack.enter_context(Client(session, policy=self._policy))
@@ -81,7 +81,8 @@ class RLM:
             try:
                 solution = await loop.solve(question, variables)
             except BaseException as error:
-                self._keep(loop.stopped(question, str(error) or type(error).__name__))
+                interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+                self._keep(loop.stopped(question, "it was interrupted" if interrupted else str(error)))
                 raise
             self._keep(solution)
             return solution
@@ -97,8 +98,9 @@ class RLM:
         return None, self._model
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, mode: str = "w") -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise CallerError(f"the trajectory {path} cannot be written: {error.strerror}; name another file") from error
