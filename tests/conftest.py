@@ -33,7 +33,7 @@ _SECONDS_TO_LEAVE = 20.0
 _SECONDS_TO_END = 40.0
 """How long a process that was told to end may take, on a machine that is busy."""
 
-_SECONDS_TO_ANSWER = 50.0
+_SECONDS_TO_ANSWER = 90.0
 """How long a command may take whose processes have to start first."""
 
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -158,12 +158,14 @@ def ended() -> Iterator[None]:
 @contextmanager
 def _ended() -> Iterator[None]:
     before = set(psutil.Process().children(recursive=True))
-    yield
-    started = [child for child in psutil.Process().children(recursive=True) if child not in before]
-    for child in started:
-        with suppress(psutil.NoSuchProcess):
-            child.terminate()
-    _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_ANSWER)
+    try:
+        yield
+    finally:
+        started = [child for child in psutil.Process().children(recursive=True) if child not in before]
+        for child in started:
+            with suppress(psutil.NoSuchProcess):
+                child.terminate()
+        _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_ANSWER)
     assert left == []
 
 
