@@ -44,7 +44,8 @@ def _attach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 def _detach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     state = worker.session
     assert state is not None
-    state.detach(worker.namespace, request["name"])
+    with user_code(state):  # an object that goes may call what code has given it
+        state.detach(worker.namespace, request["name"])
     sharedstr.release_unused()
     return {}, ()
 
@@ -112,7 +113,8 @@ def _export(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 def _settle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     state = worker.session
     assert state is not None
-    return {"known": state.settle(worker.namespace, request["answers"])}, ()
+    with user_code(state):
+        return {"known": state.settle(worker.namespace, request["answers"])}, ()
 
 
 def _repeat(worker: Worker, request: dict[str, Any], message: Message) -> Reply:

@@ -163,8 +163,8 @@ class GuardedShell(ZMQInteractiveShell):
             return bool(await super().run_code(code_obj, result, async_=async_))
         if not self.wall.made(code_obj):
             raise CellRefused("code that did not come from the policy's compiler is not run")
-        self._scrub()
-        with self.wall.user():
+        with self.wall.user():  # a variable of the session's that goes here may call what it has been given
+            self._scrub()
             failed = bool(await super().run_code(code_obj, result, async_=async_))
             if failed and result is not None:
                 result.error_in_exec = showable(result.error_in_exec)
@@ -184,8 +184,8 @@ class GuardedShell(ZMQInteractiveShell):
         assert self.wall is not None
         try:
             code = self.wall.compile(text.strip(), "<expression>", "eval")
-            self._scrub()
             with self.wall.user():
+                self._scrub()
                 return self._format_user_obj(eval(code, self.user_ns, self.user_ns))  # type: ignore[no-any-return]
         except BaseException:
             return self._user_obj_error()  # type: ignore[no-any-return]
