@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlm_kernel.contexts import errors, files
 from rlm_kernel.contexts.index import LineIndex
 from rlm_kernel.contexts.ingest import Ingest
-from rlm_kernel.contexts.model import BLOCK, LARGE_PAGE, StoredText
+from rlm_kernel.contexts.model import BLOCK, StoredText
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text, split_lines
 
@@ -103,12 +103,12 @@ def test_a_long_text_is_measured_like_a_short_one(wide: str) -> None:
     assert list(context.index.ranks) == list(LineIndex.build(context.view).ranks)
 
 
-@pytest.mark.parametrize("width", [1000, LARGE_PAGE - 1, LARGE_PAGE, 3 * LARGE_PAGE + 5])
+@pytest.mark.parametrize("width", [1000, files.WRITTEN - 1, files.WRITTEN, 3 * files.WRITTEN + 5])
 def test_a_text_is_written_in_blocks_however_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    """Each begins at a boundary and is whole but for the last, so that the system can keep it in one large page."""
-    data, sizes, write = random.Random(width).randbytes(4 * LARGE_PAGE + 17), [], os.write
+    """Each begins at a boundary and is whole but for the last, so that the system can keep it in one page."""
+    data, sizes, write = random.Random(width).randbytes(4 * files.WRITTEN + 17), [], os.write
 
     def noted(fd: int, block: memoryview) -> int:
         sizes.append(len(block))
@@ -120,7 +120,7 @@ def test_a_text_is_written_in_blocks_however_it_comes(
         for at in range(0, len(data), width):
             blocks.write(data[at : at + width])
         blocks.flush()
-    assert sizes == [LARGE_PAGE] * 4 + [17]
+    assert sizes == [files.WRITTEN] * 4 + [17]
     assert (tmp_path / "file").read_bytes() == data
 
 

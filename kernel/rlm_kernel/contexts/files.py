@@ -27,10 +27,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import CorruptText, StoreError, UnknownText
-from .model import BLOCK, LARGE_PAGE, StoredText
+from .model import BLOCK, StoredText
 
 INDEX_HEADER = 512
 """Bytes of JSON, padded with spaces, before the ranks of an index file."""
+WRITTEN = 1 << 16
+"""Bytes of a text written at a time, and so of its pages in the cache: searches took up to a fifth longer where they
+were of 256 KiB or 1 MiB, and for larger ones a virtual machine may have to ask its host for memory first."""
 _DIGEST = re.compile(r"[0-9a-f]{32}(-[1-9][0-9]{0,3})?")
 _FORMAT = f"rlm-text-1-{sys.byteorder}"
 
@@ -123,11 +126,7 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
 
 
 class Blocks:
-    """A file that is written in blocks, each of which the page cache can keep in one large page.
-
-    A text in large pages is read fastest. On an AMD EPYC a search took up to a fifth longer in one whose pages were of
-    128 KiB to 1 MiB, and a third longer the first time where they were smaller.
-    """
+    """A file that is written in blocks of one size, so that the page cache keeps it in pages of that size."""
 
     def __init__(self, fd: int) -> None:
         """Args: an empty file, open for writing."""
@@ -138,17 +137,17 @@ class Blocks:
         """Take all of a piece; what fills no block waits for the next one.  Raises: OSError."""
         rest = memoryview(piece)
         while rest:
-            if not self._filled and len(rest) >= LARGE_PAGE:
-                write_all(self._fd, rest[:LARGE_PAGE])
-                rest = rest[LARGE_PAGE:]
+            if not self._filled and len(rest) >= WRITTEN:
+                write_all(self._fd, rest[:WRITTEN])
+                rest = rest[WRITTEN:]
                 continue
-            taken = rest[: LARGE_PAGE - self._filled]
+            taken = rest[: WRITTEN - self._filled]
             if not self._buffer:
-                self._buffer = memoryview(bytearray(LARGE_PAGE))
+                self._buffer = memoryview(bytearray(WRITTEN))
             self._buffer[self._filled : self._filled + len(taken)] = taken
             self._filled += len(taken)
             rest = rest[len(taken) :]
-            if self._filled == LARGE_PAGE:
+            if self._filled == WRITTEN:
                 self.flush()
 
     def flush(self) -> None:

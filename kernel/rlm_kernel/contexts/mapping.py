@@ -13,8 +13,6 @@ import mmap
 import os
 import weakref
 
-from .model import LARGE_PAGE
-
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = [
@@ -27,6 +25,7 @@ _LIBC.mmap.argtypes = [
 ]
 _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_LARGE_PAGE = 1 << 21
 _MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not export it
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -64,9 +63,9 @@ def reserve(length: int, protection: int = mmap.PROT_READ) -> int:
 
     What is large begins where large pages can: a file at a boundary at which those of the page cache are used as such.
     """
-    spare = LARGE_PAGE if length > LARGE_PAGE else 0
+    spare = _LARGE_PAGE if length > _LARGE_PAGE else 0
     found = _call_mmap(None, length + spare, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, protection)
-    before = -found % LARGE_PAGE if spare else 0
+    before = -found % _LARGE_PAGE if spare else 0
     for start, surplus in ((found, before), (found + before + length, spare - before)):
         if surplus:
             _LIBC.munmap(start, surplus)

@@ -10,8 +10,6 @@ from .errors import CorruptText
 
 BLOCK = 1 << 14
 """Bytes per block of the line index: one cumulative newline count for each."""
-LARGE_PAGE = 1 << 21
-"""Bytes of memory that one entry of a page table can map, if they lie together and begin at such a boundary."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from .collector import Collected, collect
 from .errors import CorruptText, SourceChanged, SourceError, TextTooLarge, UnknownText
 from .ingest import Ingest
 from .mapping import Mapping
-from .model import LARGE_PAGE, StoredText
+from .model import StoredText
 from .opening import SHARED_FROM, open_text
 from .progress import follow
 from .sharedstr import encode_for, encoding_of
@@ -322,12 +322,12 @@ def _feed_file(fd: int, ingest: Ingest, size: int, limit: int | None) -> int:
     It is not read to its end, which a file that is being written to may never have; only one that says it is
     empty (as those of /proc do) is.
     """
-    buffer, taken = bytearray(LARGE_PAGE), 0
+    buffer, taken = bytearray(files.WRITTEN), 0
     while count := os.readv(fd, [memoryview(buffer)[: size + 1 - taken] if size else buffer]):
         taken += count
         if limit is not None and taken > limit:
             raise TextTooLarge(limit)
-        ingest.feed(buffer if count == LARGE_PAGE else buffer[:count])
+        ingest.feed(buffer if count == files.WRITTEN else buffer[:count])
     return taken
 
 
