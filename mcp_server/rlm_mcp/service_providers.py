@@ -33,7 +33,7 @@ __all__ = ["OverBudget", "Payer", "Providers"]
 
 log = logging.getLogger(__name__)
 
-_REST = 0.2
+_REST = 0.5
 """Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
 processes and is a transaction, at the cost of requests that could go out meanwhile."""
 _CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
