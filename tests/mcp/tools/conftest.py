@@ -225,6 +225,18 @@ def connect_alone(alone: Service) -> Connect:
 
 
 @pytest.fixture
+def permitting(tmp_path: Path) -> Callable[[str], str]:
+    """Write a policy that permits the URLs that begin as one does; returns its path."""
+
+    def write(prefix: str) -> str:
+        path = tmp_path / "urls.yaml"
+        path.write_text(f"description: A part of a server.\nextends: default\nurls: ['{prefix}']\n")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
 def accounts(tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Write accounts.yaml: an entry a line; `$SECRET` is the name of a file with the secret."""
     secret = tmp_path / "secret"

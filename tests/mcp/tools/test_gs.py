@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -52,12 +51,10 @@ def google() -> Iterator[Google]:
 
 
 @pytest.fixture
-def policy(tmp_path: Path, google: Google, monkeypatch: pytest.MonkeyPatch) -> str:
+def policy(permitting: Callable[[str], str], google: Google, monkeypatch: pytest.MonkeyPatch) -> str:
     """A policy that permits a part of the bucket."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", google.endpoint)
-    path = tmp_path / "gs.yaml"
-    path.write_text("description: A part of a bucket.\nextends: default\nurls: ['gs://logs/day/']\n")
-    return str(path)
+    return permitting("gs://logs/day/")
 
 
 async def test_an_object_is_loaded_like_a_file(connect, google: Google, policy: str) -> None:

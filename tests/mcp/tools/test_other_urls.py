@@ -87,11 +87,9 @@ def ftp(tmp_path: Path) -> Iterator[Ftp]:
 
 
 @pytest.fixture
-def policy(tmp_path: Path, ftp: Ftp) -> str:
+def policy(permitting: Callable[[str], str], ftp: Ftp) -> str:
     """A policy that permits a part of the server."""
-    path = tmp_path / "ftp.yaml"
-    path.write_text(f"description: A part of a server.\nextends: default\nurls: ['{ftp.base}/open/']\n")
-    return str(path)
+    return permitting(f"{ftp.base}/open/")
 
 
 async def test_an_ftp_url_is_loaded_like_a_file(connect, ftp: Ftp, policy: str) -> None:

@@ -1,8 +1,7 @@
 """Objects of a store as sources: a real S3 server on this machine, read by s3fs (`make test-stores` installs both)."""
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -42,14 +41,12 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def policy(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def policy(permitting: Callable[[str], str], server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A policy that permits a part of one bucket, and the environment of a daemon that has an account."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    path = tmp_path / "s3.yaml"
-    path.write_text("description: A part of a bucket.\nextends: default\nurls: ['s3://logs/day/']\n")
-    return str(path)
+    return permitting("s3://logs/day/")
 
 
 async def test_an_object_is_loaded_like_a_file(connect, policy: str) -> None:

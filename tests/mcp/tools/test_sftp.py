@@ -110,11 +110,9 @@ def known(tmp_path: Path, ssh: Ssh) -> Path:
 
 
 @pytest.fixture
-def policy(tmp_path: Path, ssh: Ssh) -> str:
+def policy(permitting: Callable[[str], str], ssh: Ssh) -> str:
     """A policy that permits a part of the server."""
-    path = tmp_path / "ssh.yaml"
-    path.write_text(f"description: A part of a server.\nextends: default\nurls: ['{ssh.base}/open/']\n")
-    return str(path)
+    return permitting(f"{ssh.base}/open/")
 
 
 async def test_a_file_of_an_ssh_server_is_loaded_like_any(

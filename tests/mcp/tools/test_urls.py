@@ -8,7 +8,7 @@ import http.server
 import itertools
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -109,11 +109,9 @@ def site(sites) -> str:
 
 
 @pytest.fixture
-def policy(tmp_path: Path, site: str) -> str:
+def policy(permitting: Callable[[str], str], site: str) -> str:
     """A policy that permits a part of the first server."""
-    path = tmp_path / "web.yaml"
-    path.write_text(f"description: A part of a server.\nextends: default\nurls: ['{site}/open/']\n")
-    return str(path)
+    return permitting(f"{site}/open/")
 
 
 async def test_a_url_that_the_policy_permits_is_loaded_like_a_file(connect, site: str, policy: str) -> None:

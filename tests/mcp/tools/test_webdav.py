@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -52,11 +51,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def policy(tmp_path: Path, server: str) -> str:
+def policy(permitting: Callable[[str], str], server: str) -> str:
     """A policy that permits all of the server."""
-    path = tmp_path / "dav.yaml"
-    path.write_text(f"description: A server.\nextends: default\nurls: ['{server}/']\n")
-    return str(path)
+    return permitting(f"{server}/")
 
 
 async def test_a_file_of_a_webdav_server_is_loaded_like_any(connect, server: str, policy: str) -> None:
