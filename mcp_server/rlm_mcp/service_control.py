@@ -40,7 +40,7 @@ class Control:
             "contexts": len(contexts.names(self._store, session.id)),
             "content_bytes": contexts.charged_bytes(self._store, session.id),
             "runs": {run.id: "waiting" if run.suspended else run.state for run in self._runs.active(session)},
-            "pending_llm_queries": [row.id for row in queries.pending(self._store, session.id)],
+            "pending_llm_queries": queries.pending_ids(self._store, session.id),
             "limits": {
                 "content_bytes": limits.content_bytes,
                 "memory_bytes": limits.memory_bytes,

@@ -126,7 +126,7 @@ class Forks:
             "kernel_id": forked.kernel.kernel_id,
             "connection_file": forked.kernel.connection_file,
             "contexts": contexts.names(self._store, child.id),
-            "pending_llm_queries": [row.id for row in queries.pending(self._store, child.id)],
+            "pending_llm_queries": queries.pending_ids(self._store, child.id),
             "shared": "loaded texts and the scratch folder; variables are its own from now on",
             "use": f"pass session={child.id!r} to any tool, or open connection_file; end_session ends it alone",
         }

@@ -274,7 +274,7 @@ class Runs:
         """The cell's queries without those that were answered while it waited for them."""
         if not result.queries:
             return []
-        pending = {row.id for row in queries.pending(self._store, session.id)}
+        pending = set(queries.pending_ids(self._store, session.id))
         return [query for query in result.queries if query.get("id") in pending]
 
     def note_queries(self, session: Session, told: list[dict[str, Any]]) -> list[QueryRow]:

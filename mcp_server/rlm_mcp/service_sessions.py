@@ -161,7 +161,7 @@ class Sessions:
         for session in idle:
             await before(session)
             if session.is_idle(now) and self._open.get(session.id) is session:
-                keep = bool(queries.pending(self._store, session.id))
+                keep = bool(queries.pending_ids(self._store, session.id))
                 await self._close(session, SessionState.EXPIRED, keep_rows=keep)
                 ended.append(session.id)
         return ended

@@ -264,7 +264,7 @@ class Snapshots:
             "saved_at": moment(manifest.created_at),
             "variables": done["restored"],
             "contexts": contexts.names(self._store, session.id),
-            "pending_llm_queries": [row.id for row in queries.pending(self._store, session.id)],
+            "pending_llm_queries": queries.pending_ids(self._store, session.id),
             "not_restored": [*(item.model_dump() for item in missing), *done["failed"]],
         }
         if session.row.policy != manifest.policy:
