@@ -11,6 +11,7 @@ the disk. At the end stand the targets, and whether they are met; those against 
 
 import json
 import math
+import mmap
 import os
 import random
 import re
@@ -28,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 from apart import end
 from memory import SETTLED_SECONDS, megabytes, ours
 from ratio import Case, Result
@@ -78,6 +80,8 @@ LINE_IDIOMS: dict[str, Callable[[Any], object]] = {
     "sorted": lambda x: len(sorted(x, key=len)),
     "zip": lambda x: sum(line < number for line, number in zip(x, map(str, range(100_000)), strict=False)),
 }
+HOLD_ALL = ("[x[i] for i]", "join", "sorted")
+"""Idioms that hold the strings of all lines at a time."""
 SESSIONS = 8
 POLICY = "extends: default\nfiles: {{read: {folders}}}\nlimits: {{content_bytes: 100 GiB, cell_seconds: 600}}\n"
 USE = "log['content'].count('ERROR') + sum(len(line) for line in log['lines'])"
@@ -264,8 +268,9 @@ def _program(command: list[str]) -> Callable[[], float]:
     return run
 
 
-def _own_time(action: Callable[[], object]) -> Callable[[], float]:
+def _own_time(action: Callable[[], object], memory: int = 0) -> Callable[[], float]:
     def run() -> float:
+        _ask_for(memory)
         started = time.process_time()
         action()
         return time.process_time() - started
@@ -273,25 +278,47 @@ def _own_time(action: Callable[[], object]) -> Callable[[], float]:
     return run
 
 
+def _ask_for(memory: int) -> float:
+    """Seconds until the system has given so many bytes, which are given back at once and so are at hand.
+
+    The host of a virtual machine takes free memory away, and to get it back can take longer than all work on it.  The
+    plain list has the memory of its strings when it is measured, so idioms that need as much get it beforehand too.
+    """
+    started = time.perf_counter()
+    if memory:
+        with mmap.mmap(-1, memory, flags=mmap.MAP_PRIVATE) as area:
+            area.madvise(mmap.MADV_HUGEPAGE)
+            for at in range(0, memory, mmap.PAGESIZE):
+                area[at] = 1
+    return time.perf_counter() - started
+
+
 def _idioms(log: ContextVariable) -> None:
+    memory = min(4 * len(log["content"]), psutil.virtual_memory().available // 3)
+    seconds = [_ask_for(memory) for _ in range(2)]
+    print(f"\n{memory >> 20:,} MiB of memory from the system: {seconds[0]:.2f} s, again at once: {seconds[1]:.2f} s")
     content = (log["content"] + " ")[:-1]
     lines = list(log["lines"])
     for name, idiom in CONTENT_IDIOMS.items():
         TARGETS.append(Target(f"content: {name}", _pair(f"content: {name}", idiom, content, log["content"]), 1.15))
-    for name, each in LINE_IDIOMS.items():
-        TARGETS.append(Target(f"lines: {name}", _pair(f"lines: {name}", each, lines, log["lines"]), 2.5))
+    _on_lines("lines", lines, log, memory)
     KEEPER.allow(1 << 62)
     for _ in range(3):  # from now on they are kept, as in a cell that goes through them for the third time
         void(list(log["lines"]))
-    for name, each in LINE_IDIOMS.items():
-        named = f"lines, third time: {name}"
-        TARGETS.append(Target(named, _pair(named, each, lines, log["lines"]), 2.5))
+    _on_lines("lines, third time", lines, log, memory)
 
 
-def _pair(name: str, idiom: Callable[[Any], object], plain: object, shared: object) -> float:
+def _on_lines(when: str, plain: list[str], log: ContextVariable, memory: int) -> None:
+    for name, idiom in LINE_IDIOMS.items():
+        cost = _pair(f"{when}: {name}", idiom, plain, log["lines"], memory if name in HOLD_ALL else 0)
+        TARGETS.append(Target(f"{when}: {name}", cost, 2.5))
+
+
+def _pair(name: str, idiom: Callable[[Any], object], plain: object, shared: object, memory: int = 0) -> float:
     if json.dumps(idiom(plain), default=str) != json.dumps(idiom(shared), default=str):
         raise AssertionError(f"{name}: not the same result")
-    cases = [Case("plain", _own_time(partial(idiom, plain))), Case("context", _own_time(partial(idiom, shared)))]
+    ways = {"plain": plain, "context": shared}
+    cases = [Case(way, _own_time(partial(idiom, text), memory)) for way, text in ways.items()]
     return compare(name, cases, rounds=9)[-1].cost
 
 

@@ -19,6 +19,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -155,7 +156,7 @@ def main() -> None:
     atexit.register(os.kill, host.pid, signal.SIGTERM)
     held = dict(itertools.islice(DATA.items(), 3 if QUICK else None))
     parents = {name: do(spawn(host, "off", code)) for name, code in held.items()}
-    cases = [Case(name, timed(lambda parent=parent: fork_and_end(host, parent))) for name, parent in parents.items()]
+    cases = [Case(name, timed(partial(fork_and_end, host, parent))) for name, parent in parents.items()]
     compare("fork of a session that holds ..., to its first cell", cases, rounds=ROUNDS)
     for parent in parents.values():
         loop.run_until_complete(host.shutdown(parent))
@@ -164,11 +165,11 @@ def main() -> None:
         modes = {mode: do(spawn(host, mode, code)) for mode in ("off", "lazy", "strict")}
         for cell, pause in itertools.product(CELLS_MEASURED, (PAUSE, 0.0)):
             title = f"{cell} under checkpoint: ..., {'at once' if not pause else 'after a pause'}, holding {name}"
-            cases = [Case(mode, timed(lambda k=k, p=pause, c=cell: cells(host, k, p, c))) for mode, k in modes.items()]
+            cases = [Case(mode, timed(partial(cells, host, k, pause, cell))) for mode, k in modes.items()]
             compare(title, cases, rounds=ROUNDS)
         subprocess.run([sys.executable, str(Path(__file__).with_name("forkfloor.py"))], check=True)
         compare(
-            f"rollback, holding {name}", [Case("strict", timed(lambda k=modes["strict"]: undo(host, k)))], rounds=ROUNDS
+            f"rollback, holding {name}", [Case("strict", timed(partial(undo, host, modes["strict"])))], rounds=ROUNDS
         )
         for kernel_id in modes.values():
             loop.run_until_complete(host.shutdown(kernel_id))

@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rlm_kernel.host.host import HEAVY
 
@@ -57,7 +58,7 @@ def measure() -> None:
     forks, copied, plain = [], [], []
     for _ in range(ROUNDS):
         made: list[int] = []
-        forks.append(milliseconds(lambda made=made: sleeping_copy(made)))
+        forks.append(milliseconds(partial(sleeping_copy, made)))
         copied.append(milliseconds(cell))
         os.kill(made[0], signal.SIGKILL)
         os.waitpid(made[0], 0)

@@ -48,10 +48,10 @@ def message(number: int, method: str, **params: Any) -> bytes:
 
 
 class Client:
-    """A client of a stdio server."""
+    """A client of a stdio server; options are those of `subprocess.Popen`."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, command: list[str], **options: Any) -> None:
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
         self.number = 0
         self.ask("initialize", **HANDSHAKE)
 

@@ -337,10 +337,11 @@ def ratio(source: str, wall: LanguageWall, rounds: int) -> float:
 def compile_microseconds(wall: LanguageWall, source: str, rounds: int = 300) -> tuple[float, float]:
     """Microseconds to compile ``source`` plainly and through the wall (medians)."""
     figures = []
-    for compiler in (
+    compilers: tuple[Callable[[], object], ...] = (
         lambda: compile(source, "<cell>", "exec"),
         lambda: wall.compile(source, "<cell>", "exec"),
-    ):
+    )
+    for compiler in compilers:
         times = []
         for _ in range(rounds):
             start = time.perf_counter()

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -48,12 +47,13 @@ def _serves(process: psutil.Process, state: Path) -> bool:
     return at_work and process.environ().get("RLM_KERNEL_STATE_DIR") == str(state)
 
 
-def megabytes(processes: list[psutil.Process]) -> Counter[str]:
+def megabytes(processes: list[psutil.Process]) -> dict[str, float]:
     """PSS by kind of process."""
-    total: Counter[str] = Counter()
+    total: dict[str, float] = {}
     for process in processes:
         kind = re.search(r"rlm_mcp\.daemon|rlm_kernel\.host", " ".join(process.cmdline()))
-        total[kind[0] if kind else "kernels and copies"] += process.memory_full_info().pss / 1e6
+        name = kind[0] if kind else "kernels and copies"
+        total[name] = total.get(name, 0.0) + process.memory_full_info().pss / 1e6
     return total
 
 

@@ -1,148 +1,188 @@
-"""The same work asked of another MCP server of this kind, aleph-rlm: a log of 90 MB, searched, paged and computed over.
+"""The same work asked of four peers and of us: `make bench-peers`, which installs them in environments of their own.
 
-It is none of our dependencies, so name its program, from an environment of its own::
+    python bench/peers.py [--environments FOLDER] [--mb 100] [--only speed|memory|mishaps|attacks]
 
-    python -m venv /tmp/aleph && /tmp/aleph/bin/pip install 'aleph-rlm[mcp]==0.9.4' 'mcp<2'
-    python bench/peers.py --aleph /tmp/aleph/bin/aleph
-
-Both are asked over stdio, by the same client, in turn. What they do for it differs: there the server itself runs the
-code, one process for each agent; here a confined kernel does, which all agents of the task share. What each agent costs
-is measured with four that have the same text.
+What each peer is and how it is asked says `peer_seats`. Ratios are to our MCP server: above 1 a peer is faster than it.
+Calls go by turns, so that each comes after a pause, as those of an agent do.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
-from apart import folders
 from contexts import write_log
-from front import FRONT, Client
-from memory import ours
+from peer_attacks import attacks
+from peer_mishaps import mishaps
+from peer_seats import PATIENCE, SEATS, Answer, OursFromPython, Seat, Setting
+from queries import configured, endpoint
 from ratio import Case, compare
 
+ENVIRONMENTS = Path(sys.prefix) / "peers"
+POLICY = """extends: default
+limits: {cell_seconds: 8, queries: 100000, query_tokens: 100000000}
+llm: {mode: provider}
+"""
 ROUNDS = 5
-AGENTS = 4
-LINES = 2_000
-LOOP = "t = 0\nfor i in range(1_000_000): t += i"
+MANY = 8
+SETTLED_SECONDS = 4.0
+LOOP = "t = 0\nfor i in range(1_000_000): t += i\nprint(t)"
+FILTER = "print(len([line for line in {} if 'ERROR' in line]))"
 
 
-class Server:
-    """A server that has the log, seen by one agent."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.client = Client(command)
-        self.client.initialized()
-
-    def close(self) -> None:
-        """End it."""
-        self.client.close()
-
-    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """Call a tool. Raises: RuntimeError when it does not answer with success."""
-        result: dict[str, Any] = self.client.ask("tools/call", name=tool, arguments=arguments)["result"]
-        text = result["content"][0]["text"]
-        if result.get("isError") or '"success":false' in text or "Error" in text[:100]:
-            raise RuntimeError(f"{tool}: {text[:500]}")
-        return result
-
-    def does(self, tool: str, **arguments: Any) -> Callable[[], None]:
-        """Return that call, to be timed."""
-        return lambda: void(self.call(tool, **arguments))
+@contextmanager
+def table(environments: Path) -> Iterator[Setting]:
+    """A daemon of ours, an endpoint that takes 50 ms, and what the seats share."""
+    with configured() as config, endpoint(config, "openai") as model:
+        (config / "policies/peers.yaml").write_text(POLICY)
+        os.environ["RLM_KERNEL_POLICY"] = "peers"
+        folder = config.parent
+        (folder / "work").mkdir()
+        os.chdir(folder / "work")
+        yield Setting(environments, folder, model)
 
 
-def void(_: object) -> None:
-    """Drop a value: a case that returns one would be taken to have timed itself."""
+def installed(environments: Path) -> list[type[Seat]]:
+    """The seats that can be taken here."""
+    names = {"Aleph": "aleph", "Ipybox": "ipybox", "Rlms": "rlms", "Monty": "monty"}
+    found = [seat for seat in SEATS if (environments / names.get(seat.__name__, "")).is_dir()]
+    if missing := [seat.name for seat in SEATS if seat not in found]:
+        print(f"peers: not installed: {', '.join(missing)} (make bench-peers installs them)")
+    return found
 
 
-def our_server(log: Path) -> Server:
-    """An agent of ours; the first loads the log, the others find it."""
-    server = Server(FRONT)
-    server.call("load_context", name="log", path=str(log))
-    return server
+def checked(answer: Answer, wanted: str) -> float:
+    """Return the seconds of an answer. Raises: RuntimeError when it is not the right one."""
+    if wanted not in answer.text:
+        raise RuntimeError(f"no {wanted!r} in {answer.text[:500]!r}")
+    return answer.seconds
 
 
-def their_server(program: str, log: Path) -> Server:
-    """An agent of theirs, which has to load the log itself."""
-    options = ["--enable-actions", "--workspace-root", str(log.parent), "--max-file-size", str(1 << 30)]
-    server = Server([program, *options])
-    server.call("load_file", path=str(log), context_id="log")
-    return server
+def opened(make: Callable[[], Seat]) -> float:
+    """Return the seconds until a new seat has answered, and end it."""
+    began = time.perf_counter()
+    seat = make()
+    checked(seat.run("print(1+1)"), "2")
+    seconds = time.perf_counter() - began
+    seat.close()
+    return seconds
 
 
-def megabytes(processes: list[psutil.Process]) -> float:
-    """Proportional memory of processes."""
-    return sum(process.memory_full_info().pss for process in processes) / 1e6
+def speed(setting: Setting, seats: list[type[Seat]], log: Path) -> None:
+    """Print how long each takes for each kind of work."""
+    lines = log.read_text(encoding="utf-8").splitlines()
+    errors = str(sum("ERROR" in line for line in lines))
+    compare(
+        "a program or server starts and answers",
+        [Case(seat.name, partial(opened, partial(seat, setting))) for seat in seats],
+        rounds=ROUNDS,
+    )
+    with ExitStack() as stack:
+        sat = [seat(setting) for seat in seats]
+        for seat in sat:
+            stack.callback(seat.close)
+
+        def each(name: str, work: Callable[[Seat], float], among: list[Seat] = sat) -> None:
+            compare(name, [Case(seat.name, partial(work, seat)) for seat in among], rounds=ROUNDS)
+
+        each("1+1", lambda seat: checked(seat.run("print(1+1)"), "2"))
+        each("a million additions", lambda seat: checked(seat.run(LOOP), "499999500000"))
+        each(f"a text of {log.stat().st_size / 1e6:.0f} MB is loaded", lambda seat: loaded(seat, log))
+        each("the first 50 matches", lambda seat: checked(seat.search(), ""))
+        each("all lines filtered in Python", lambda seat: checked(seat.run(FILTER.format(seat.lines)), errors))
+        asking = [seat for seat in sat if seat.query]
+        each("a query to a model that takes 50 ms", lambda seat: checked(seat.run(seat.query), "?"), asking)
+        each(
+            "100 queries, as many at once as each does",
+            lambda seat: checked(seat.run(seat.batch), "99"),
+            asking,
+        )
+
+
+def loaded(seat: Seat, log: Path) -> float:
+    """Load a text, and see that it is there."""
+    answer = seat.load(log)
+    checked(seat.run(f"print(len({seat.text}))"), str(log.stat().st_size))
+    return answer.seconds
+
+
+def memory(setting: Setting, seats: list[type[Seat]], log: Path) -> None:
+    """Print what one and eight sessions take, idle and with one text, and how long they take to have it."""
+    for kind in (seat for seat in seats if seat is not OursFromPython):  # its daemon still has the sessions before
+        with ExitStack() as stack:
+            sat = [kind(setting)]
+            stack.callback(sat[0].close)
+            sizes = [settled(sat)]
+            began = time.perf_counter()
+            loaded(sat[0], log)
+            times = [time.perf_counter() - began]
+            sizes.append(settled(sat))
+        with ExitStack() as stack:
+            sat = [kind(setting)]
+            stack.callback(sat[0].close)
+            for _ in range(MANY - 1):
+                sat.append(sat[0].another())
+                stack.callback(sat[-1].close)
+            sizes.insert(1, settled(sat))
+            began = time.perf_counter()
+            for seat in sat:
+                loaded(seat, log)
+            times.append(time.perf_counter() - began)
+            sizes.append(settled(sat))
+        idle, idle_many, full, full_many = sizes
+        print(
+            f"{kind.name:20} idle: one {idle:.0f} MB, {MANY} {idle_many:.0f} MB; with the text: "
+            f"one {full:.0f} MB after {times[0]:.2f} s, {MANY} {full_many:.0f} MB after {times[1]:.2f} s"
+        )
+        if "--json" in sys.argv:
+            print(json.dumps({"benchmark": "memory of sessions", "case": kind.name, "mb": sizes, "seconds": times}))
+
+
+def settled(sat: list[Seat]) -> float:
+    """Proportional memory in MB of all that serves them, after a while."""
+    time.sleep(SETTLED_SECONDS)
+    found = {process.pid: process for seat in sat for process in seat.processes()}
+    total = 0.0
+    for process in found.values():
+        try:
+            total += process.memory_full_info().pss / 1e6
+        except psutil.Error:  # it ended meanwhile
+            continue
+    return total
 
 
 def main() -> None:
-    """Print a comparison for each kind of work, and what an agent costs."""
+    """Print everything, or what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--aleph", metavar="PROGRAM", help="its MCP server; without it nothing is measured")
-    parser.add_argument("--mb", type=int, default=90, help="size of the log, below the quota of a session")
+    parser.add_argument("--environments", type=Path, default=ENVIRONMENTS, help="where the peers are")
+    parser.add_argument("--mb", type=int, default=100, help="size of the text, below the quota of a session")
+    parser.add_argument("--only", choices=("speed", "memory", "mishaps", "attacks"), help="one part alone")
+    parser.add_argument("--seats", default="", help="those whose names begin with one of these, separated by commas")
     given, _ = parser.parse_known_args()
-    if given.aleph is None:
-        print("peers: not measured; name the program of aleph-rlm by --aleph (see the head of bench/peers.py)")
+    environments = given.environments.absolute()
+    if not environments.is_dir():
+        print("peers: not measured; make bench-peers installs them")
         return
-    with folders() as folder:
-        work = folder / "work"
-        work.mkdir()
-        os.chdir(work)
-        measure(str(Path(given.aleph).absolute()), write_log(work / "app.log", given.mb << 20), folder)
-
-
-def measure(program: str, log: Path, folder: Path) -> None:
-    """Ask both."""
-    started: list[Server] = [our_server(log), their_server(program, log)]
-    us, them = started
-    line = 500_000
-    filtering = "n = len([line for line in {} if 'ERROR' in line])"
-    pattern, absent = r"ERROR.*time", "no such line"
-
-    def pair(name: str, theirs: Callable[[], None], own: Callable[[], None]) -> None:
-        compare(name, [Case("aleph-rlm", theirs), Case("rlm-kernel", own)], rounds=ROUNDS)
-
-    pair(
-        "an agent starts and has the log",
-        lambda: their_server(program, log).close(),
-        lambda: our_server(log).close(),
-    )
-    pair("1+1", them.does("exec_python", code="1+1", context_id="log"), us.does("eval_code", code="1+1"))
-    pair(
-        "a million additions",
-        them.does("exec_python", code=LOOP, context_id="log"),
-        us.does("eval_code", code=LOOP),
-    )
-    pair(
-        "filter all lines in Python",
-        them.does("exec_python", code=filtering.format("ctx.splitlines()"), context_id="log"),
-        us.does("eval_code", code=filtering.format("log['lines']")),
-    )
-    pair(
-        f"a page of {LINES} lines",
-        them.does("peek_context", unit="lines", context_id="log", start=line, end=line + LINES),
-        us.does("peek", name="log", offset=line, limit=LINES),
-    )
-    for name, wanted in (("first 20 matches", pattern), ("search what is not there", absent)):
-        pair(
-            name,
-            them.does("search_context", pattern=wanted, context_id="log", max_results=20, context_lines=0),
-            us.does("scan", name="log", pattern=wanted, max_matches=20),
-        )
-    for _ in range(AGENTS - 1):
-        started += [our_server(log), their_server(program, log)]
-    fronts = [psutil.Process(server.client.process.pid) for server in started]
-    ours_each = megabytes([*fronts[::2], *ours(folder / "STATE")]) / AGENTS
-    theirs_each = megabytes(fronts[1::2]) / AGENTS
-    print(f"memory of each of {AGENTS} agents: aleph-rlm {theirs_each:.0f} MB, rlm-kernel {ours_each:.0f} MB")
-    if "--json" in sys.argv:
-        print(json.dumps({"benchmark": "memory of an agent", "theirs_mb": theirs_each, "ours_mb": ours_each}))
-    for server in started:
-        server.close()
+    begins = tuple(given.seats.split(","))
+    with table(environments) as setting:
+        seats = [seat for seat in installed(environments) if seat.name.startswith(begins)]
+        log = write_log(setting.folder / "work/app.log", given.mb * 1_000_000)
+        parts: dict[str, Callable[[], None]] = {
+            "speed": lambda: speed(setting, seats, log),
+            "memory": lambda: memory(setting, seats, log),
+            "mishaps": lambda: mishaps(setting, seats),
+            "attacks": lambda: attacks(setting, seats),
+        }
+        for name, part in parts.items():
+            if given.only in (None, name):
+                print(f"\n== {name} (an answer may take {PATIENCE:.0f} s)", flush=True)
+                part()
 
 
 if __name__ == "__main__":

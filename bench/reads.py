@@ -4,15 +4,15 @@ The promise is 100 ms. The cell runs for as long as the reads are made, in pure 
 """
 
 import os
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 ROUNDS = 25
 TEXT = "".join(f"{number} {'ERROR' if number % 10 == 0 else 'INFO'} a line of this log\n" for number in range(50_000))
-READS = {
+READS: dict[str, dict[str, Any]] = {
     "peek": {"name": "log", "offset": 100, "limit": 50},
     "scan": {"name": "log", "pattern": "error"},
     "list_vars": {},
@@ -53,4 +53,4 @@ if __name__ == "__main__":
         for variable in ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR"):
             os.environ[variable] = str(Path(folder, variable[11]))
             Path(os.environ[variable]).mkdir(mode=0o700)
-        sys.exit(main())
+        main()

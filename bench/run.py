@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-NOT_BENCHMARKS = {"apart", "ratio", "run"}
+NOT_BENCHMARKS = {"apart", "ratio", "run", "peer_attacks", "peer_mishaps", "peer_seats", "peer_worker"}
 
 
 def main() -> int:

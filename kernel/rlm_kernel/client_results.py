@@ -17,6 +17,7 @@ __all__ = [
     "Citation",
     "Context",
     "Ended",
+    "Files",
     "Fork",
     "Found",
     "Handle",
@@ -106,13 +107,29 @@ class Answered(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Files(Result):
+    """The files of a directory or an archive: how many were taken, why others were not, the context that lists them."""
+
+    count: int
+    skipped: Mapping[str, int]
+    table: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Context(Result):
-    """A loaded text; ``size`` in bytes."""
+    """A loaded text; ``size`` in bytes. ``files`` are those that it was made of, if there were several."""
 
     name: str
     line_count: int
     size: int
     type: str
+    files: Files | None = None
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of load_context."""
+        files = answer.get("files")
+        return super().read({**answer, "files": None if files is None else Files.read(files)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The rich forms of what cells show, as the journal keeps them; `rlm_kernel.inert` says what of them may be shown."""
+"""What cells show: the rich forms of it that the journal keeps, and its text as a terminal can be given it.
+
+`rlm_kernel.inert` says what front ends may show.
+"""
 
 from __future__ import annotations
 
@@ -26,3 +29,8 @@ def kept(displays: Iterable[Any]) -> list[dict[str, str]]:
             left -= size
             found.append(known)
     return found
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Escape what a terminal would obey, but for the characters ``keep``: what code and models write is hostile."""
+    return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)

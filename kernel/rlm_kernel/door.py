@@ -179,7 +179,7 @@ class Relay:
 
     def _from_host(self) -> bool:
         """Pass on what the host says; False at its end or goodbye."""
-        alive = wire.receive(self._host, self._parser)
+        alive = wire.receive(self._host, self._parser) > 0
         while (message := self._parser.next()) is not None:
             message.close()
             if message.tag == tags.GOODBYE:

@@ -160,6 +160,9 @@ ABOUT_CONTEXTS: dict[str, type[ContextError]] = {
 }
 
 
+_ATTRIBUTES_ABOUT_CONTEXTS = {"pattern", "reason", "position", "seconds", "matches", "next_line"}
+
+
 def to_wire(error: BaseException) -> dict[str, object]:
     """What the host sends about an error; `from_wire` makes the same error of it again."""
     extra = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | list | None)}
@@ -194,7 +197,6 @@ def _about_context(kind: type[ContextError], message: str, data: dict[str, objec
     """An error of the context package, with its attributes; its constructor would make the message anew."""
     made = kind.__new__(kind)
     made.args = (message,)
-    for name, value in data.items():
-        if name not in ("error", "message", "status"):
-            setattr(made, name, value)
+    for name in _ATTRIBUTES_ABOUT_CONTEXTS & data.keys():  # and no other: it may come from a kernel
+        setattr(made, name, data[name])
     return made

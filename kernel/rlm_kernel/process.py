@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from rlm_kernel import signals
 
@@ -25,6 +26,11 @@ PR_SET_CHILD_SUBREAPER = 36
 CLONE_PARENT = 0x00008000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 _libc = ctypes.PyDLL(None, use_errno=True)
+# Looked up here: in a session the audit hook would refuse it.
+_ppoll: Any = getattr(_libc, "ppoll", None)
+_before_fork, _after_fork, _after_fork_in_child = (
+    ctypes.pythonapi[name] for name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
+)
 _DIE_WITH_PARENT = tuple(map(ctypes.c_ulong, (PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)))
 
 ADOPTION_SECONDS = 2.0
@@ -87,7 +93,7 @@ def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:
     """
     mask = ctypes.byref((ctypes.c_ulong * 16)(sum(1 << number - 1 for number in held)))  # sigset_t of any C library
     wanted = ctypes.byref(_PollFd(descriptor, select.POLLIN, 0))
-    return partial(_libc.ppoll, wanted, ctypes.c_ulong(1), None, mask)
+    return partial(_ppoll, wanted, ctypes.c_ulong(1), None, mask)
 
 
 def fork_sibling(*, still: int | None = None, pause: Callable[[int], object] | None = None) -> int:
@@ -101,23 +107,22 @@ def fork_sibling(*, still: int | None = None, pause: Callable[[int], object] | N
     """
     if _SYS_CLONE is None:
         raise OSError(f"fork_sibling is not known on {platform.machine()}")
-    api = ctypes.pythonapi
     parent = os.getppid()
     sleep = None if still is None else wait_for(still, signals.ALL)
     fork = partial(_libc.syscall, *map(ctypes.c_ulong, (_SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)))
-    api.PyOS_BeforeFork()
+    _before_fork()
     pid = int(fork())
     if pid == 0:
         if sleep is not None:
             _libc.prctl(*_DIE_WITH_PARENT)
             if os.getppid() == parent:
                 sleep()
-        api.PyOS_AfterFork_Child()
+        _after_fork_in_child()
         return 0
     error = ctypes.get_errno() if pid < 0 else 0
     if pid > 0 and pause is not None:
         pause(pid)
-    api.PyOS_AfterFork_Parent()
+    _after_fork()
     if pid < 0:
         raise OSError(error, os.strerror(error))
     return pid

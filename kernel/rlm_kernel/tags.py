@@ -8,7 +8,7 @@ STDOUT, STDERR = b"o", b"e"
 CELL, SHOWN = b"C", b"v"
 
 # host → kernel
-FORK, BEGIN, BRANCH, WAKE, REQUEST, SETTLED = b"F", b"B", b"N", b"W", b"X", b"S"
+FORK, BEGIN, BRANCH, WAKE, REQUEST, SETTLED, INTERRUPT = b"F", b"B", b"N", b"W", b"X", b"S", b"I"
 
 # kernel → host
 HELLO, BEGUN, WOKEN, FORKED, DONE, ANSWERED = b"h", b"b", b"w", b"f", b"d", b"x"

@@ -65,16 +65,23 @@ def json_frame(content: Mapping[str, Any]) -> bytes:
 class Parser:
     """Incremental parser of one stream's bytes.
 
-    `feed` takes what arrived, `messages` yields what is complete. ``max_payload`` bytes a message are the most it
-    will hold; a peer that announces more is refused at the header.
+    `feed` takes what arrived, `next` gives what is complete. ``max_payload`` bytes and ``max_descriptors`` a message
+    are the most it will hold; a peer that announces more is refused at the header.
     """
 
-    def __init__(self, max_payload: int = MAX_PAYLOAD, *, space: memoryview | None = None) -> None:
+    def __init__(
+        self,
+        max_payload: int = MAX_PAYLOAD,
+        max_descriptors: int = MAX_DESCRIPTORS,
+        *,
+        space: memoryview | None = None,
+    ) -> None:
         # Read into: memory made anew for each read costs page faults.
         self.space = memoryview(bytearray(READ_SIZE)) if space is None else space
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
-        self._max_payload = max_payload
+        self.max_payload = max_payload
+        self._max_descriptors = max_descriptors
 
     def feed(self, data: Frame, descriptors: Iterable[int] = ()) -> None:
         """Take bytes and descriptors in the order in which they arrived."""
@@ -86,15 +93,21 @@ class Parser:
         """True if no part of a further message is waiting."""
         return not self._buffer
 
+    @property
+    def waiting(self) -> int:
+        """Bytes of a further message that is not complete."""
+        return len(self._buffer)
+
     def next(self) -> Message | None:
         """The next complete message, or None until more bytes are fed; raises ProtocolError."""
-        if len(self._descriptors) > 2 * MAX_DESCRIPTORS:
+        if len(self._descriptors) > 2 * self._max_descriptors:
             raise ProtocolError("more descriptors than the messages beside them announce")
         if len(self._buffer) < HEADER.size:
             return None
         tag, nfds, nframes, payload = HEADER.unpack_from(self._buffer)
-        if nframes > MAX_FRAMES or payload > self._max_payload or nfds > MAX_DESCRIPTORS:
-            raise ProtocolError(f"a message of {payload} bytes in {nframes} frames is over the limit of this stream")
+        if nframes > MAX_FRAMES or payload > self.max_payload or nfds > self._max_descriptors:
+            what = f"{payload} bytes in {nframes} frames with {nfds} descriptors"
+            raise ProtocolError(f"a message of {what} is over the limit of this stream")
         start = HEADER.size + 8 * nframes
         if len(self._buffer) < start + payload:
             return None
@@ -118,12 +131,12 @@ class Parser:
             os.close(self._descriptors.popleft())
 
 
-def receive(sock: socket.socket, parser: Parser) -> bool:
-    """Read once from ``sock`` into ``parser``; False at end of file. May raise BlockingIOError or OSError."""
+def receive(sock: socket.socket, parser: Parser) -> int:
+    """Read once from ``sock`` into ``parser``; 0 bytes at end of file. May raise BlockingIOError or OSError."""
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
     count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, flags)
     parser.feed(parser.space[:count], _descriptors(ancillary))
-    return count > 0
+    return count
 
 
 def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
@@ -153,6 +166,15 @@ class Link:
         self.socket = sock
         self.parser = Parser()
         self._gathered: list[bytes] = []
+        self._holds = False
+
+    def move(self, sock: socket.socket) -> None:
+        """Go on over another socket, in a copy of the process: what was gathered and read is the other's business."""
+        os.close(self.socket.detach())
+        self.socket = sock
+        # The memory to read into is kept: a session that has used up its own can still be copied.
+        self.parser = Parser(space=self.parser.space)
+        self._gathered.clear()
         self._holds = False
 
     def hold(self, on: bool) -> None:

@@ -224,7 +224,7 @@ class Daemon:
         await self._serve_work(caller, work)
 
     async def _serve_restore(self, caller: _Caller) -> None:
-        from rlm_mcp.service_snapshots import Request
+        from rlm_mcp.service.snapshots import Request
 
         said = {name: str(caller.message.get(name) or "") for name in ("source", "file", "session", "policy")}
         path = Path(said["file"]) if said["file"] else None

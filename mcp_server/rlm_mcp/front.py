@@ -26,7 +26,7 @@ from rlm_kernel.link import (
     hello_line,
     socket_path,
 )
-from rlm_mcp.front_answers import Answers
+from rlm_mcp.front_answers import FIRST_ANSWERS, Answers
 from rlm_mcp.relay import STARTING, Relay, parse
 
 TYPE_CHECKING = False
@@ -259,7 +259,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         return 1
     path = socket_path(runtime)
     command = daemon_command(sys.executable, path, *arguments)
-    front = Front(path, command, daemon_log(state), Answers(f"{state}/front-answers.json"))
+    first = "" if arguments else FIRST_ANSWERS  # another server than ours would answer differently
+    front = Front(path, command, daemon_log(state), Answers(f"{state}/front-answers.json", first))
     try:
         front.run()
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):

@@ -18,6 +18,7 @@ import uvicorn
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlm_mcp.errors import SetupFault, WrongUsage
 
@@ -25,6 +26,9 @@ __all__ = ["bears", "error_response", "listening", "local_refusal"]
 
 DEFAULT_HOST = "127.0.0.1"
 SHUTDOWN_SECONDS = 2
+MOST_CONNECTIONS = 256
+SECONDS_TO_ASK = 10.0
+"""How long a connection may be open before its first request is there."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +46,9 @@ async def listening(app: ASGIApp, host: object, port: object) -> AsyncIterator[s
     sock = _bind(_loopback(DEFAULT_HOST if host is None else str(host)), _port(port))
     address, number = sock.getsockname()[:2]
     url = f"http://[{address}]:{number}" if ":" in address else f"http://{address}:{number}"
-    config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=SHUTDOWN_SECONDS, ws="none")
+    config = uvicorn.Config(
+        app, http=_Bounded, ws="none", lifespan="on", log_config=None, timeout_graceful_shutdown=SHUTDOWN_SECONDS
+    )
     server = _Uvicorn(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     log.info("http opened", extra={"url": url})
@@ -53,6 +59,23 @@ async def listening(app: ASGIApp, host: object, port: object) -> AsyncIterator[s
         await asyncio.wait([task], timeout=SHUTDOWN_SECONDS + 3)
         task.cancel()
         log.info("http closed", extra={"url": url})
+
+
+class _Bounded(H11Protocol):
+    """A connection of whoever: every user of this machine can open them, and each is a descriptor of the daemon."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Hang up on one too many, and later on one that asks nothing."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self.loop.call_later(SECONDS_TO_ASK, self._hang_up_if_silent)
+
+    def _hang_up_if_silent(self) -> None:
+        asked: object = self.cycle  # None until a request is there, whatever its type says
+        if asked is None:
+            self.transport.abort()
 
 
 class _Uvicorn(uvicorn.Server):

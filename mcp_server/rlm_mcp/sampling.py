@@ -23,7 +23,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from rlm_kernel.models.answers import told
-from rlm_mcp.service_queries import GivenAnswer
+from rlm_mcp.service.queries import GivenAnswer
 from rlm_memory.queries import QueryRow
 
 __all__ = ["InputRequired", "Sampling"]

@@ -31,9 +31,9 @@ from rlm_kernel.version import VERSION
 from rlm_mcp import prompts
 from rlm_mcp.hello import ClientHello, current_hello
 from rlm_mcp.sampling import InputRequired, Sampling
-from rlm_mcp.service import Caller, Service
-from rlm_mcp.service_pictures import PNG
-from rlm_mcp.service_sessions import DEFAULT_POLICY
+from rlm_mcp.service.pictures import PNG
+from rlm_mcp.service.service import Caller, Service
+from rlm_mcp.service.sessions import DEFAULT_POLICY
 from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_mcp.tools.registry import TIERS

@@ -36,6 +36,7 @@ LONGEST_CODE = 65_536
 """Characters kept of a cell's code."""
 LONGEST_OUTPUT = 16_384
 """Characters kept of what a cell wrote."""
+LONGEST_STATUS = 20
 MOST_ROWS = 1000
 """Rows kept of one session."""
 MOST_BYTES = 4 << 20
@@ -122,7 +123,8 @@ def _values(entry: JournalEntry) -> dict[str, object]:
     output = bounds.storable(entry.output, LONGEST_OUTPUT)
     shown = sum(len(form) for display in entry.displays for form in display.values())
     size = len(code.encode()) + len(output.encode()) + shown
-    return {**values, "author": entry.author.value, "code": code, "output": output, "size": size}
+    status = bounds.storable(entry.status, LONGEST_STATUS)
+    return {**values, "author": entry.author.value, "status": status, "code": code, "output": output, "size": size}
 
 
 def _entry(row: dict[str, object]) -> JournalEntry:

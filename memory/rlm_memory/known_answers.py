@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory.queries import QueryRow
@@ -21,22 +22,32 @@ _MOST_KEPT = 10_000
 _DROPPED_AT_ONCE = 500
 
 
-def find(store: Store, query: QueryRow, now: float) -> str | None:
-    """Return the answer that such a query has had before, if there is one."""
-    statement = update(table).where(table.c.key == _key(query)).values(used_at=now).returning(table.c.answer)
+_USE = update(table).where(table.c.key == bindparam("asked")).values(used_at=bindparam("now")).returning(table.c.answer)
+_WRITE = insert(table)
+_KEEP = _WRITE.on_conflict_do_update(
+    index_elements=[table.c.key], set_={name: _WRITE.excluded[name] for name in ("answer", "used_at")}
+)
+_COUNT = select(func.count()).select_from(table)
+_DROP = delete(table).where(table.c.key.in_(select(table.c.key).order_by(table.c.used_at).limit(_DROPPED_AT_ONCE)))
+
+
+def find(store: Store, asked: Iterable[QueryRow], now: float) -> dict[str, str]:
+    """Return the answers that such queries have had before, by the ids of those that had one."""
+    known = {}
     with store.transaction() as connection:
-        return connection.execute(statement).scalar_one_or_none()
+        for query in asked:
+            answer = connection.execute(_USE, {"asked": _key(query), "now": now}).scalar_one_or_none()
+            if answer is not None:
+                known[query.id] = answer
+    return known
 
 
 def keep(store: Store, query: QueryRow, answer: str, now: float) -> None:
     """Keep an answer; what has not been used for longest makes room."""
-    statement = insert(table).values(key=_key(query), answer=answer, used_at=now)
-    statement = statement.on_conflict_do_update(index_elements=[table.c.key], set_={"answer": answer, "used_at": now})
     with store.transaction() as connection:
-        connection.execute(statement)
-        if connection.execute(select(func.count()).select_from(table)).scalar_one() > _MOST_KEPT:
-            oldest = select(table.c.key).order_by(table.c.used_at).limit(_DROPPED_AT_ONCE)
-            connection.execute(delete(table).where(table.c.key.in_(oldest)))
+        connection.execute(_KEEP, {"key": _key(query), "answer": answer, "used_at": now})
+        if connection.execute(_COUNT).scalar_one() > _MOST_KEPT:
+            connection.execute(_DROP)
 
 
 def _key(query: QueryRow) -> str:

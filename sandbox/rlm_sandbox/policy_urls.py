@@ -6,21 +6,30 @@ import re
 from collections.abc import Sequence
 from urllib.parse import SplitResult, unquote, urlsplit
 
-__all__ = ["READ_SCHEMES", "instead", "is_url", "permits", "unread_scheme", "wrong_prefix"]
+__all__ = ["PORTS", "READ_SCHEMES", "instead", "is_url", "permits", "unread_scheme", "wrong_prefix"]
 
 _WEB = ("http", "https")
-_PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "webdav": 80, "webdavs": 443}
-_STORES = ("s3", "gs")
+PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "webdav": 80, "webdavs": 443, "smb": 445}
+"""The schemes whose URLs name a host, with the port that stands in none of them."""
+_STORES = ("s3", "gs", "az")
 """Schemes whose URLs name a bucket where others name a host: each letter of it counts, and of what follows."""
-READ_SCHEMES = (*_PORTS, *_STORES)
+READ_SCHEMES = (*PORTS, *_STORES)
 """All that are read; of any other `instead` says why not."""
 _LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory"})
 """Schemes that read this machine; `files.read` is about its files."""
 _CHAINS = frozenset(
     {"zip", "tar", "libarchive", "simplecache", "filecache", "blockcache", "cached", "dir", "reference"}
 )
-_SAME = {"dav": "webdav", "davs": "webdavs", "ssh": "sftp", "gcs": "gs", "s3a": "s3"}
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SAME = {
+    "dav": "webdav://",
+    "davs": "webdavs://",
+    "ssh": "sftp://",
+    "gcs": "gs://",
+    "s3a": "s3://",
+    "abfs": "az://CONTAINER/PATH",
+    "abfss": "az://CONTAINER/PATH",
+}
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _ODD = re.compile(r"[\s\\\x00-\x1f\x7f]|::")
 """Not in a URL that we read: what parsers take differently, and what some take for several URLs in one."""
 
@@ -56,10 +65,10 @@ def instead(scheme: str) -> str:
     """What to give in place of a URL of a scheme that is not read."""
     if scheme in _LOCAL_SCHEMES:
         return "give the path of the file"
-    if scheme in _CHAINS:
+    if scheme in _CHAINS or "::" in scheme:
         return "give the URL or path of the file itself: archives and compressed files are unpacked as they are loaded"
     if scheme in _SAME:
-        return f"give it as {_SAME[scheme]}://"
+        return f"give it as {_SAME[scheme]}"
     return "it has not been tried on a real server; give the https URL of the same data, or the path of a copy of it"
 
 
@@ -78,7 +87,7 @@ def _covers(prefix: SplitResult | None, asked: SplitResult) -> bool:
 def _place(parts: SplitResult) -> tuple[str, str, int | None]:
     if parts.scheme in _STORES:
         return parts.scheme, parts.netloc, None
-    return parts.scheme, (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)
+    return parts.scheme, (parts.hostname or "").rstrip("."), parts.port or PORTS.get(parts.scheme)
 
 
 def _parsed(url: str) -> SplitResult | None:

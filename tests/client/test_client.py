@@ -27,7 +27,7 @@ def test_a_text_is_loaded_read_and_searched(client: Client, tmp_path: Path) -> N
     path = tmp_path / "app.log"
     path.write_text("INFO up\nERROR disk\nINFO down\n")
     loaded = client.load_context("log", path, content_type="log")
-    assert (loaded.line_count, loaded.type) == (3, "log")
+    assert (loaded.line_count, loaded.type, loaded.files) == (3, "log", None)
     found = client.scan("log", "error", context_lines=1)
     assert [(match.line, match.text, match.context) for match in found.results] == [
         (1, "ERROR disk", ("INFO up", "ERROR disk", "INFO down"))
@@ -93,6 +93,16 @@ def test_a_text_is_handed_to_another_session(client: Client) -> None:
     with Client("client-other") as other:
         assert other.resolve_handle(handle.handle).var_name == "note"
         other.end_session()
+
+
+def test_a_directory_tells_its_files(client: Client, tmp_path: Path) -> None:
+    """K-1: how many were taken, why others were not, and the name of the table of them."""
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "b.bin").write_bytes(b"\0")
+    files = client.load_context("folder", tmp_path).files
+    assert files is not None
+    assert (files.count, files.skipped) == (1, {"binary": 1})
+    assert '"a.txt"' in client.peek(files.table).content
 
 
 def test_an_error_of_a_tool_says_what_to_do(client: Client) -> None:

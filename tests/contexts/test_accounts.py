@@ -48,14 +48,15 @@ def test_a_url_has_the_account_of_the_longest_prefix_that_covers_it(write: Write
         ("'https://a.example/': {user: u}", "has no secret"),
         ("'https://a.example/': {password: topsecret}", "password: Extra inputs"),
         ("'https://a.example/': {password_env: PASSWORD, password_file: $DIR/key}", "two passwords"),
-        ("'https://a.example/': {password_env: NOT_SET}", "NOT_SET is not set"),
+        ("'https://a.example/': {password_env: NOT_SET}", "account of https://a.example/ needs, is not set"),
         ("'https://a.example/': {password_file: $DIR/none}", "cannot be read (No such file"),
         ("'https://a.example/': {key_file: $DIR/key}", "for sftp"),
         ("'https://a.example': {password_env: PASSWORD}", "has no path"),
         ("'ftp://a.example/': {password_env: PASSWORD}", "has no `user`"),
         ("'gs://logs/': {user: u, password_env: PASSWORD}", "a token alone"),
         ("'s3://logs/': {password_env: PASSWORD}", "AWS_ACCESS_KEY_ID"),
-        ("'smb://a.example/': {user: u, password_env: PASSWORD}", "is not read"),
+        ("'smb://a.example/': {password_env: PASSWORD}", "has no `user`"),
+        ("'hdfs://a.example/': {user: u, password_env: PASSWORD}", "is not read"),
         ("'https://a.example/': topsecret", "accounts.yaml"),
         ("- topsecret", "accounts.yaml"),
         ("'https://a.example/': {", "not valid YAML"),
@@ -66,8 +67,19 @@ def test_a_file_that_is_wrong_is_refused_without_its_secrets(write: Write, text:
     write(text)
     with pytest.raises(SourceError) as told:
         account_of("https://a.example/x")
-    assert said in str(told.value)
+    assert said in told.value.what
+    assert told.value.advice.startswith(("mend that file", "mend it, or name", "start the daemon"))
     assert "topsecret" not in str(told.value)
+
+
+def test_the_signature_in_a_shared_access_signature_is_hidden_however_it_is_written(write: Write) -> None:
+    """A server may tell it decoded, or among other parts of a place."""
+    write("'az://logs/': {password_file: $DIR/key}")
+    (accounts_file().parent / "key").write_text("?sv=2021-08-06&sig=top%2Fsecret%3D&se=2027\n")
+    found = account_of("az://logs/x")
+    assert found is not None
+    told = found.hidden("no: ?sv=2021-08-06&sig=top%2Fsecret%3D&se=2027, /x?sig=top%2Fsecret%3D, top/secret=")
+    assert told == "no: [hidden], /x?sig=[hidden], [hidden]"
 
 
 def test_the_example_of_the_page_is_a_file_of_accounts(write: Write) -> None:

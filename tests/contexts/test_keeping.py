@@ -54,6 +54,7 @@ def test_lines_are_kept_from_the_third_time_on_until_they_are_released(some: tup
     held = list(lines)
     assert kept(lines)
     assert held == plain
+    assert lines[5:7][0] is held[5]
     KEEPER.release()
     assert not kept(lines)
     assert list(lines) == plain
@@ -72,19 +73,21 @@ def test_kept_lines_are_those_of_the_plain_list_under_any_access(data: st.DataOb
     """K-16: before, while and after they are kept, also by numbers from the end, and scattered."""
     lines = Text.from_bytes(TEXTS["dos"].encode()).lines
     at = st.integers(-len(PLAIN), len(PLAIN) - 1)
-    for step in data.draw(st.lists(st.sampled_from(["pass", "release", "scatter", "look"]), min_size=1, max_size=12)):
-        if step == "pass":
+    for event in data.draw(st.lists(st.sampled_from(["pass", "release", "scatter", "look"]), min_size=1, max_size=12)):
+        if event == "pass":
             go_through(lines, 2)
-        elif step == "release":
+        elif event == "release":
             KEEPER.release()
         order = (
             [random.Random(3).randrange(len(PLAIN)) for _ in range(100)]
-            if step == "scatter"
+            if event == "scatter"
             else data.draw(st.lists(at))
         )
         assert [lines[index] for index in order] == [PLAIN[index] for index in order]
         low, high = data.draw(at), data.draw(at)
+        step = data.draw(st.integers(-70, 70).filter(bool))
         assert lines[low:high] == PLAIN[low:high]
+        assert lines[low:high:step] == PLAIN[low:high:step]
         assert list(islice(reversed(lines), 5)) == PLAIN[:-6:-1]
     for beyond in (len(PLAIN), -len(PLAIN) - 1):
         with pytest.raises(IndexError, match="out of range"):

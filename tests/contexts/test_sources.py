@@ -115,7 +115,8 @@ def project(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     (root / "logo.bin").write_bytes(b"\0\1\2")
-    (root / "packed.gz").write_bytes(gzip.compress(b"packed"))
+    with zipfile.ZipFile(root / "packed.zip", "w") as archive:
+        archive.writestr("a.txt", "packed")
     (tmp_path / "outside").write_text("secret-outside")
     (root / "link").symlink_to(tmp_path / "outside")
     (root / "linked").symlink_to(tmp_path)
@@ -153,6 +154,18 @@ def test_the_ignore_rules_are_those_of_git(store: ContextStore, project: Path) -
     (project / "src" / "app.log").write_text("ignored from above")
     names = [path.name for path in files_below(project / "src", Counter(), nothing_private)]
     assert names == [".gitignore", "empty.py", "main.py", "notes.txt"]
+
+
+def test_a_directory_that_is_ignored_is_loaded_when_it_is_named(project: Path) -> None:
+    """Logs are what is excluded most often, and what is loaded most often; rules below it still hold."""
+    deep = project / "build" / "deep"
+    deep.mkdir()
+    (deep / "app.log").write_text("excluded twice from above")
+    (deep / "scratch").write_text("excluded here")
+    (deep / ".gitignore").write_text("scratch\n")
+    for folder, files in ((project / "build", ["app.log", "out.txt"]), (deep, ["app.log"])):
+        names = {path.name for path in files_below(folder, Counter(), nothing_private)}
+        assert names == {".gitignore", *files}
 
 
 def test_private_directories_are_not_looked_into_and_nothing_left_is_an_error(

@@ -16,7 +16,8 @@ Optional for a case: ``works`` (with every wall off: ``always``, for ``root`` on
 not succeed on a plain system either and is kept as a regression), ``python`` (a version specifier it needs),
 ``expect: refused`` (the first step of an escape: it must raise behind the language wall, and gets nothing by itself
 unless ``works`` says so), ``sibling`` (needs
-another process to attack), ``request`` and ``content`` (of a message), ``policy`` and ``note``.
+another process to attack), ``request`` and ``content`` (of a message; ``request: host`` is one of the host's own, which
+a stock kernel does not have), ``policy`` and ``note``.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from escape_corpus import Case
 from escape_loot import ESCAPED, SECRET
 from jupyter_client import AsyncKernelClient, AsyncKernelManager
 
+from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import HostClient, SpawnRequest
 from rlm_sandbox.policy import Policy, load_policy
 
@@ -37,6 +39,7 @@ LOOK: Final = "print(loot)"
 """The last cell of each case: it shows what the others left."""
 
 Column = dict[str, list[Outcome]]
+Ask = Callable[[dict[str, Any]], Awaitable[str]]
 
 
 def try_messages(cases: list[Case]) -> dict[str, Column]:
@@ -99,9 +102,19 @@ async def _ours(
     info = await host.spawn(SpawnRequest(uuid.uuid4().hex[:12], policy, str(folder / "workspace")))
     try:
         async with _connected(_client(info.connection)) as client:
-            return [_judged(case, await _play(client, case, folder), evidence) for case in cases]
+            ask = partial(_ask_host, host, info.kernel_id)
+            return [_judged(case, await _play(client, case, folder, ask), evidence) for case in cases]
     finally:
         await host.shutdown(info.kernel_id)
+
+
+async def _ask_host(host: HostClient, kernel_id: str, content: dict[str, Any]) -> str:
+    """Put a request of the host's; its answer may hold the code of earlier cases, so only an error of it counts."""
+    try:
+        await host.call("request", kernel_id=kernel_id, request=content, wait_seconds=SECONDS)
+    except KernelError as error:
+        return str(error)
+    return ""
 
 
 async def _stock(cases: list[Case], folder: Path) -> list[Outcome]:
@@ -136,13 +149,16 @@ def _judged(case: Case, said: str, evidence: tuple[str, ...]) -> Outcome:
     return Outcome(case, bool(found), f"the client was told: {', '.join(found)}" if found else said[-200:])
 
 
-async def _play(client: AsyncKernelClient, case: Case, folder: Path) -> str:
+async def _play(client: AsyncKernelClient, case: Case, folder: Path, ask: Ask | None = None) -> str:
     """Run the cell, send the request and look; returns all that the kernel said."""
     code = case.code.replace("<outside>", str(folder / "outside"))
     content = json.loads(json.dumps(dict(case.content)).replace("<outside>", str(folder / "outside")))
     await _request(client, "execute_request", _cell("loot = None"))  # what the case before it left
     said = await _request(client, "execute_request", _cell(code) | (content if not case.request else {}))
-    if case.request:
+    if case.request == "host":
+        assert ask is not None
+        said += await ask(content)
+    elif case.request:
         said += await _request(client, case.request, content)
     return said + await _request(client, "execute_request", _cell(LOOK))
 

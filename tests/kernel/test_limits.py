@@ -1,7 +1,11 @@
 """Limits that hold whatever the code does, because they are kept from outside."""
 
 import asyncio
+import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -110,6 +114,42 @@ async def test_an_interrupt_ends_the_cell_only(host, kernel) -> None:
         result = await execution.result()
     assert result.error["ename"] == "CellInterrupted"
     assert (await host.execute(kernel.kernel_id, "len(steps) < 1000").result()).result == "True"
+
+
+@contextmanager
+def held(pid: int) -> Iterator[None]:
+    """Keep a process from doing anything meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_an_interrupt_before_the_first_line_ends_the_cell(host, kernel) -> None:
+    """The kernel has been sent the cell, but has not yet begun it: an interrupt waits until it hears of it."""
+    with held(kernel.pid):
+        execution = host.execute(kernel.kernel_id, "while True: pass")
+        async with asyncio.timeout(30):
+            while (await host.kernel_info(kernel.kernel_id)).state != "busy":
+                await asyncio.sleep(0.02)
+        await host.call("interrupt", kernel_id=kernel.kernel_id)
+    async with asyncio.timeout(25):
+        assert (await execution.result()).error["ename"] == "KeyboardInterrupt"
+    assert (await host.execute(kernel.kernel_id, "1 + 1").result()).result == "2"
+
+
+async def test_an_interrupt_of_a_cell_that_waits_for_its_turn_is_kept_for_it(host, kernel) -> None:
+    """The kernel is busy with something that is no cell; then nothing of the cell runs, but the next one does."""
+    with held(kernel.pid):
+        before = host.start_call("request", kernel_id=kernel.kernel_id, request={"op": "variables"})
+        execution = host.execute(kernel.kernel_id, "began = True")
+        behind = host.execute(kernel.kernel_id, "'began' in dir()")
+        await host.call("interrupt", kernel_id=kernel.kernel_id)
+    async with asyncio.timeout(25):
+        await before
+        assert (await execution.result()).error["ename"] == "KeyboardInterrupt"
+        assert (await behind.result()).result == "False"
 
 
 async def test_the_output_so_far_can_be_read_while_the_cell_runs(host, kernel) -> None:

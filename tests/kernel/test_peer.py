@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from session_processes import copies_of
 
 from rlm_kernel import tags, wire
-from rlm_kernel.host.peer import Peer
+from rlm_kernel.host.peer import Peer, answered, effort
 
 pytestmark = pytest.mark.anyio
 
@@ -64,6 +65,60 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None
     assert list((await asyncio.wait_for(next_one, 30)).frames) == [b"its own"]
     peer.drop()
     theirs.close()
+
+
+@pytest.fixture
+def kept_waiting(tmp_path):
+    """A process of ours that waits without sleeping: for the file of a program that it starts, and which is no file."""
+    file = tmp_path / "pipe"
+    os.mkfifo(file)
+    start = f"import os; os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(0, 0, {str(file)!r}, 0, 0)])"
+    process = subprocess.Popen([sys.executable, "-c", start])
+    yield process.pid
+    other_end = os.open(file, os.O_RDWR)
+    process.wait()
+    os.close(other_end)
+
+
+async def test_a_process_that_is_kept_from_running_is_waited_for(kept_waiting) -> None:
+    """A copy on a machine that has too much to do is slow, not dead: giving it up would lose a recovery."""
+    async with asyncio.timeout(60):
+        while not psutil.Process(kept_waiting).children():
+            await asyncio.sleep(0.02)
+    answer = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(answered(answer, 0.02, kept_waiting))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    answer.set_result("late")
+    assert await waiting == "late"
+
+
+async def test_a_process_that_does_nothing_is_not_waited_for(child) -> None:
+    """One that sleeps, or that is there no more, does not answer."""
+    async with asyncio.timeout(60):
+        while psutil.Process(child).status() != psutil.STATUS_SLEEPING:
+            await asyncio.sleep(0.02)
+    for pid in (child, 1 << 22, "a text", None):
+        answer = asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(answered(answer, 0.2, pid), 60)
+        assert answer.cancelled()
+
+
+async def test_a_process_that_works_in_vain_is_not_waited_for_ever() -> None:
+    """It may take so much of the processor, and no more."""
+    command = [sys.executable, "-uc", "print()\nwhile True: pass"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            before = effort(process.pid).used
+            async with asyncio.timeout(60):
+                with pytest.raises(TimeoutError):
+                    await answered(asyncio.get_running_loop().create_future(), 0.2, process.pid)
+            assert effort(process.pid).used - before >= 0.2
+        finally:
+            process.kill()
 
 
 async def test_a_copy_that_is_only_kept_has_run_nothing(host, spawn, policy) -> None:

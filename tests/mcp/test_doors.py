@@ -108,6 +108,13 @@ def reply_to(client: BlockingKernelClient, asked: str) -> dict[str, Any]:
             return message["content"]  # type: ignore[no-any-return]
 
 
+def interrupt_and_wait(client: BlockingKernelClient) -> None:
+    """Interrupt the kernel; when this returns the session has taken it."""
+    client.control_channel.send(client.session.msg("interrupt_request"))
+    while client.get_control_msg(timeout=SECONDS)["msg_type"] != "interrupt_reply":
+        pass
+
+
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 def test_a_front_end_sees_and_changes_what_the_agent_has(transport: str, isolation: Any) -> None:
     """K-29: Jupyter lists the session by itself; both sides share its variables; the journal names the door."""
@@ -185,10 +192,10 @@ def _state(session: str) -> str:
 def test_a_session_that_runs_a_cell_can_be_opened_and_its_cell_is_not_interrupted() -> None:
     """K-29: the front end is ready at once; its interrupt and its shutdown reach its own cells only."""
     agent("busy", "1", "trusted")
-    with agent_at_work("busy", "trusted") as go_on, opened(spec_of("busy")) as (manager, client):
-        manager.interrupt_kernel()
+    with agent_at_work("busy", "trusted") as go_on, opened(spec_of("busy")) as (_, client):
+        interrupt_and_wait(client)
         asked = client.execute("'mine'")
-        manager.interrupt_kernel()
+        interrupt_and_wait(client)
         go_on.touch()
         assert reply_to(client, asked)["status"] == "ok"
 
@@ -298,6 +305,33 @@ def test_the_connection_file_may_be_named_as_vs_code_does(isolation: Any, until:
         client.stop_channels()
         relay.terminate()
         relay.communicate(timeout=SECONDS)
+
+
+def test_who_saves_is_told_that_a_notebooks_cell_runs() -> None:
+    """The saving waits for its end, as for that of an agent's cell."""
+    agent("saved", "found = 1")
+    with opened(spec_of("saved")) as (manager, client):
+        begin(client, "print('on')\nwhile True: pass")
+        command = [sys.executable, "-P", "-m", "rlm_mcp.entry", "save", "saved"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as saving:
+            assert saving.stderr is not None
+            assert "the session runs a cell" in saving.stderr.readline()
+            manager.interrupt_kernel()
+            out, _ = saving.communicate(timeout=SECONDS)
+    assert "saved: saved" in out
+
+
+def test_a_person_answers_what_code_waits_for() -> None:
+    """K-23: `run` tells what waits, and the command by which it is answered and goes on."""
+    agent("asks", "1", "recursive")
+    asked = CliRunner().invoke(app, ["run", "--session", "asks", "print(llm_query('Why?'))"])
+    assert asked.exit_code == 0
+    assert "Why?" in asked.stderr
+    told = asked.stderr.rpartition("the code waits for it; answer with: rlm-kernel ")[2]
+    wrong = CliRunner().invoke(app, ["answer", "q_999", "So.", "--session", "asks"])
+    assert (wrong.exit_code, "q_999" in wrong.stderr) == (1, True)
+    answered = CliRunner().invoke(app, [{"TEXT": "Because."}.get(word, word) for word in told.split()])
+    assert (answered.exit_code, answered.stdout) == (0, "Because.\n"), answered.stderr
 
 
 def test_a_session_is_listed_for_as_long_as_it_lives() -> None:

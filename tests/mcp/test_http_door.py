@@ -1,5 +1,6 @@
 """Streamable HTTP: who gets in, who does not, and that it leads to the same daemon as everything else."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -15,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from rlm_kernel import rendezvous
+from rlm_mcp import listener
 from rlm_mcp.errors import SetupFault
 from rlm_mcp.http import read_token
 
@@ -182,3 +184,63 @@ def test_a_token_file_that_cannot_be_trusted_is_refused(isolation: Any, spoil: s
         (rendezvous.runtime_dir() / "elsewhere").write_text(token)
     with pytest.raises(SetupFault, match="remove the file"):
         read_token()
+
+
+def _closed(connection: socket.socket) -> bool:
+    """Say whether the other end has hung up."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.anyio
+async def test_connections_of_strangers_do_not_use_up_the_daemon(
+    door: dict[str, Any], shared_daemon: Any, token: str
+) -> None:
+    """Any user of the machine can open them without a token: a bounded number stays open, and the daemon serves."""
+    place, most = urlsplit(door["url"]), listener.MOST_CONNECTIONS
+    with contextlib.ExitStack() as opened:
+        strangers = [
+            opened.enter_context(socket.create_connection((place.hostname, place.port), timeout=30))
+            for _ in range(most + 40)
+        ]
+        for stranger in strangers:
+            stranger.setblocking(False)
+        with anyio.fail_after(30):
+            while sum(map(_closed, strangers)) < 40:
+                await anyio.sleep(0.05)
+        sock, reply = shared_daemon.hello("status")
+        with sock:
+            assert reply["ok"], reply
+    with anyio.fail_after(30):
+        while True:
+            with contextlib.suppress(ConnectionError):
+                if (await anyio.to_thread.run_sync(lambda: _post(door, Authorization=f"Bearer {token}")))[0] == 200:
+                    break
+            await anyio.sleep(0.05)
+
+
+async def _hello(_scope: Any, receive: Any, send: Any) -> None:
+    """Answer every request; an ASGI application."""
+    if (await receive())["type"] == "lifespan.startup":
+        await send({"type": "lifespan.startup.complete"})
+        return
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.anyio
+async def test_who_connects_and_asks_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else those that are open at most would be taken for ever; half a request is none."""
+    monkeypatch.setattr(listener, "SECONDS_TO_ASK", 0.3)
+    async with listener.listening(_hello, None, 0) as base:
+        for said in (b"", b"GET / HTTP/1.1\r\nHost: "):
+            async with await anyio.connect_tcp("127.0.0.1", urlsplit(base).port or 0) as stranger:
+                if said:
+                    await stranger.send(said)
+                with anyio.fail_after(30), contextlib.suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+                    await stranger.receive()
+                    pytest.fail("it was answered")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rlm_mcp.service_line import Line
+from rlm_mcp.service.line import Line
 from rlm_memory.queries import QueryRow, QueryState
 
 pytestmark = pytest.mark.anyio

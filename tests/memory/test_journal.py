@@ -71,3 +71,10 @@ def test_long_and_broken_texts_are_stored_cut_and_mended(store, session) -> None
     assert len(row.code) == journal.LONGEST_CODE
     assert row.code.endswith("cut")
     assert row.output == "?"
+
+
+def test_whatever_a_kernel_calls_its_state_is_written(store, session) -> None:
+    """A row that cannot be written is tried again with all that wait, those of other sessions too."""
+    session("a")
+    journal.append(store, [JournalEntry("a", Author.NOTEBOOK, "x", 1.0, 2.0, "\ud800" * 100)])
+    assert journal.of_session(store, "a")[0].status.startswith("?")

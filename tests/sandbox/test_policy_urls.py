@@ -14,15 +14,17 @@ PREFIXES = (
     "s3://Bucket/logs/",
     "s3://bucket/file.csv",
     "gs://Bucket/logs/",
+    "az://logs/day/",
     "sftp://example.org/pub/",
     "webdavs://example.org/pub/",
+    "smb://example.org/logs/",
 )
 
 NEVER_READ = (
-    "abfs", "abfss", "adl", "asynclocal", "asyncwrapper", "az", "blockcache", "box", "cached", "dask", "data",
+    "abfs", "abfss", "adl", "asynclocal", "asyncwrapper", "blockcache", "box", "cached", "dask", "data",
     "dbfs", "dir", "dropbox", "dvc", "file", "filecache", "gcs", "gdrive", "generic", "git", "github", "gist",
     "hdfs", "hf", "jlab", "jupyter", "lakefs", "libarchive", "local", "memory", "oci", "ocilake", "oss",
-    "pyscript", "reference", "root", "s3a", "simplecache", "smb", "ssh", "tar", "tosfs", "wandb",
+    "pyscript", "reference", "root", "s3a", "simplecache", "ssh", "tar", "tosfs", "wandb",
     "webhdfs", "zip",
 )  # fmt: skip
 
@@ -39,8 +41,10 @@ NEVER_READ = (
         "FTP://example.org:21/pub/x",
         "s3://Bucket/logs/a/b",
         "gs://Bucket/logs/a/b",
+        "az://logs/day/a/b",
         "sftp://example.org:22/pub/x",
         "webdavs://example.org/pub/a%20b",
+        "smb://example.org:445/logs/a",
     ],
 )
 def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
@@ -84,12 +88,21 @@ def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
         "s3a://Bucket/logs/x",
         "gs://Bucket:80/logs/x",
         "gs://Bucket/logs/x?alt=json",
+        "az://logs/day/x?comp=list",
+        "az://logs@other/day/x",
+        "az://LOGS/day/x",
+        "az://logs/night/x",
+        "abfss://logs/day/x",
         "sftp://example.org:2222/pub/x",
         "sftp://example.org/pub/x?username=root",
         "sftp://user@example.org/pub/x",
         "webdav://example.org/pub/x",
         "webdavs://example.org/pub/%2e%2e/x",
         "webdavs://example.org/pub/x?y",
+        "smb://example.org:4450/logs/x",
+        "smb://EXAMPLE;anna@example.org/logs/x",
+        "smb://example.org/logs\\x",
+        "smb://example.org/LOGS/x",
         "//example.org/data/x",
         "",
     ],
@@ -108,7 +121,7 @@ def test_what_does_not_is_not(url: str) -> None:
         ("file://localhost/srv/", "files.read"),
         ("https://example.org/?q=", "query"),
         ("https://u@example.org/", "no URL"),
-        ("smb://example.org/pub/", "only http, https, ftp, sftp, webdav, webdavs, s3, gs are"),
+        ("hdfs://example.org/pub/", "only http, https, ftp, sftp, webdav, webdavs, smb, s3, gs, az are"),
         ("S3://bucket", "no path"),
         ("s3://bucket/?prefix=logs/", "no URL"),
     ],
@@ -123,7 +136,7 @@ def test_a_prefix_that_could_not_be_meant_is_refused_with_what_to_write(prefix: 
 def test_a_scheme_that_is_not_on_the_list_is_in_no_policy(scheme: str) -> None:
     """All that fsspec knows besides: of this machine, one thing by another, or never tried."""
     with pytest.raises(
-        ValidationError, match=r"reads this machine|only http, https, ftp, sftp, webdav, webdavs, s3, gs are"
+        ValidationError, match=r"reads this machine|only http, https, ftp, sftp, webdav, webdavs, smb, s3, gs, az are"
     ):
         Policy(urls=(f"{scheme}://place/",))
     assert not permits([f"{scheme}://place/"], f"{scheme}://place/x")

@@ -5,6 +5,7 @@ The file says for prefixes of URLs who signs in there, and where the secret stan
     "sftp://files.example.org/logs/": {user: reader, key_file: ~/.ssh/reader}
     "webdavs://cloud.example.org/": {user: anna, password_file: ~/.keys/cloud}
     "gs://example-logs/": {password_env: GCLOUD_TOKEN}
+    "az://example-logs/": {user: examplestore, password_file: ~/.keys/azure}
 
 It is read anew for each URL, so that a token may be renewed.
 """
@@ -12,9 +13,11 @@ It is read anew for each URL, so that a token may be renewed.
 from __future__ import annotations
 
 import os
+import re
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -30,7 +33,11 @@ __all__ = ["Account", "account_of", "accounts_file"]
 _LONGEST = 4 << 20
 _KNOWN_HOSTS = "~/.ssh/known_hosts"
 _HIDDEN = "[hidden]"
-_WITH_USER = ("ftp", "sftp", "webdav", "webdavs")
+_SIGNATURE = re.compile(r"\bsig=([^&\s]+)")
+"""What is secret in a shared access signature, however the rest of it is written."""
+_NAME = "mend it, or name another in accounts.yaml"
+_MEND = "mend that file, then load again"
+_WITH_USER = ("ftp", "sftp", "smb", "webdav", "webdavs")
 _WITH_TOKEN = ("gs",)
 
 
@@ -64,8 +71,10 @@ class Account:
 
     def hidden(self, text: str) -> str:
         """The text without the secret, which a server may have put into what it says."""
-        secrets = [self.password or "", b64encode(f"{self.user}:{self.password}".encode()).decode()]
-        for secret in filter(None, secrets):
+        password = self.password or ""
+        signatures = _SIGNATURE.findall(password)
+        secrets = [password, b64encode(f"{self.user}:{password}".encode()).decode(), *signatures]
+        for secret in filter(None, [*secrets, *map(unquote, signatures)]):
             text = text.replace(secret, _HIDDEN)
         return text
 
@@ -100,12 +109,12 @@ def _entries(file: Path) -> dict[str, _Entry]:
         for prefix, values in read_document(file).values.items():
             entries[prefix] = _Entry.model_validate(values)
             if wrong := wrong_prefix(prefix) or _unfit(scheme_of(prefix), entries[prefix]):
-                raise SourceError(f"{file}: {prefix[:200]!r} {wrong}")
+                raise SourceError(f"{file}: {prefix[:200]!r} {wrong}", _MEND)
     except PolicyFileError as problem:
-        raise SourceError(str(problem)) from None
+        raise SourceError(str(problem), _MEND) from None
     except ValidationError as problem:
         said = [f"{dotted((prefix, *detail['loc']))}: {detail['msg']}" for detail in problem.errors(include_url=False)]
-        raise SourceError(f"{file}: {'; '.join(said)}") from None
+        raise SourceError(f"{file}: {'; '.join(said)}", _MEND) from None
     return entries
 
 
@@ -129,8 +138,9 @@ def _password(prefix: str, entry: _Entry) -> str | None:
         return None
     if password := os.environ.get(entry.password_env):
         return password
-    said = f"is not set in the environment that the daemon was started in; the account of {prefix} needs it"
-    raise SourceError(f"the variable {entry.password_env} {said}")
+    said = f"which the account of {prefix} needs, is not set in the environment that the daemon was started in"
+    advice = "start the daemon where it is, or name a password_file in accounts.yaml"
+    raise SourceError(f"the variable {entry.password_env}, {said}", advice)
 
 
 def _held(prefix: str, name: str) -> str:
@@ -140,7 +150,9 @@ def _held(prefix: str, name: str) -> str:
             held = file.read(_LONGEST).decode()
     except (OSError, UnicodeDecodeError) as problem:
         why = getattr(problem, "strerror", None) or "it is no text"
-        raise SourceError(f"the file {path}, which the account of {prefix} needs, cannot be read ({why})") from None
+        raise SourceError(
+            f"the file {path}, which the account of {prefix} needs, cannot be read ({why})", _NAME
+        ) from None
     if held.strip():
         return held
-    raise SourceError(f"the file {path}, which the account of {prefix} needs, is empty")
+    raise SourceError(f"the file {path}, which the account of {prefix} needs, is empty", _NAME)

@@ -10,7 +10,7 @@ Say = Callable[[dict[str, Any]], None]
 
 _HEADING = ("Title", "Heading 1")
 _LONGEST_HEADING = 80
-_DAMAGED = "the {} file is damaged, or holds something that cannot be read ({}); give the path of another form of it"
+_DAMAGED = "the {} file is damaged, or holds something that cannot be read ({})"
 
 
 def prepare(request: dict[str, Any]) -> None:
@@ -32,17 +32,18 @@ def run(request: dict[str, Any], say: Say) -> None:
                 say({"part": name, "text": text})
         except MemoryError:
             raise
-        except _Refused as refused:
-            say({"fault": "source", "message": str(refused)})
+        except _Encrypted as refused:
+            say({"fault": "source", "message": str(refused), "advice": "save it without a password first"})
         except Exception as problem:  # a parser that meets a hostile file may raise anything
-            say({"fault": "source", "message": _DAMAGED.format(kind, f"{type(problem).__name__}: {problem}"[:300])})
+            what = _DAMAGED.format(kind, f"{type(problem).__name__}: {problem}"[:300])
+            say({"fault": "source", "message": what, "advice": "give the path of another form of it"})
         else:
             if empty:
-                said = f"the {kind} file holds no text, but pictures perhaps; recognise their text with an OCR program"
-                say({"fault": "source", "message": said})
+                what = f"the {kind} file holds no text, but pictures perhaps"
+                say({"fault": "source", "message": what, "advice": "recognise their text with an OCR program"})
 
 
-class _Refused(Exception):
+class _Encrypted(Exception):
     """A file that is sound, but not for us."""
 
 
@@ -51,7 +52,7 @@ def _pages(file: BinaryIO) -> Iterator[tuple[str, str | None]]:
 
     reader = PdfReader(file, strict=False)
     if reader.is_encrypted and not reader.decrypt(""):
-        raise _Refused("the pdf file is encrypted; save it without a password first")
+        raise _Encrypted("the pdf file is encrypted")
     for number, page in enumerate(reader.pages, 1):
         text: str | None
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from io import RawIOBase
@@ -17,7 +16,7 @@ from xml.etree import ElementTree as ET
 
 import httpx2
 
-from rlm_kernel.confined.schemes import OVER_HTTP, scheme_of
+from rlm_kernel.confined.schemes import OVER_HTTP, OverHttp, scheme_of
 from rlm_sandbox.policy_urls import permits
 
 Say = Callable[[dict[str, Any]], None]
@@ -26,13 +25,20 @@ _SILENCE_SECONDS = 30
 _MOST_REDIRECTS = 10
 _LONGEST_PROPERTIES = 1 << 20
 _MULTI_STATUS = 207
+_NOT_TAKEN = (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
 _FOLDER = ".//{DAV:}resourcetype/{DAV:}collection"
+_ANOTHER = "give the URL of a file that can"
+_IS_FOLDER = ("cannot be read (it is a folder)", "give the URL of a file")
 _TRUSTED = ssl.create_default_context()
 """Made with this module, while the files of certificates can still be opened."""
 
 
 class _Unfit(Exception):
-    """Why an answer is not taken, in words."""
+    """Why an answer is not taken, in words, and what to do."""
+
+    def __init__(self, what: str, advice: str = _ANOTHER) -> None:
+        super().__init__(what)
+        self.advice = advice
 
 
 def prepare(_request: dict[str, Any]) -> None:
@@ -57,10 +63,10 @@ def run(request: dict[str, Any], say: Say) -> None:
     except MemoryError:
         raise
     except _Unfit as unfit:
-        say({"fault": "source", "message": f"{url} {unfit}"})
+        say({"fault": "source", "message": f"{url} {unfit}", "advice": unfit.advice})
     except Exception as problem:  # a server may say anything
-        said = f"{url} cannot be read ({type(problem).__name__}: {problem}); give the URL of a file that can"
-        say({"fault": "source", "message": said})
+        what = f"{url} cannot be read ({type(problem).__name__}: {problem})"
+        say({"fault": "source", "message": what, "advice": _ANOTHER})
     else:
         say({"size": taken})
 
@@ -72,11 +78,11 @@ def _must_be_file(client: httpx2.Client, request: dict[str, Any]) -> None:
         for piece in answer.iter_raw():
             said += piece
             if len(said) > _LONGEST_PROPERTIES:
-                raise _Unfit("cannot be read (the server says too much about it); give another URL")
+                raise _Unfit("cannot be read (the server says too much about it)")
     if answer.status_code != _MULTI_STATUS:
-        raise _Unfit("cannot be read (the server does not speak WebDAV there); give its http or https URL")
+        raise _Unfit("cannot be read (the server does not speak WebDAV there)", "give its http or https URL")
     if ET.fromstring(said).find(_FOLDER) is not None:
-        raise _Unfit("cannot be read (it is a folder); give the URL of a file")
+        raise _Unfit(*_IS_FOLDER)
 
 
 def _answer(
@@ -87,21 +93,29 @@ def _answer(
     place = OVER_HTTP[scheme_of(named)].place(named)
     for _ in range(_MOST_REDIRECTS):
         if not permits(request["permitted"], named):
-            raise _Unfit(f"leads to {named[:200]}, which the policy does not permit; add it to `urls`, or name another")
-        signed = _signed(request["account"], named)
+            what = f"leads to {named[:200]}, which the policy does not permit"
+            raise _Unfit(what, "add it to `urls`, or name another")
+        how, account = OVER_HTTP[scheme_of(named)], request["account"]
+        is_signed = account is not None and permits([account["prefix"]], named)
+        place, signed = how.sign(account, place) if is_signed else (place, {})
         # What is stored is wanted as it is stored: packed files are recognised by what they hold.
-        all_headers = {"Accept-Encoding": "identity", **(headers or {}), **signed}
+        all_headers = {"Accept-Encoding": "identity", **how.headers, **(headers or {}), **signed}
         answer = client.send(client.build_request(method, place, headers=all_headers), stream=True)
         if answer.is_error:
             answer.close()
             said = f"{answer.status_code} {answer.reason_phrase}"
-            raise _Unfit(f"cannot be read (the server says {said}); {_advice(answer, bool(signed))}")
+            raise _Unfit(f"cannot be read (the server says {said})", _advice(answer, how, is_signed=is_signed))
         if answer.next_request is None:
+            if how.marks_folder is not None and answer.headers.get(how.marks_folder[0]) == how.marks_folder[1]:
+                answer.close()
+                raise _Unfit(*_IS_FOLDER)
             return answer
         answer.close()
         place = str(answer.next_request.url)
+        if scheme_of(place) not in ("http", "https"):
+            raise _Unfit(f"leads to {place[:200]}, which is not asked for by http", "give that URL itself")
         named = _named(request["url"], place)
-    raise _Unfit(f"leads on more than {_MOST_REDIRECTS} times; give the URL that it ends at")
+    raise _Unfit(f"leads on more than {_MOST_REDIRECTS} times", "give the URL that it ends at")
 
 
 def _named(url: str, place: str) -> str:
@@ -109,19 +123,12 @@ def _named(url: str, place: str) -> str:
     return f"webdav{place.removeprefix('http')}" if OVER_HTTP[scheme_of(url)].is_dav else place
 
 
-def _signed(account: dict[str, Any] | None, named: str) -> dict[str, str]:
-    if account is None or not permits([account["prefix"]], named):
-        return {}
-    user, password = account["user"], account["password"]
-    if user is None:
-        return {"Authorization": f"Bearer {password}"}
-    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
-
-
-def _advice(answer: httpx2.Response, signed: bool) -> str:
+def _advice(answer: httpx2.Response, how: OverHttp, *, is_signed: bool) -> str:
+    if is_signed and answer.status_code in _NOT_TAKEN:
+        return "mend its account in accounts.yaml"
     if answer.status_code == httpx2.codes.UNAUTHORIZED:
-        return "mend its account in accounts.yaml" if signed else "name an account for it in accounts.yaml"
-    return "give the URL of a file that can"
+        return "name an account for it in accounts.yaml"
+    return f"{_ANOTHER}, or name an account for it in accounts.yaml" if how.hides and not is_signed else _ANOTHER
 
 
 def _copied(answer: httpx2.Response, target: RawIOBase, most: int) -> int:

@@ -32,7 +32,8 @@ def run(request: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     except duckdb.OutOfMemoryException as problem:
         raise MemoryError from problem
     except duckdb.Error as problem:
-        say({"fault": "source", "message": f"the Parquet file is damaged ({problem}); give the path of a complete one"})
+        what = f"the Parquet file is damaged ({problem})"
+        say({"fault": "source", "message": what, "advice": "give the path of a complete one"})
         return
     columns = {str(name): str(kind) for name, kind, *_ in described}
     head = [f"Parquet: {rows:,} rows; the first {len(first)}", " | ".join(columns)]

@@ -41,8 +41,8 @@ _LONGEST_MESSAGE = 16 << 20
 _PIECE = 1 << 16
 _LOOK_SECONDS = 0.2
 """How often the limits are looked at while nothing is said."""
-_FAULTS: dict[str, type[ContextError]] = {"source": SourceError, "query": QueryRefused, "missing": MissingExtra}
-"""What a job may say went wrong; anything else it says is its own failure."""
+_FAULTS: dict[str, type[ContextError]] = {"query": QueryRefused, "missing": MissingExtra}
+"""What a job may say went wrong, besides a source with its advice; anything else it says is its own failure."""
 _LONGEST_FAULT = 2000
 
 
@@ -168,8 +168,10 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _fault(said: dict[str, Any]) -> ContextError:
-    kind = _FAULTS.get(str(said["fault"]), HelperDied)
-    return kind(str(said.get("message"))[:_LONGEST_FAULT])
+    message, fault = str(said.get("message"))[:_LONGEST_FAULT], str(said["fault"])
+    if fault == "source":
+        return SourceError(message, str(said.get("advice"))[:_LONGEST_FAULT])
+    return _FAULTS.get(fault, HelperDied)(message)
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> str:

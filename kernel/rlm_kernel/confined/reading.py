@@ -11,7 +11,7 @@ from typing import Any
 
 from rlm_kernel.confined.accounts import Account, account_of, accounts_file
 from rlm_kernel.confined.process import Job, Limits, messages
-from rlm_kernel.confined.schemes import OVER_HTTP, SCHEMES, Scheme, scheme_of
+from rlm_kernel.confined.schemes import OVER_HTTP, SCHEMES, OverHttp, Scheme, scheme_of
 from rlm_kernel.contexts.errors import HelperDied, MissingExtra, SourceError, TextTooLarge
 
 __all__ = ["Part", "Preview", "fetch", "parts", "preview"]
@@ -92,7 +92,8 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
         packages = "'rlm-kernel[urls]'" + (f" {scheme.package}" if scheme and scheme.package != "fsspec" else "")
         raise MissingExtra(f"{missing}; {scheme_of(url)} URLs need it: pip install {packages}") from missing
     except SourceError as problem:
-        raise SourceError(account.hidden(str(problem)) if account else str(problem)) from None
+        hidden = account.hidden if account else str
+        raise SourceError(hidden(problem.what), hidden(problem.advice)) from None
     if not isinstance(said.get("size"), int):
         raise HelperDied(_NONSENSE)
     if os.fstat(fd).st_size > most:
@@ -103,7 +104,12 @@ def _reader(url: str, account: Account | None, request: dict[str, Any], fd: int)
     scheme = scheme_of(url)
     how = OVER_HTTP.get(scheme) or SCHEMES[scheme]
     if isinstance(how, Scheme) and how.signs_in and account is None:
-        raise SourceError(f"{url} is read with an account only; name one for it in {accounts_file()}")
+        raise SourceError(f"{url} is read with an account only", f"name one for it in {accounts_file()}")
+    if isinstance(how, OverHttp) and how.one_of and not any(map(os.environ.get, how.one_of)):
+        named = " or ".join(how.one_of)
+        raise SourceError(
+            f"{url} does not say on which server it is", f"start the daemon with {named} in its environment"
+        )
     return Job(
         "fetch" if scheme in OVER_HTTP else "remote",
         {**request, "account": None if account is None else asdict(account)},

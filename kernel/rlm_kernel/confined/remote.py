@@ -45,7 +45,8 @@ def run(request: dict[str, Any], say: Say) -> None:
         why = scheme.hints.get(name) or f"{name}: {problem}"
         if gate.refused is not None:
             why = f"it leads to the host {gate.refused!r}, and only {' and '.join(gate.hosts)} may be asked for it"
-        say({"fault": "source", "message": f"{url} cannot be read ({why}); give the URL of a file that can"})
+        what = f"{url} cannot be read ({why})"
+        say({"fault": "source", "message": what, "advice": "give the URL of a file that can"})
     else:
         say({"size": taken})
 

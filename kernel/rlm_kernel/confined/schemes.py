@@ -7,14 +7,19 @@ takes fsspec, with a package for the scheme.
 from __future__ import annotations
 
 import os
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from rlm_kernel.confined import azure
+from rlm_sandbox.policy_urls import PORTS
+
 __all__ = ["OVER_HTTP", "SCHEMES", "Reach", "Scheme", "scheme_of"]
 
 _SILENCE_SECONDS = 30
+_NOT_TAKEN = "the server does not take the account of accounts.yaml"
 _KEY = "AWS_ACCESS_KEY_ID"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _GOOGLE = "STORAGE_EMULATOR_HOST"
@@ -55,19 +60,36 @@ class Scheme:
     hints: Mapping[str, str] = field(default_factory=dict)
 
 
+def _basic_or_bearer(account: Mapping[str, Any], place: str) -> tuple[str, dict[str, str]]:
+    user, password = account["user"], account["password"]
+    if user is None:
+        return place, {"Authorization": f"Bearer {password}"}
+    return place, {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
+
+
 @dataclass(frozen=True, slots=True)
 class OverHttp:
     """How URLs of one scheme are asked for by http.
 
     Attributes:
         place: the URL to ask for.
+        sign: that URL, and the headers, with which an account asks for it.
+        headers: what is asked for with besides.
         variables: as of `Scheme`.
+        one_of: variables of which the daemon must have one.
         is_dav: whether the server can be asked if it is a folder.
+        marks_folder: the header by which an answer says so.
+        hides: whether the server says of what is not for all that it is not there.
     """
 
     place: Callable[[str], str] = str
+    sign: Callable[[Mapping[str, Any], str], tuple[str, dict[str, str]]] = _basic_or_bearer
+    headers: Mapping[str, str] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
     is_dav: bool = False
+    marks_folder: tuple[str, str] | None = None
+    hides: bool = False
 
 
 def scheme_of(url: str) -> str:
@@ -85,7 +107,7 @@ def _own_host(url: str) -> Reach:
 
 
 def _own_server(url: str) -> Reach:
-    return Reach(_own_host(url).hosts, urlsplit(url).port or 22)
+    return Reach(_own_host(url).hosts, urlsplit(url).port or PORTS[scheme_of(url)])
 
 
 def _sftp_options(account: SignIn) -> dict[str, Any]:
@@ -102,6 +124,19 @@ def _sftp_options(account: SignIn) -> dict[str, Any]:
         "config": None,
         "connect_timeout": _SILENCE_SECONDS,
         "keepalive_interval": _SILENCE_SECONDS,
+    }
+
+
+def _smb_options(account: SignIn) -> dict[str, Any]:
+    """Everything is encrypted, and nobody else is kept from the file meanwhile."""
+    assert account is not None
+    return {
+        "username": account["user"],
+        "password": account["password"],
+        "encrypt": True,
+        "share_access": "rwd",
+        "timeout": _SILENCE_SECONDS,
+        "register_session_retries": 0,
     }
 
 
@@ -136,7 +171,16 @@ OVER_HTTP = {
     "https": OverHttp(),
     "webdav": OverHttp(_dav_place, is_dav=True),
     "webdavs": OverHttp(_dav_place, is_dav=True),
-    "gs": OverHttp(_object_place, (_GOOGLE,)),
+    "gs": OverHttp(_object_place, variables=(_GOOGLE,)),
+    "az": OverHttp(
+        azure.place,
+        azure.sign,
+        azure.HEADERS,
+        variables=azure.NAMES,
+        one_of=azure.NAMES,
+        marks_folder=azure.MARKS_FOLDER,
+        hides=True,
+    ),
 }
 SCHEMES = {
     "ftp": Scheme("fsspec", _ftp_options, _own_host, opening=_LARGE_BLOCKS),
@@ -155,8 +199,16 @@ SCHEMES = {
         hints={
             "HostKeyNotVerifiable": "its key is not among the known hosts: sign in there with ssh once, and compare it",
             "KeyEncryptionError": "its key cannot be decrypted: pip install bcrypt, or mend its password",
-            "PermissionError": "the server does not take the account of accounts.yaml",
+            "PermissionError": _NOT_TAKEN,
         },
+    ),
+    "smb": Scheme(
+        "smbprotocol",
+        _smb_options,
+        _own_server,
+        opening={"block_size": 16 << 20},
+        signs_in=True,
+        hints={"LogonFailure": _NOT_TAKEN, "SMBAuthenticationError": _NOT_TAKEN},
     ),
 }
 """Together the schemes that a policy may permit (`READ_SCHEMES`)."""

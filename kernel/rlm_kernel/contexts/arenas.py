@@ -34,6 +34,7 @@ _VERSIONS = ((3, 11), (3, 12), (3, 13))
 _TAKEN = 8  # arenas taken from the system at a time: four large pages
 _SPARE = 4  # ... ready for one call, which a text of 128 KiB cannot fill
 _SHORTEST, _LONGEST = 1 << 15, 1 << 18  # characters: else it does not pay, or may take more than there is
+_UNUSED, _RARELY = 8, 4  # after so many calls in a row that took none, arenas are offered in each fourth one only
 _NEXT = 63  # Py_tp_iternext of Include/typeslots.h: a part of the stable ABI
 
 
@@ -52,6 +53,7 @@ class Feed:
             raise RuntimeError("only 64-bit CPython 3.11 to 3.13 with its global lock is known")
         self.spare: list[int] = []
         self._busy = False
+        self._unused = 0  # calls in a row that took no arena: what they made did not stay
         self._slots: tuple[object, ...] = (None,) * _SPARE
         self._words: Any = (ctypes.c_size_t * _SPARE).from_address(id(self._slots) + tuple.__basicsize__)
         self._empty = list(self._words)
@@ -71,7 +73,7 @@ class Feed:
     def split(self, text: str) -> list[str]:
         """The lines of a text, in new arenas if any are needed."""
         # Another thread, or a finaliser that the collector runs meanwhile, does without.
-        if self._busy or not self._has_spare():
+        if self._busy or self._is_useless() or not self._has_spare():
             return text.split("\n")
         self._busy = True
         arenas: Any = None
@@ -85,8 +87,16 @@ class Feed:
             self._set(self._to_usual)
             self._words[:] = self._empty
             if arenas is not None:
-                del self.spare[: _SPARE - length_hint(arenas)]
+                taken = _SPARE - length_hint(arenas)
+                del self.spare[:taken]
+                if taken:
+                    self._unused = 0
             self._busy = False  # never again after an interrupt just before: that nobody has them is not known then
+
+    def _is_useless(self) -> bool:
+        """Whether lines are dropped as soon as they are looked at, so that offering arenas only takes time."""
+        self._unused += 1
+        return self._unused > _UNUSED and self._unused % _RARELY > 0
 
     def _has_spare(self) -> bool:
         if len(self.spare) < _SPARE:

@@ -28,6 +28,7 @@ SECRET_NAMES = (
 """Names of files that usually hold secrets."""
 _HARMLESS_NAMES = (".env.example", ".env.sample", ".env.template", "*.pub")
 _SECRET = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_PACKED = re.compile(r"(?<=.)\.(gz|bz2|xz|zst)$")
 _LOOKED_AT = 1 << 13  # bytes in which a NUL tells that a file is binary
 _BINARY = (b"%PDF-", b"PAR1")  # ... and how those begin that may have none
 
@@ -119,7 +120,7 @@ class Bundle:
 
 def is_secret_name(path: str) -> bool:
     """Whether a file of this name probably holds secrets."""
-    name = PurePath(path).name.lower()
+    name = _PACKED.sub("", PurePath(path).name.lower())
     return any(fnmatch(name, form) for form in SECRET_NAMES) and not any(fnmatch(name, h) for h in _HARMLESS_NAMES)
 
 
@@ -128,7 +129,7 @@ def zip_entries(file: BinaryIO) -> Iterator[Entry]:
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError) as problem:
-        raise SourceError(f"the zip archive is damaged ({problem}); give the path of a complete one") from problem
+        raise SourceError(f"the zip archive is damaged ({problem})", "give the path of a complete one") from problem
     with archive:
         for info in archive.infolist():
             if not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16):
@@ -150,7 +151,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
             while piece := file.read(PIECE):
                 yield piece
     except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, NotImplementedError, EOFError) as problem:
-        raise SourceError(f"{info.filename} in the zip archive cannot be read ({problem})") from problem
+        what = f"{info.filename} in the zip archive cannot be read ({problem})"
+        raise SourceError(what, "give the path of a complete archive without a password") from problem
 
 
 def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

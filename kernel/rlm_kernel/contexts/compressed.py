@@ -34,9 +34,9 @@ def unpacked(file: BinaryIO, kind: str) -> Iterator[bytes]:
     try:
         yield from _unpacked(file, _DECOMPRESSORS[kind])
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as problem:
-        raise SourceError(f"the {kind} data is damaged ({problem}); give the path of a complete file") from problem
+        raise SourceError(f"the {kind} data is damaged ({problem})", "give the path of a complete file") from problem
     except MemoryError as problem:
-        raise SourceError(f"unpacking this {kind} file needs too much memory; unpack it first") from problem
+        raise SourceError(f"unpacking this {kind} file needs too much memory", "unpack it first") from problem
 
 
 def _unpacked(file: BinaryIO, decompressor: Callable[[], Any]) -> Iterator[bytes]:

@@ -33,7 +33,15 @@ class CallerError(ContextError):
 
 
 class SourceError(CallerError):
-    """A path or stream cannot be loaded as a text."""
+    """A path or stream cannot be loaded as a text.
+
+    Attributes: what is wrong, and the advice; the message is both.
+    """
+
+    def __init__(self, what: str, advice: str) -> None:
+        """Args: as the attributes."""
+        super().__init__(f"{what}; {advice}")
+        self.what, self.advice = what, advice
 
 
 class SourceChanged(SourceError):

@@ -32,7 +32,7 @@ def files_below(root: Path, skipped: Counter[str], private: Callable[[Path], boo
     """
     for found, path in enumerate(_walk(root, _ignores_above(root), skipped, private)):
         if found == MOST_FILES:
-            raise SourceError(f"{root} holds more than {MOST_FILES:,} files; load a smaller directory")
+            raise SourceError(f"{root} holds more than {MOST_FILES:,} files", "load a smaller directory")
         yield path
 
 
@@ -82,14 +82,20 @@ def _is_ignored(path: Path, is_folder: bool, ignores: Ignores) -> bool:
 
 
 def _ignores_above(root: Path) -> Ignores:
-    """The rules of the repository that a directory lies in, outermost first; its own come with the walk."""
+    """The rules of the repository that a directory lies in, outermost first; its own come with the walk.
+
+    Whoever names a directory that they exclude means it (logs, most often): then they say nothing of what is in it.
+    """
     inside = next((at for at in (root, *root.parents) if (at / ".git").exists()), None)
     if inside is None:
         return ()
     found: Ignores = _rules(inside, inside / ".git" / "info" / "exclude")
-    above = [at for at in root.parents if at.is_relative_to(inside)]
-    for folder in reversed(above):
-        found = _with_own(folder, found)
+    path = inside
+    for part in root.relative_to(inside).parts:
+        found = _with_own(path, found)
+        path /= part
+        if _is_ignored(path, True, found):
+            found = ()
     return found
 
 

@@ -211,6 +211,8 @@ class Lines(Sequence[str]):
     def _slice(self, key: slice) -> Sequence[str]:
         low, high, step = key.indices(self._size)
         picked = range(low, high, step)
+        if len(self._cache) == self._size and len(picked) <= _LIST_SLICE:
+            return self._cache[key]
         if step == 1:
             if len(picked) <= _LIST_SLICE:
                 return self._text.decoded(self._start + low, self._start + max(low, high))

@@ -31,7 +31,7 @@ START = 8
 """Bytes by which compression and binary formats are recognised."""
 _PDF = b"%PDF-"
 _SECONDS = 600.0  # for all documents and tables of a load: each takes a process of its own
-_UNPACKED = 1 << 30  # bytes of all documents and tables of an archive: the next one of a bomb is not unpacked
+_UNPACKED = 1 << 30  # bytes of all that nobody has named and has to be unpacked: no more of a bomb
 _ROWS = 5  # of a table
 _ABOUT_TABLE = b"(the beginning of a table; load this file by itself to query it or to have it as a DataFrame)\n"
 _REST = b"--- the rest cannot be read ---\n"
@@ -57,7 +57,7 @@ class Members:
         self._seconds, self._unpacked = _SECONDS, _UNPACKED
 
     def entry(self, path: Path, top: Path, root: Path | None = None) -> Entry:
-        """A file, shown relative to `top`; if it was found below `root`, it must still be there, and stays packed."""
+        """A file, shown relative to `top`; if it was found below `root`, it must still be there."""
         return Entry(str(path.relative_to(top)), lambda: self._pieces(path, root))
 
     def archive(self, file: BinaryIO) -> Iterator[Entry]:
@@ -68,16 +68,41 @@ class Members:
     def _pieces(self, path: Path, root: Path | None) -> Iterator[bytes]:
         with opened(path) as fd:
             if root is not None and not is_below(fd, root):
-                raise SourceError(f"{path} is not below {root} any more; load it again")
+                raise SourceError(f"{path} is not below {root} any more", "load it again")
             start = os.pread(fd, START, 0)
             packed = compression_of(start)
             if told := self._told(fd, start):
                 yield from told
-            elif packed == "zip" or (packed and root is not None):
+            elif packed == "zip":
                 raise LeftOut("compressed")
             else:
                 with os.fdopen(os.dup(fd), "rb", buffering=0) as file:
-                    yield from unpacked(file, packed) if packed else _read(file)
+                    if packed is None:
+                        yield from _read(file)
+                    else:
+                        pieces = unpacked(file, packed)
+                        yield from pieces if root is None else self._found(pieces)
+
+    def _found(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """What a compressed file holds that nobody has named: as far as it can be read, and while there is room."""
+        if self._unpacked <= 0:
+            raise LeftOut("compressed")
+        end = b""
+        try:
+            for piece in pieces:
+                if self._unpacked <= 0:
+                    break
+                yield piece
+                end = piece[-1:]
+                self._unpacked -= len(piece)
+            else:
+                return
+        except MissingExtra as problem:
+            raise LeftOut("compressed") from problem
+        except SourceError:
+            if not end:
+                raise
+        yield _REST if end == b"\n" else b"\n" + _REST
 
     def _member(self, packed: Entry) -> Iterator[bytes]:
         """What may be a document or a table is unpacked into a file without a name, as those that read it need one."""

@@ -92,7 +92,7 @@ def _put_parquet(store: ContextStore, path: Path, limit: int | None) -> Loaded:
 def _part_entry(part: Part) -> Entry:
     def pieces() -> Iterator[bytes]:
         if part.text is None:
-            raise SourceError(f"{part.name} cannot be read")
+            raise SourceError(f"{part.name} cannot be read", "give the path of another form of it")
         yield part.text.encode("utf-8", "replace")
 
     return Entry(part.name, pieces)
@@ -127,7 +127,8 @@ def _put_bundle(store: ContextStore, entries: Iterator[Entry], skipped: Counter[
     text = store.put_chunks(bundle, limit=limit)
     if not bundle.rows:
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items())) or "there are none"
-        raise SourceError(f"no file is left to load ({why}); name a text file to load it in any case")
+        advice = "name text files, or a pattern for them, to load them in any case"
+        raise SourceError(f"no file is left to load ({why})", advice)
     return Loaded(text, bundle.table(), len(bundle.rows), dict(sorted(skipped.items())))
 
 

@@ -306,11 +306,11 @@ def opened(path: Path) -> Iterator[int]:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise SourceError(f"{path}: {reason}") from problem
+        raise SourceError(f"{path}: {reason}", "give the path of a readable, regular file") from problem
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             kind = "a directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "not a regular file"
-            raise SourceError(f"{path} is {kind}; give the path of a file")
+            raise SourceError(f"{path} is {kind}", "give the path of a file")
         yield fd
     finally:
         os.close(fd)
@@ -337,7 +337,7 @@ def _check_unchanged(path: Path, before: os.stat_result, after: os.stat_result, 
 
     generated = before.st_size == after.st_size == 0  # as in /proc: the size says nothing
     if state(before) != state(after) or (taken != before.st_size and not generated):
-        raise SourceChanged(f"{path} was written to while it was being loaded; load it again when it is complete")
+        raise SourceChanged(f"{path} was written to while it was being loaded", "load it again when it is complete")
 
 
 def _same_content(one: int, other: int) -> bool:

@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any
 
 from rlm_kernel import tags, wire
-from rlm_kernel.errors import CallerError, KernelBusy, PolicyLooser, ProcessError
+from rlm_kernel.errors import CallerError, KernelBusy, KernelDied, PolicyLooser, ProcessError
 from rlm_kernel.host.gate import Gate
-from rlm_kernel.host.images import ANSWER_SECONDS, MONITOR, Cell, Images
+from rlm_kernel.host.images import ANSWER_SECONDS, Cell, Images
 from rlm_kernel.host.limits import private_memory
-from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, load, texts
+from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, answered, load, texts
 from rlm_kernel.host.session import KernelSession
-from rlm_sandbox.oswall.report import WallReport
 
 TRIES = 3
 IN_PROCESS = ("language", "audit")
@@ -67,7 +66,7 @@ async def branch(parent: KernelSession, child: KernelSession) -> Origin:
     caller has seen to (`refuse_looser`). Raises `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`,
     `KernelDied`, `ForkRefused`, CallerError or ProcessError; then nothing of it is left.
     """
-    if parent.runs_cell and parent.images.untouched:
+    if parent.cell is not None and parent.images.untouched:
         origin = Origin("checkpoint", 0)
         _bequeath(parent, child, origin)
         begin, peer = child.images.start_equipped, None
@@ -103,7 +102,7 @@ def _bequeath(parent: KernelSession, child: KernelSession, origin: Origin) -> No
 
 async def _copy_of(parent: KernelSession) -> tuple[Peer, int, list[Cell], Origin]:
     """A sleeping process, how many cells it has completed, those that it shall repeat, and where it comes from."""
-    if not parent.runs_cell:
+    if parent.cell is None:
         peer = await _copy_of_live(parent)
         return peer, parent.images.cells, [], Origin("live", 0, texts(peer.hello.get("threads")), _tasks(peer))
     for _ in range(TRIES):
@@ -167,19 +166,20 @@ async def _begin(parent: Images, child: KernelSession, peer: Peer, repeat: list[
     spec = {"key": images.spec["key"], "policy": images.spec["policy"], "walls": walls, "repeat": repeat}
     peer.send(tags.BRANCH, (wire.json_frame(spec),))
     try:
-        answer = await asyncio.wait_for(begun, ANSWER_SECONDS)
+        answer = await answered(begun, ANSWER_SECONDS, peer.pid)
     except (PeerDied, TimeoutError) as error:
         raise ProcessError("the session could not be forked: the copy ended before it was ready") from error
     content = load(answer)
-    if "error" in content or "walls" not in content:
+    # A copy has its parent's gate. What it sends in place of that is none.
+    if parent.gate is not None:
         answer.close()
-        why = content.get("error", "the copy did not say why")
-        raise ProcessError(f"the session could not be forked: {why}")
-    images.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
-    if answer.descriptors:
-        images.use_gate(Gate(answer.descriptors[0]))
-    elif parent.gate is not None:
         images.use_gate(parent.gate.share())
+    elif answer.descriptors:
+        images.use_gate(Gate(answer.descriptors[0]))
+    try:
+        images.believe_walls(content)
+    except KernelDied as error:
+        raise ProcessError(f"the session could not be forked: {error.lost}") from error
     images.demand_walls()
     origin.dropped_modules = texts(content.get("dropped_modules"))
     images.lead(peer)

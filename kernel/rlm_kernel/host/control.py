@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,9 @@ from rlm_kernel.host.rollback import rollback
 from rlm_kernel.host.stream import Stream
 
 ACCEPT_PAUSE_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
+
 Answer = tuple[dict[str, Any], tuple[bytes, ...]]
 
 
@@ -70,17 +74,21 @@ class Connection:
 
     async def _answer(self, message: wire.Message) -> None:
         call: dict[str, Any] = {}
-        blobs: tuple[bytes, ...] = ()
         try:
-            call = load(message)
+            call = load(message, json.loads)
             operation = OPERATIONS.get(call["op"])
             if operation is None:
                 raise CallerError(f"the host has no operation {call['op']!r}; daemon and host differ in version")
             content, blobs = await operation(self, call, message.descriptors)
-            reply = {"id": call["id"], "ok": True, **content}
-        except (KernelError, ValueError, LookupError, TypeError, OSError) as error:
-            reply = {"id": call.get("id"), "ok": False, **to_wire(full_instead(error))}
-        self.stream.send(tags.RESULT, (json.dumps(reply).encode("utf-8", "replace"), *blobs))
+            frames = (json.dumps({**content, "id": call["id"], "ok": True}).encode("utf-8", "replace"), *blobs)
+            if sum(map(len, frames)) > tags.MAX_CALL:  # the other end would hang up, on all that it has asked
+                raise CallerError(f"the answer is over {tags.MAX_CALL >> 20} MiB; ask for less at once")
+        except Exception as error:
+            if not isinstance(error, KernelError | ValueError | LookupError | TypeError | OSError):
+                log.exception("a call of the host failed")
+            failure = {**to_wire(full_instead(error)), "id": call.get("id"), "ok": False}
+            frames = (json.dumps(failure).encode("utf-8", "replace"),)
+        self.stream.send(tags.RESULT, frames)
 
 
 class Control:

@@ -94,7 +94,8 @@ class Door:
 
     def _interrupt(self, request: Request) -> None:
         self._answer(request, {"status": "ok"})
-        if self._runs_now():
+        cell = self.session.cell
+        if cell is not None and cell.run == self.prefix:
             self.session.interrupt()
         elif self.session.policy.doors.interrupt == "any" and not self.watches:
             loop = asyncio.get_running_loop()

@@ -7,22 +7,33 @@ until the last of them has let go of it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rlm_kernel.errors import ProcessError
 from rlm_kernel.host.peer import Peer, parent_of
 from rlm_sandbox.oswall.forkgate import ForkGate
 
+log = logging.getLogger(__name__)
+
 
 class Gate:
-    """Watches the descriptor ``fd``, which it owns, in the running event loop."""
+    """Watches the descriptor ``fd``, which it owns, in the running event loop.
+
+    It comes from a process that may be hostile: one that is no gate is closed. Raises ProcessError if it cannot be one.
+    """
 
     def __init__(self, fd: int) -> None:
         self._gate: ForkGate | None = ForkGate(fd)
         self._users = 1
         self._permits: dict[int, int] = {}
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(fd, self._attempted)
+        try:
+            self._loop.add_reader(fd, self._attempted)
+        except OSError as error:
+            self._gate.close()
+            raise ProcessError(f"a kernel sent what is no gate for forks: {error}") from error
 
     def share(self) -> Gate:
         """The same gate for another session, which has to `release` it."""
@@ -47,7 +58,12 @@ class Gate:
 
     def _attempted(self) -> None:
         assert self._gate is not None
-        self._gate.answer(self._is_permitted)
+        try:
+            self._gate.answer(self._is_permitted)
+        except OSError as error:
+            log.error("a gate for forks cannot be served, and is closed: %s", error)
+            self._close()
+            return
         if self._gate.hung_up:
             self._close()
 

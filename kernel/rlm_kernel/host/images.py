@@ -12,7 +12,8 @@ from typing import Any
 from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import CallerError, KernelDied, KernelError, WallsMissing, from_wire
 from rlm_kernel.host.gate import Gate
-from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork, load
+from rlm_kernel.host.limits import CellLimits
+from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, answered, fork, load
 from rlm_sandbox.oswall.report import WallReport
 
 ANSWER_SECONDS = 10.0
@@ -86,7 +87,8 @@ class Images:
     ``answers`` are what the host gives again to a process that does not have them yet. ``cells`` is how many the
     live process has completed. ``copies`` are the sleeping ones, the oldest first: the newest, and those from before
     the last ``undoable`` cells. ``pristine`` tells that the process before the first cell was as any fresh one, and
-    ``only_cells`` that nothing but cells has changed the session since the newest copy.
+    ``only_cells`` that nothing but cells has changed the session since the newest copy. ``limits`` begins to count the
+    time of a request.
     """
 
     image: Callable[[], Awaitable[Peer]]
@@ -94,6 +96,7 @@ class Images:
     required_walls: tuple[str, ...]
     on_death: Callable[[Peer], None]
     receiver: Callable[[Peer, wire.Message], None]
+    limits: Callable[[Peer], CellLimits]
     undoable: int = 0
     pristine: bool = False
     live: Peer | None = None
@@ -163,15 +166,20 @@ class Images:
         begun = peer.expect(tags.BEGUN)
         peer.send(tags.BEGIN, (wire.json_frame(self.spec),))
         try:
-            answer: wire.Message = await asyncio.wait_for(begun, START_SECONDS)
+            answer: wire.Message = await answered(begun, START_SECONDS, peer.pid)
         except (PeerDied, TimeoutError) as error:
             raise KernelDied("a kernel could not start", "it ended before it was ready") from error
-        content = load(answer)
-        if "error" in content or "walls" not in content:
-            raise KernelDied("a kernel could not start", str(content.get("error", "it ended before it was ready")))
-        self.walls = WallReport.from_dict(content["walls"]).to_dict() | MONITOR
+        self.believe_walls(load(answer))
         self.demand_walls()
         return answer
+
+    def believe_walls(self, begun: Mapping[str, Any]) -> None:
+        """Take note of the walls that a process says it has raised; raises `KernelDied` with what it says instead."""
+        try:
+            self.walls = WallReport.from_dict(begun["walls"]).to_dict() | MONITOR
+        except (LookupError, TypeError) as error:
+            why = str(begun.get("error", "it did not say which walls stand"))
+            raise KernelDied("a kernel could not start", why) from error
 
     def demand_walls(self) -> None:
         """Raise `WallsMissing` unless every wall that the policy requires stands."""
@@ -183,6 +191,7 @@ class Images:
         """Let ``peer`` be the live process."""
         self._refuse_when_closed(peer)
         self.live = peer
+        peer.serve()
         peer.receiver, peer.on_death = self.receiver, self.on_death
 
     def _refuse_when_closed(self, peer: Peer) -> None:
@@ -276,16 +285,22 @@ class Images:
         Returns the number of lost cells. -1 means that there was no copy: every variable is lost.
         """
         while (copy := self.newest) is not None:
-            if await self._lead_copy(copy, copy.reach):
+            if await self._lead_copy(copy, copy.reach) and await self._is_equipped():
                 lost, self.cells = self.cells - copy.reach, copy.reach
-                break
+                return lost
             copy.peer.drop()
             self.lost_copy(copy.peer)
-        else:
-            lost, self.cells = 0 if self.untouched else -1, 0
-            await self.start()
-        await self.equip()
+        lost, self.cells = 0 if self.untouched else -1, 0
+        await self.start_equipped()
         return lost
+
+    async def _is_equipped(self) -> bool:
+        """`equip` a process that was a copy; False if it did not survive what its objects do when they are let go."""
+        try:
+            await self.equip()
+        except PeerDied:
+            return False
+        return True
 
     async def _lead_copy(self, copy: Copy, target: int) -> bool:
         """Let a copy of the copy go on as the live process, from the state after ``target`` cells. False if it died.
@@ -321,9 +336,9 @@ class Images:
         return True
 
     async def _told(self, peer: Peer, tag: bytes, content: Mapping[str, Any], answer: bytes) -> None:
-        answered = peer.expect(answer)
+        told = peer.expect(answer)
         peer.send(tag, (wire.json_frame(content),))
-        message = await asyncio.wait_for(answered, ANSWER_SECONDS)
+        message = await answered(told, ANSWER_SECONDS, peer.pid)
         if message.frames and (failed := load(message)).get("status") == "error":
             raise from_wire(failed)
 
@@ -357,9 +372,16 @@ class Images:
         assert self.live is not None
         self.pristine &= request["op"] in HOST_RESTORES
         self.only_cells &= request["op"] in RUN_NO_CODE
-        answered = self.live.expect(tags.ANSWERED)
-        self.live.send(tags.REQUEST, (wire.json_frame(request),), descriptors)
-        message = await answered
+        live, told = self.live, self.live.expect(tags.ANSWERED)
+        live.send(tags.REQUEST, (wire.json_frame(request),), descriptors)
+        limits = self.limits(live)
+        try:
+            message = await told
+        except PeerDied:
+            live.stopped_for = limits.reason
+            raise
+        finally:
+            limits.end()
         content = load(message)
         if content.get("status") != "ok":
             raise from_wire(content)
@@ -411,6 +433,8 @@ class Images:
 
 def cause_of_death(peer: Peer) -> str:
     """Why the process ended, in words."""
+    if peer.stopped_for:
+        return peer.stopped_for
     if peer.stream.failure is not None:
         return f"the kernel broke its protocol ({peer.stream.failure})"
     if peer.status == process.EXIT_MEMORY:

@@ -5,10 +5,11 @@ Its kernels ended with it, so all of it is nobody's. The next host, which holds 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+from rlm_kernel.folders import remove_folder
 
 ZYGOTE = "z"
 """The temporary folder of zygotes."""
@@ -28,7 +29,7 @@ def remove(paths: Iterable[Path]) -> None:
     """Remove files and folders; what cannot be removed is left for the next time."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
+            remove_folder(path)
         else:
             with suppress(OSError):
                 path.unlink()

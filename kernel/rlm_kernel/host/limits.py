@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlm_kernel.host.peer import Peer
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 REPEAT_SECONDS = 0.15
+UNHEARD_SECONDS = 0.005
+"""A kernel that has a cell to run but has not begun it hears no interrupt: it is asked again after this time."""
 
 
 class Clock:
@@ -44,9 +49,9 @@ class Clock:
 class Ladder:
     """Interrupts a kernel until it gives way, and kills it when the grace is over."""
 
-    def __init__(self, send_signal: Callable[[int], None], grace_seconds: float) -> None:
+    def __init__(self, live: Peer, grace_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._send = send_signal
+        self._live = live
         self._deadline = self._loop.time() + grace_seconds
         self._timer: asyncio.TimerHandle | None = None
         self._step()
@@ -54,10 +59,10 @@ class Ladder:
     def _step(self) -> None:
         if self._loop.time() >= self._deadline:
             self._timer = None
-            self._send(signal.SIGKILL)
+            self._live.kill()
             return
-        self._send(signal.SIGINT)
-        wait = min(REPEAT_SECONDS, self._deadline - self._loop.time())
+        wait = REPEAT_SECONDS if self._live.interrupt() else UNHEARD_SECONDS
+        wait = min(wait, self._deadline - self._loop.time())
         self._timer = self._loop.call_later(max(0.0, wait), self._step)
 
     def cancel(self) -> None:
@@ -70,24 +75,43 @@ class Ladder:
 class CellLimits:
     """The limits of the request that a session works on: its clock, and the ladder once it has to end.
 
-    ``stopped_for`` is the name of the error that the request then gets, ``reason`` says why in words.
+    ``stopped_for`` is the name of the error that the request then gets, ``reason`` says why in words; ``what`` it is.
     """
 
-    def __init__(self, send_signal: Callable[[int], None], seconds: float, grace_seconds: float) -> None:
+    def __init__(self, live: Peer, seconds: float, grace_seconds: float, what: str = "the cell") -> None:
         self.stopped_for: str | None = None
         self.reason = ""
-        self._send, self._seconds, self._grace = send_signal, seconds, grace_seconds
+        self._what = what
+        self._live, self._seconds, self._grace = live, seconds, grace_seconds
         self._clock = Clock(seconds, self._time_is_up)
         self._ladder: Ladder | None = None
+        self._unheard: asyncio.TimerHandle | None = None
 
     def _time_is_up(self) -> None:
-        self.stop("CellTimeout", f"the cell was stopped at its limit of {self._seconds:g} s")
+        if self._live.held_up:
+            left = "what an earlier cell has left behind (a task, or an object with a finaliser)"
+            never = f"{self._what} was never begun: run it again"
+            self.blame("KernelRolledBack", f"{left} kept the kernel busy for {self._seconds:g} s, and {never}")
+            self._live.kill()
+        else:
+            self.stop("CellTimeout", f"{self._what} was stopped at its limit of {self._seconds:g} s")
 
     def stop(self, name: str, reason: str) -> None:
         """Make the request end; the first reason counts."""
         if self._ladder is None:
             self.blame(name, reason)
-            self._ladder = Ladder(self._send, self._grace)
+            self._ladder = Ladder(self._live, self._grace)
+
+    def interrupt(self) -> None:
+        """Interrupt the kernel once, as soon as it would hear of it."""
+        self._calm()
+        if not self._live.interrupt():
+            self._unheard = asyncio.get_running_loop().call_later(UNHEARD_SECONDS, self.interrupt)
+
+    def _calm(self) -> None:
+        if self._unheard is not None:
+            self._unheard.cancel()
+            self._unheard = None
 
     def blame(self, name: str, reason: str) -> None:
         """Say why the request ends, if nothing has said so yet."""
@@ -106,6 +130,7 @@ class CellLimits:
     def end(self) -> None:
         """The request has ended, one way or the other."""
         self._clock.pause()
+        self._calm()
         if self._ladder is not None:
             self._ladder.cancel()
 

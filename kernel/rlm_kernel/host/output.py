@@ -35,7 +35,9 @@ class CellOutput:
         self._spooled = 0
 
     def write(self, tag: bytes, data: bytes) -> None:
-        """Take what code wrote to a stream."""
+        """Take what code wrote to a stream; nothing at all leaves nothing here, however often it is written."""
+        if not data:
+            return
         room = max(0, self.cap - self.total)
         self.total += len(data)
         if self._file is not None:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import socket
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from rlm_kernel import tags, wire
 from rlm_kernel.errors import KernelError
 from rlm_kernel.host.stream import Stream
 
 MAX_KERNEL_PAYLOAD = 512 << 20
+MOST_SECONDS = 120.0
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+MAX_WORD = 1 << 20
+"""Bytes of one message of a process that serves no session (yet): a zygote, or a copy that sleeps."""
+LARGEST_JSON = 32 << 20
+MOST_VALUES = 1 << 20
+"""Of the JSON that a kernel sends. Values take some twenty times the memory of the bytes that tell them."""
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+
+log = logging.getLogger(__name__)
 
 
 class ForkRefused(KernelError):
@@ -35,7 +49,8 @@ class Peer:
     """A kernel process (or the zygote). Everything it sends is hostile input.
 
     ``receiver`` is told of messages that nobody waits for, ``on_death`` once when the process has ended and all that
-    it had written has been delivered. Who has it fork through a gate holds ``forking``.
+    it had written has been delivered. Who has it fork through a gate holds ``forking``. The one descriptor that a
+    kernel sends is its gate's, with `tags.BEGUN`; what comes with any other message is closed.
     """
 
     _taken: ClassVar[set[int]] = set()
@@ -44,6 +59,8 @@ class Peer:
         self.loop = asyncio.get_running_loop()
         self.pid: int | None = None
         self.status: int | None = None
+        self.stopped_for = ""
+        """Why the host ended it, in words, if it has."""
         self.dead = False
         self.hello: dict[str, Any] = {}
         self.attached: dict[str, int] = {}
@@ -52,7 +69,7 @@ class Peer:
         self.on_death: Callable[[Peer], None] | None = None
         self._pidfd: int | None = None
         self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
-        self.stream = Stream(sock, self._message, self._stream_closed, MAX_KERNEL_PAYLOAD)
+        self.stream = Stream(sock, self._message, self._stream_closed, MAX_WORD, max_descriptors=1)
 
     def expect(self, tag: bytes) -> asyncio.Future[Any]:
         """The next message with ``tag``: its first frame as JSON and the message. Fails with `PeerDied`."""
@@ -87,6 +104,10 @@ class Peer:
         self.loop.add_reader(pidfd, self._ended)
         return True
 
+    def serve(self) -> None:
+        """Hear also what is large: from here on the process serves a session."""
+        self.stream.parser.max_payload = MAX_KERNEL_PAYLOAD
+
     def signal(self, number: int) -> None:
         """Send a signal, never to a process that has taken over the pid."""
         if self._pidfd is not None and not self.dead:
@@ -94,6 +115,18 @@ class Peer:
                 signal.pidfd_send_signal(self._pidfd, number)
             except ProcessLookupError:
                 pass
+
+    def interrupt(self) -> bool:
+        """Interrupt what the process does; False while it would not hear of it, as between two cells."""
+        if self.pid is not None and ignores_interrupts(self.pid):
+            return False
+        self.signal(signal.SIGINT)
+        return True
+
+    @property
+    def held_up(self) -> bool:
+        """Whether what runs in it between cells keeps it from taking what was sent to it."""
+        return self.pid is not None and self.stream.unread and ignores_interrupts(self.pid)
 
     def kill(self) -> None:
         """End the process at once."""
@@ -109,6 +142,9 @@ class Peer:
     # -- what arrives
 
     def _message(self, message: wire.Message) -> None:
+        if message.tag != tags.BEGUN:
+            message.close()
+            message = wire.Message(message.tag, message.frames)
         if message.tag == tags.HELLO and self.pid is None and not self._introduced(message):
             self.stream.close()
             return
@@ -118,10 +154,18 @@ class Peer:
                 message.close()
             else:
                 future.set_result(message)
-        elif self.receiver is not None:
-            self.receiver(self, message)
         else:
             message.close()
+            if self.receiver is not None:
+                self._receive(self.receiver, message)
+
+    def _receive(self, receiver: Callable[[Peer, wire.Message], None], message: wire.Message) -> None:
+        try:
+            receiver(self, message)
+        except Exception:
+            # Nothing that our kernels send does this. Who could do it again and again would fill the log.
+            log.exception("a message of process %s broke the host, and ends it", self.pid)
+            self.kill()
 
     def _introduced(self, message: wire.Message) -> bool:
         self.hello = load(message)
@@ -172,17 +216,43 @@ class Peer:
 
 def parent_of(pid: int) -> int | None:
     """The parent of a process; None if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return int(stat.read().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
+    stat = _stat(pid)
+    return int(stat[1]) if stat else None
 
 
-def load(message: wire.Message) -> dict[str, Any]:
+def _stat(pid: object) -> list[bytes]:
+    """What the system tells of a process, from its state on (proc_pid_stat(5)); nothing if there is no such process."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(str(pid))}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()
+    return []
+
+
+def ignores_interrupts(pid: int) -> bool:
+    """Whether a process ignores SIGINT now; False if there is no such process."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"SigIgn:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+    return False
+
+
+def parse(data: bytes) -> Any:
+    """JSON of a kernel; raises ValueError and RecursionError, also for what is too much to be held."""
+    if len(data) > LARGEST_JSON or (len(data) > MOST_VALUES and _values(data) > MOST_VALUES):
+        raise ValueError(f"{len(data):,} bytes of JSON are too much")
+    return json.loads(data)
+
+
+def _values(data: bytes) -> int:
+    """At least as many as there are values in JSON, whatever its texts hold."""
+    bare = _TEXT.sub(b"", data)
+    return sum(map(bare.count, (b",", b":", b"[", b"{")))
+
+
+def load(message: wire.Message, read: Callable[[bytes], Any] = parse) -> dict[str, Any]:
     """The JSON object in a message's first frame; an empty one if a hostile kernel sent something else."""
     try:
-        content = json.loads(message.frames[0])
+        content = read(message.frames[0])
     except (ValueError, IndexError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -219,14 +289,14 @@ async def fork(
     request = {"state": state, "leave_threads": leave_threads, "expectant": expectant, "still": not introduced}
     parent.send(tags.FORK, (wire.json_frame(request),), (theirs.detach(),))
     try:
-        answer = load(await asyncio.wait_for(forked, seconds))
+        answer = load(await answered(forked, seconds, parent.pid))
         if "error" in answer:
             number = answer.get("errno")
             raise ForkRefused(
                 str(answer["error"]), texts(answer.get("threads")), number if isinstance(number, int) else None
             )
         if introduced:
-            await asyncio.wait_for(hello, seconds)
+            await answered(hello, seconds, answer.get("pid"))
         elif not child.watch(answer.get("pid")):
             raise ForkRefused("the copy ended before it had begun")
     except PeerDied as error:
@@ -238,6 +308,41 @@ async def fork(
         child.drop()
         raise
     return child
+
+
+async def answered(answer: asyncio.Future[Any], seconds: float, pid: object) -> Any:
+    """Wait for what the process ``pid`` answers; raises TimeoutError when it does not.
+
+    It may take so many ``seconds`` of the processor, and `MOST_SECONDS` in all as long as it wants to run: on a machine
+    that has too much to do, or too little memory, one that is slow is not dead.
+    """
+    began, before = time.monotonic(), effort(pid)
+    first = before.used
+    try:
+        while not (await asyncio.wait({answer}, timeout=seconds))[0]:
+            now = effort(pid)
+            tries = now.wants or now.used > before.used
+            if not tries or now.used - first >= seconds or time.monotonic() - began >= MOST_SECONDS:
+                raise TimeoutError
+            before = now
+    finally:
+        answer.cancel()
+    return answer.result()
+
+
+class Effort(NamedTuple):
+    """What a process does: the processor time that it has ``used``, and if it ``wants`` to run, or to read pages."""
+
+    used: float
+    wants: bool
+
+
+def effort(pid: object) -> Effort:
+    """What the process does now; nothing if there is no such process."""
+    stat = _stat(pid)
+    if not stat:
+        return Effort(0.0, False)
+    return Effort((int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND, stat[0] in (b"R", b"D"))
 
 
 def retrieved(future: asyncio.Future[Any]) -> None:

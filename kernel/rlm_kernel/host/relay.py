@@ -12,17 +12,24 @@ from rlm_kernel.host.cells import LONGEST_CODE, CellLog, author_of, shown_conten
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits
 from rlm_kernel.host.output import CellOutput
-from rlm_kernel.host.peer import Peer, load
-from rlm_kernel.host.request import DISPLAYS, Request, direct_result
+from rlm_kernel.host.peer import LARGEST_JSON, Peer, load
+from rlm_kernel.host.request import DISPLAYS, Request, direct_result, reply_in
 
 if TYPE_CHECKING:
     from rlm_sandbox.policy_model import Limits
 
 CHANNELS = {tags.IOPUB: "iopub", tags.SHELL: "shell", tags.CONTROL: "control", tags.STDIN: "stdin"}
-
-
+MOST_HELD_BYTES = 64 << 20
 SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
 """What a cell may show; a kernel that shows anything else is not heard."""
+_UNREADABLE = {
+    "status": "error",
+    "ename": "KernelError",
+    "evalue": f"what the kernel says about this cell is over {LARGEST_JSON >> 20} MiB or cannot be read; what the "
+    "cell did is kept: raise shorter errors",
+    "traceback": [],
+}
+_NOT_SHOWN = f"[not shown: over {LARGEST_JSON >> 20} MiB, or cannot be read]\n".encode()
 
 
 class Relay:
@@ -40,6 +47,7 @@ class Relay:
         self.limits: CellLimits | None = None
         self.busy_since: float | None = None
         self._held: list[tuple[str, tuple[bytes, ...]]] | None = None
+        self._held_bytes = 0
 
     def running(self) -> dict[str, Any]:
         """The cell that runs now (``code`` is None when none does) and what it has written so far."""
@@ -60,9 +68,9 @@ class Relay:
         publish = partial(self.front.stream, request)
         allowed = self.policy_limits
         request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, publish)
-        self._held = [] if hold else None
+        self._held, self._held_bytes = [] if hold else None, 0
         self.current = request
-        self.limits = CellLimits(live.signal, allowed.cell_seconds, allowed.interrupt_grace_seconds)
+        self.limits = CellLimits(live, allowed.cell_seconds, allowed.interrupt_grace_seconds)
         if request.direct is not None:
             request.cell["watched"] = self.front.watched
             self.front.status(request, "busy")
@@ -93,12 +101,14 @@ class Relay:
         request = self.current
         if request is not None and request.output is not None:
             request.output.flush()
-        if channel == "stdin" and self.limits is not None:
+        if channel == "stdin" and self.limits is not None and request is not None and request.direct is None:
             self.limits.wait_for_input()
         if request is not None and request.direct is None:
             request.collect_message(channel, frames)
         if self._held is not None and (channel == "shell" or self._held):
-            self._held.append((channel, frames))
+            if self._held_bytes < MOST_HELD_BYTES:  # beyond is what no cell says: a reply, and that it is done
+                self._held.append((channel, frames))
+                self._held_bytes += sum(map(len, frames))
         else:
             self.front.send(channel, frames)
 
@@ -106,7 +116,11 @@ class Relay:
         """What a direct cell shows: kept for its caller, and published to those who watch."""
         request, content = self.current, load(message)
         kind, shown, metadata = (content.get(key) for key in ("kind", "content", "metadata"))
-        if request is None or request.direct is None or kind not in SHOWN_KINDS or not isinstance(shown, dict):
+        if not content and request is not None and request.output is not None:
+            request.output.write(tags.STDERR, _NOT_SHOWN)
+        if request is None or request.direct is None or not isinstance(shown, dict):
+            return
+        if not isinstance(kind, str) or kind not in SHOWN_KINDS:
             return
         if request.output is not None:
             request.output.flush()
@@ -118,8 +132,7 @@ class Relay:
     def succeed(self, request: Request, summary: dict[str, Any], limits: CellLimits) -> None:
         """The kernel has answered: hand the result to a caller of the host."""
         if request.direct is not None:
-            reply = summary.get("reply")
-            request.reply = reply if isinstance(reply, dict) else None
+            request.reply = reply_in(summary) or _UNREADABLE
             self.front.status(request, "idle")
         if limits.stopped_for and request.reply and request.reply.get("status") == "error":
             request.reply |= {"ename": limits.stopped_for, "evalue": limits.reason}

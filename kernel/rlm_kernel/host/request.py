@@ -9,10 +9,12 @@ from typing import Any
 
 from rlm_kernel import tags
 from rlm_kernel.host.output import CellOutput
+from rlm_kernel.host.peer import parse, texts
 from rlm_kernel.host.signing import DELIMITER
 
 EXECUTE = "execute_request"
 DISPLAYS = ("execute_result", "display_data")
+STATES = ("ok", "error", "aborted")
 MAX_DATA_BYTES = 8 << 20
 
 
@@ -21,9 +23,9 @@ class Request:
     """A request in the queue of a session: of a Jupyter client (its raw frames), or a ``cell`` of a caller of the host.
 
     ``direct`` is the future of that caller, and ``run`` what the caller (or a door, by its name ``door``) calls the
-    request by. ``header`` is what Jupyter
-    messages about the request name as their parent; the header of a direct cell is made when one is needed. A request
-    is ``withdrawn`` when it shall not begin any more.
+    request by. ``header`` is what Jupyter messages about the request name as their parent; the header of a direct cell
+    is made when one is needed. A request is ``withdrawn`` when it shall not begin any more; a cell that was
+    ``interrupted`` before it began ends as it begins.
     """
 
     tag: bytes
@@ -35,6 +37,7 @@ class Request:
     run: object = None
     door: str = ""
     withdrawn: bool = False
+    interrupted: bool = False
     output: CellOutput | None = None
     reply: dict[str, Any] | None = None
     result: str | None = None
@@ -95,7 +98,7 @@ def _kind(header: bytes) -> str:
 def _content(frames: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:
     try:
         at = frames.index(DELIMITER)
-        header, content = json.loads(frames[at + 2]), json.loads(frames[at + 5])
+        header, content = parse(frames[at + 2]), parse(frames[at + 5])
         return (str(header["msg_type"]), content) if isinstance(content, dict) else None
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
@@ -104,6 +107,17 @@ def _content(frames: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:
 def well_formed(frames: list[bytes]) -> bool:
     """True if ``frames`` have the shape of a Jupyter request: prefix, delimiter, signature and four dicts."""
     return DELIMITER in frames and len(frames) >= frames.index(DELIMITER) + 6
+
+
+def reply_in(summary: dict[str, Any]) -> dict[str, Any] | None:
+    """The reply to a cell as a kernel tells it, of the right types; None if that is none."""
+    reply = summary.get("reply")
+    if not isinstance(reply, dict) or reply.get("status") not in STATES:
+        return None
+    count = reply.get("execution_count")
+    error = {key: str(reply.get(key)) for key in ("ename", "evalue")} | {"traceback": texts(reply.get("traceback"))}
+    known = {"status": reply["status"], "execution_count": count if isinstance(count, int) else None}
+    return known | error if known["status"] == "error" else known
 
 
 def direct_result(request: Request, summary: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -128,10 +142,6 @@ def direct_result(request: Request, summary: dict[str, Any], seconds: float) -> 
         "execution_count": reply.get("execution_count"),
         "seconds": seconds,
         "queries": request.queries,
-        "defined": _names(summary.get("defined")),
-        "dropped": _names(summary.get("dropped")),
+        "defined": texts(summary.get("defined")),
+        "dropped": texts(summary.get("dropped")),
     }
-
-
-def _names(value: Any) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, list) else []

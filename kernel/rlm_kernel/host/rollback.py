@@ -94,7 +94,7 @@ async def rollback(session: KernelSession, count: int) -> Rollback:
 
     Raises `KernelBusy` while a cell runs, CallerError when there is no copy to go back to; then nothing has changed.
     """
-    if session.runs_cell:
+    if session.cell is not None:
         raise KernelBusy("the session runs a cell; wait for it, or interrupt it: then memory is as before it")
 
     async def work() -> Rollback:

@@ -19,6 +19,7 @@ from typing import Any
 import zmq
 
 from rlm_kernel import process, tags, wire
+from rlm_kernel.displays import printable
 from rlm_kernel.errors import KernelBusy, KernelDied, KernelError, UnknownKernel
 from rlm_kernel.host.cells import CellLog
 from rlm_kernel.host.copying import Copying
@@ -26,7 +27,7 @@ from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
-from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, within
+from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, texts, within
 from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.queries import QueryBook, Round, at_once
 from rlm_kernel.host.relay import CHANNELS, Relay
@@ -35,6 +36,8 @@ from rlm_kernel.host.rollback import History
 from rlm_kernel.host.watch import Watch
 
 MAX_QUEUE = 1000
+MOST_FAULTS = 20
+LONGEST_FAULT = 8192
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +70,8 @@ class KernelSession:
         self.relay = Relay(kernel_id, self.front, self.limits, spool, self.cells)
         image_spec = {key: spec.get(key) for key in ("policy", "workspace", "scratch", "query_base", "protect")}
         image_spec["key"] = self.connection["key"]
-        self.images = Images(image, image_spec, tuple(self.policy.walls.require), self._died, self._from_kernel)
+        required = tuple(self.policy.walls.require)
+        self.images = Images(image, image_spec, required, self._died, self._from_kernel, self._limits_of_request)
         self.images.undoable = self.limits.rollback_cells
         self.history = History(self.limits.rollback_cells)
         llm = self.policy.llm
@@ -81,6 +85,7 @@ class KernelSession:
         self._wake = asyncio.Event()
         self.copying = Copying(self)
         self._loss: str | None = None
+        self._faults = 0
         self.memory_base = 0
         self.watch = Watch(self)
         self.kernel_info: dict[str, Any] = spec.get("kernel_info") or {}
@@ -167,9 +172,9 @@ class KernelSession:
         return self.relay.current is None and not self._queue and not self.closed
 
     @property
-    def runs_cell(self) -> bool:
-        """True while a cell runs or waits."""
-        return any(isinstance(item, Request) and item.kind == EXECUTE for item in (self._taken, *self._queue))
+    def cell(self) -> Request | None:
+        """The cell that runs, or else the next one."""
+        return next((i for i in (self._taken, *self._queue) if isinstance(i, Request) and i.kind == EXECUTE), None)
 
     # -- what others ask
 
@@ -197,7 +202,7 @@ class KernelSession:
         async def work() -> tuple[dict[str, Any], tuple[bytes, ...]]:
             began.set()
             files = () if file is None else (os.dup(file),)
-            answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self._limited(self.images.ask(request, files))
+            answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self.images.ask(request, files)
             if request.get("op") == "restore":
                 self.images.cells += 1  # it has changed variables, as a cell does: losing it is told
                 self.copying.later()
@@ -243,15 +248,15 @@ class KernelSession:
         return known
 
     def interrupt(self, escalate: bool = False) -> bool:
-        """Interrupt the running cell; with ``escalate`` it ends, whatever it does. False if nothing runs."""
-        if self.relay.current is None or self.images.live is None:
-            return False
-        if escalate:
-            if self.relay.limits is not None:
-                self.relay.limits.stop("CellInterrupted", "the cell was interrupted")
-        else:
-            self.images.live.signal(2)
-        return True
+        """Interrupt what runs, or else the next cell; ``escalate`` ends it, whatever it does. False: there is none."""
+        cell, limits = self.cell, self.relay.limits
+        if cell is not None and cell is not self.relay.current:
+            cell.withdrawn, cell.interrupted = escalate or cell.withdrawn, True
+        if limits is not None and escalate:
+            limits.stop("CellInterrupted", "the cell was interrupted")
+        elif limits is not None:
+            limits.interrupt()
+        return cell is not None or limits is not None
 
     def stop(self, run: object) -> bool:
         """End the cell of that name, whether it waits, is about to begin or runs. False if it has ended."""
@@ -394,6 +399,8 @@ class KernelSession:
         strict = is_cell and self.policy.checkpoint == "strict"
         limits = self.relay.begin(request, live, hold=strict)
         done = live.expect(tags.DONE)
+        if request.interrupted:
+            live.send(tags.INTERRUPT)
         live.send(request.tag, tuple(request.frames) or (wire.json_frame(request.cell),))
         try:
             summary = load(await done)
@@ -429,7 +436,7 @@ class KernelSession:
             self.images.cells += 1
             if self.relay.current is not None:
                 self.history.note(self.images.cells, self.relay.current, summary)
-        dropped = [name for name in summary.get("dropped") or () if isinstance(name, str)]
+        dropped = texts(summary.get("dropped"))
         for name in dropped:
             self.images.forget(name)
         if dropped and self.relay.current is not None and self.relay.current.direct is None:
@@ -441,15 +448,9 @@ class KernelSession:
         live = self.images.live
         self.memory_base = private_memory(live.pid) if live and live.pid else 0
 
-    async def _limited(self, work: Awaitable[Any]) -> Any:
-        """Our own requests may run a ``__repr__`` of the user's: they get the time of a cell."""
-        live = self.images.live
-        assert live is not None
-        limits = CellLimits(live.signal, self.limits.cell_seconds, self.limits.interrupt_grace_seconds)
-        try:
-            return await work
-        finally:
-            limits.end()
+    def _limits_of_request(self, live: Peer) -> CellLimits:
+        """Our own requests may run code of the user's, a ``__repr__`` or a finaliser: they get the time of a cell."""
+        return CellLimits(live, self.limits.cell_seconds, self.limits.interrupt_grace_seconds, "a request")
 
     # -- death and copies
 
@@ -504,7 +505,6 @@ class KernelSession:
     # -- what the kernel says
 
     def _from_kernel(self, peer: Peer, message: wire.Message) -> None:
-        message.close()  # None of these comes with descriptors; a hostile kernel is not to fill up our table.
         if peer is not self.images.live:
             return
         if message.tag in (tags.STDOUT, tags.STDERR):
@@ -518,10 +518,16 @@ class KernelSession:
         elif message.tag == tags.ABORT:
             self._abort_queue()
         elif message.tag == tags.FATAL:
-            fault = b"".join(message.frames).decode("utf-8", "replace")
-            log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, fault)
+            self._log_fault(b"".join(message.frames))
         elif (channel := CHANNELS.get(message.tag)) is not None:
             self.relay.forward(channel, message.frames)
+
+    def _log_fault(self, said: bytes) -> None:
+        """Write into the log what a kernel calls a fault of its own: so much that no kernel can fill the disk."""
+        self._faults += 1
+        if self._faults <= MOST_FAULTS:
+            fault = said[-LONGEST_FAULT:].decode("utf-8", "replace")
+            log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, printable(fault, keep="\n"))
 
     def _asked(self, told: object) -> None:
         rows = self.queries.ask(told)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import os
 import socket
+import sys
+import termios
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,9 +40,10 @@ class Stream:
         on_message: Callable[[wire.Message], None],
         on_close: Callable[[], None],
         max_payload: int = wire.MAX_PAYLOAD,
+        max_descriptors: int = wire.MAX_DESCRIPTORS,
     ) -> None:
         self.socket = sock
-        self.parser = wire.Parser(max_payload, space=_space_of_this_thread())
+        self.parser = wire.Parser(max_payload, max_descriptors, space=_space_of_this_thread())
         self.on_message, self.on_close = on_message, on_close
         self.loop = asyncio.get_running_loop()
         self.closed = False
@@ -60,11 +65,23 @@ class Stream:
         if idle:
             self._writable()
 
+    @property
+    def unread(self) -> bool:
+        """Whether the peer has yet to read what was sent to it (Linux tells)."""
+        if self._out:
+            return True
+        if self.closed or sys.platform != "linux":
+            return False
+        held = fcntl.ioctl(self.socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(held, sys.byteorder) > 0
+
     def drain(self) -> None:
-        """Read what a dead peer had still written."""
+        """Read what a dead peer had still written; others that hold its end may go on writing for ever."""
+        written = array.array("i", [0])
         try:
-            while wire.receive(self.socket, self.parser):
-                pass
+            fcntl.ioctl(self.socket, termios.FIONREAD, written)
+            while written[0] > 0 and (count := wire.receive(self.socket, self.parser)):
+                written[0] -= count
         except OSError:
             pass
         self._deliver()
@@ -89,7 +106,7 @@ class Stream:
 
     def _readable(self) -> None:
         try:
-            alive = wire.receive(self.socket, self.parser)
+            alive = wire.receive(self.socket, self.parser) > 0
         except (BlockingIOError, InterruptedError):
             return
         except OSError:

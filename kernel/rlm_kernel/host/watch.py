@@ -30,7 +30,9 @@ class Watch:
         live = self.session.images.live
         if live is None or live.pid is None or live.dead:
             return
-        if private_memory(live.pid) > self.session.memory_base + self.session.limits.memory_bytes:
+        # A message that is not whole yet is the kernel's, wherever it lies.
+        used = private_memory(live.pid) + live.stream.parser.waiting
+        if used > self.session.memory_base + self.session.limits.memory_bytes:
             if self.session.relay.limits is not None:
                 limit = self.session.limits.memory_bytes
                 self.session.relay.limits.blame(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import process, tags, wire
+from rlm_sandbox.language.audit import trusted_section
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.policy import Policy, admits
 
@@ -28,7 +29,8 @@ def begin(worker: Worker, spec: Mapping[str, Any]) -> None:
         worker.link.send(tags.BEGUN, (wire.json_frame({"error": f"{type(error).__name__}: {error}"}),))
         os._exit(1)
     answer = {"walls": report.to_dict(), "dropped_modules": dropped}
-    worker.link.send(tags.BEGUN, (wire.json_frame(answer),), descriptors)
+    with trusted_section():
+        worker.link.send(tags.BEGUN, (wire.json_frame(answer),), descriptors)
     for fd in descriptors:
         os.close(fd)
 

@@ -17,7 +17,8 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.jsonutil import json_clean
 from traitlets import Any as AnyTrait
 
-from rlm_kernel.image.shell import CellRefused, GuardedCompiler, GuardedShell
+from rlm_kernel.image.shell import CellRefused, GuardedCompiler, GuardedShell, showable
+from rlm_kernel.image.traceback import name_of, text_of
 from rlm_kernel.signals import IGNORE, set_handler
 from rlm_kernel.wire import Message
 
@@ -43,7 +44,8 @@ class SessionKernel(IPythonKernel):
     """The kernel of one session.
 
     ``receive_input`` waits for the next answer on the stdin channel; ``on_abort`` tells the host to abort the requests
-    that it holds back, for the queue is there; ``hold`` gathers messages into one write.
+    that it holds back, for the queue is there; ``hold`` gathers messages into one write. While it is ``deaf`` cells
+    take no interrupts; once ``interrupted`` is set the next one ends as it begins.
     """
 
     shell_stream = AnyTrait()
@@ -60,7 +62,7 @@ class SessionKernel(IPythonKernel):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.in_cell = False
+        self.in_cell = self.deaf = self.interrupted = False
         # ipykernel 7 asks for the thread of the shell channel when a cell awaits: it is the only thread we have.
         self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
         for handlers in (self.shell_handlers, self.control_handlers):
@@ -96,8 +98,8 @@ class SessionKernel(IPythonKernel):
                 await result
         except KeyboardInterrupt:
             self.log.warning("interrupted outside a cell")
-        except Exception:
-            self.log.exception("a request failed")
+        except BaseException as error:
+            self.log.error("a request failed", exc_info=showable(error))
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Run a cell and reply. An interrupt that falls just outside the person's code still gets its reply."""
@@ -146,13 +148,17 @@ class SessionKernel(IPythonKernel):
         self.hold(False)
         self.in_cell = True
         try:
-            with interruptible():
+            with nullcontext() if self.deaf else interruptible():
+                if self.interrupted:
+                    raise KeyboardInterrupt
                 result = await self._run_cell(code, silent, store_history, cell_id)
                 reply = self._reply(result, user_expressions or {})
         except KeyboardInterrupt as error:
             reply = self._failed(error)
         except RecursionError:
             reply = self._failed(CellRefused("the cell is nested too deeply; split it into smaller expressions"))
+        except BaseException as error:  # whatever is raised by what a cell has given the machinery around it
+            reply = self._failed(error)
         finally:
             self.in_cell = False
             self.hold(True)
@@ -167,10 +173,11 @@ class SessionKernel(IPythonKernel):
 
     def _failed(self, error: BaseException) -> dict[str, Any]:
         """The reply for an error that did not meet the person's code but the machinery around it."""
-        name = type(error).__name__
-        lines = [f"{name}: {error}" if str(error) else name]
-        self.shell._showtraceback(type(error), error, lines)
-        content = {"status": "error", "ename": name, "evalue": str(error), "traceback": lines}
+        name, said = name_of(type(error)), text_of(error)
+        lines = [f"{name}: {said}" if said else name]
+        plain = type(name, (Exception,), {})(said)
+        self.shell._showtraceback(type(plain), plain, lines)
+        content = {"status": "error", "ename": name, "evalue": said, "traceback": lines}
         return {**content, "execution_count": self.shell.execution_count - 1, "user_expressions": {}, "payload": []}
 
     async def _run_cell(self, code: str, silent: bool, store_history: bool, cell_id: str | None) -> Any:
@@ -204,7 +211,7 @@ class SessionKernel(IPythonKernel):
         else:
             error = result.error_before_exec or result.error_in_exec
             with shell.user_code():
-                reply |= {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
+                reply |= {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
             reply["traceback"] = shell._last_traceback or []
         reply["payload"] = shell.payload_manager.read_payload()
         shell.payload_manager.clear_payload()
@@ -251,7 +258,7 @@ class SessionKernel(IPythonKernel):
         try:
             with self.shell.user_code():
                 text = describe(name, self.shell.lookup(name))
-        except (KeyError, AttributeError, IndexError):
+        except BaseException:  # a name that is not there, or what a class of the user's raises when it is asked
             return {"status": "ok", "data": {}, "metadata": {}, "found": False}
         return {"status": "ok", "data": {"text/plain": text}, "metadata": {}, "found": True}
 
@@ -273,8 +280,9 @@ class SessionKernel(IPythonKernel):
         cells = [(0, number, text) for number, text in enumerate(inputs) if number and text]
         chosen = _history(cells, hist_access_type, start or 0, stop, n, pattern, unique)
         if output:
-            results = self.shell.user_ns.get("Out", {})
-            return {"status": "ok", "history": [(s, i, (t, _plain(results.get(i)))) for s, i, t in chosen]}
+            results = self.shell.user_ns.get("Out")
+            shown = results if type(results) is dict else {}
+            return {"status": "ok", "history": [(s, i, (t, _plain(shown.get(i)))) for s, i, t in chosen]}
         return {"status": "ok", "history": chosen}
 
 
@@ -316,7 +324,7 @@ _PLAIN = (str, int, float, bool, bytes, type(None))
 
 
 def _plain(value: Any) -> str | None:
-    return None if value is None else repr(value) if type(value) in _PLAIN else f"<{type(value).__name__}>"
+    return None if value is None else repr(value) if type(value) in _PLAIN else f"<{name_of(type(value))}>"
 
 
 def describe(name: str, found: Any) -> str:

@@ -42,7 +42,7 @@ def repeatable(code: str, namespace: Mapping[str, Any], hidden: Mapping[str, Any
         return False
     try:
         tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except BaseException:  # it is no Python, or a filter for warnings of the session's raises something
         return False
     proof = _Proof(namespace, hidden)
     return all(proof.statement(node) for node in tree.body)

@@ -15,6 +15,7 @@ from rlm_kernel.errors import CallerError
 from rlm_kernel.image import snapshot, variables
 from rlm_kernel.image.session import user_code
 from rlm_kernel.wire import Message
+from rlm_sandbox.language.audit import trusted_section
 
 if TYPE_CHECKING:
     from rlm_kernel.image.worker import Worker
@@ -34,9 +35,10 @@ def handle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 
 def _attach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     notes = {"type": request["type"], "metadata": request["metadata"]}
-    variable = attach(message.descriptors, request["header"], **notes)
     state = worker.session
     assert state is not None
+    with trusted_section():
+        variable = attach(message.descriptors, request["header"], **notes)
     state.attach(worker.namespace, request["name"], variable)
     return {}, ()
 
@@ -102,7 +104,7 @@ def _scan(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 def _export(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     with user_code(worker.session):
         text = variables.as_text(variables.find(worker.namespace, worker.hidden, request["name"]))
-    data = text.encode("utf-8", "replace")
+    data = str.encode(text, "utf-8", "replace")
     if len(data) > request["max_bytes"]:
         raise CallerError(
             f"{request['name']!r} is {len(data):,} bytes as text, over the {request['max_bytes']:,} allowed"

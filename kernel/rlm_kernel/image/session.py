@@ -16,6 +16,7 @@ from rlm_kernel.contexts.citations import cite
 from rlm_kernel.contexts.keeping import KEEPER
 from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
 from rlm_kernel.image.shell import GuardedShell
+from rlm_sandbox.language.audit import trusted_section
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.oswall.confine import Isolation, confine
 from rlm_sandbox.oswall.report import WallReport
@@ -92,7 +93,8 @@ class SessionState:
         KEEPER.allow(policy.limits.memory_bytes)
         if _in_process(policy) != _in_process(outer):
             self.raise_language_wall(shell, streams)
-        confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)
+        with trusted_section():
+            confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)
         self._report_language_wall(confinement.report)
         return confinement.report, () if confinement.notify_fd is None else (confinement.notify_fd,)
 
@@ -168,8 +170,9 @@ class SessionState:
 
     def settle(self, namespace: dict[str, Any], answers: Mapping[str, Any]) -> list[str]:
         """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""
+        known = self.queries.settle(answers)
         namespace[ANSWERS_NAME] = self.queries.answers
-        return self.queries.settle(answers)
+        return known
 
 
 @lru_cache(maxsize=1)
@@ -194,5 +197,10 @@ def _in_process(policy: Policy) -> tuple[object, ...]:
 
 
 def user_code(state: SessionState | None) -> AbstractContextManager[Any]:
-    """The bracket in which code of the user's may run: the wall's audit hook is armed in it."""
+    """The bracket in which code of the user's may run: armed, and streams that it replaced are put back afterwards."""
     return nullcontext() if state is None or state.wall is None else state.wall.user()
+
+
+def armed(state: SessionState | None) -> AbstractContextManager[Any]:
+    """The bracket of all that a kernel does for a session: the wall's audit hook is armed in it."""
+    return nullcontext() if state is None or state.wall is None else state.wall.armed()

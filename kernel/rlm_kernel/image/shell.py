@@ -21,12 +21,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.compiler import XCachingCompiler
+from ipykernel.jsonutil import json_clean
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.error import InputRejected, UsageError
 from traitlets import Type
 
 from rlm_kernel.image.display import QuickDisplayHook, QuickFormatter
-from rlm_kernel.image.traceback import CELL_PREFIX, render
+from rlm_kernel.image.traceback import CELL_PREFIX, UNSAID, name_of, render, text_of
 
 if TYPE_CHECKING:
     from rlm_sandbox.language.wall import LanguageWall
@@ -186,9 +187,10 @@ class GuardedShell(ZMQInteractiveShell):
             code = self.wall.compile(text.strip(), "<expression>", "eval")
             with self.wall.user():
                 self._scrub()
-                return self._format_user_obj(eval(code, self.user_ns, self.user_ns))  # type: ignore[no-any-return]
-        except BaseException:
-            return self._user_obj_error()  # type: ignore[no-any-return]
+                return dict(json_clean(self._format_user_obj(eval(code, self.user_ns, self.user_ns))))
+        except BaseException as error:
+            shown = {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
+            return {**shown, "traceback": render(error)}
 
     # -- ways round the waist
 
@@ -237,6 +239,12 @@ class GuardedShell(ZMQInteractiveShell):
         shown = showable(error)
         self._showtraceback(type(shown), shown, render(error))
 
+    def _format_exception_for_storage(self, exception: BaseException, *args: Any, **options: Any) -> dict[str, Any]:
+        """What IPython keeps of an error, for a magic that is closed: under the wall nothing is asked of it again."""
+        if self.wall is None:
+            return dict(super()._format_exception_for_storage(exception, *args, **options))
+        return {"ename": name_of(type(exception)), "evalue": "", "traceback": self._last_traceback or []}
+
     def showsyntaxerror(self, *args: Any, **options: Any) -> None:
         """Publish a syntax error of the cell."""
         if self.wall is None:
@@ -246,13 +254,15 @@ class GuardedShell(ZMQInteractiveShell):
 
 
 def showable(error: BaseException) -> BaseException:
-    """The error, or one of the same name in its place if its own message cannot be made (a hostile ``__str__``)."""
-    try:
-        str(error)
-    except BaseException:
-        stand_in: BaseException = type(type(error).__name__, (Exception,), {})("(its message cannot be shown)")
-        return stand_in
-    return error
+    """The error, or a plain one in its place if its message cannot be made (a hostile ``__str__``).
+
+    So is one whose metaclass could answer when its class is asked for its name.
+    """
+    said = text_of(error)
+    if said is not UNSAID and type(type(error)) is type:
+        return error
+    stand_in: BaseException = type(name_of(type(error)), (Exception,), {})(said)
+    return stand_in.with_traceback(error.__traceback__)
 
 
 def _units(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:

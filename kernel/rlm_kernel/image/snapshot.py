@@ -20,7 +20,7 @@ from rlm_kernel.errors import CallerError
 from rlm_kernel.image import pickling, variables
 from rlm_kernel.image.session import SessionState, user_code
 from rlm_kernel.image.sources import Source, Sources, code_of, is_of_cells
-from rlm_kernel.image.traceback import CELL_PREFIX
+from rlm_kernel.image.traceback import CELL_PREFIX, name_of, text_of
 from rlm_kernel.wire import Message
 
 if TYPE_CHECKING:
@@ -65,13 +65,15 @@ def save(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 
 
 def _saved(worker: Worker, state: SessionState, name: str, value: Any, limit: int) -> tuple[dict[str, Any], bytes]:
-    kind = type(value).__name__
+    kind = name_of(type(value))
     for context, variable in state.contexts.items():
         if type(value) is str and isinstance(variable, ContextVariable) and variable["content"] is value:
             return {"name": name, "type": kind, "content_of": context}, b""
     try:
         data = pickling.dump(value, worker.namespace, state.contexts, limit)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return {"name": name, "reason": reason_of(error)}, b""
     return {"name": name, "type": kind, "content_of": None}, data
 
@@ -92,7 +94,7 @@ def _sources(worker: Worker, values: dict[str, Any]) -> tuple[Texts, Texts, dict
             rest[name] = value
         elif (source := _source_of(sources, worker.namespace, name, value)) is not None:
             found.append(source)
-        elif isinstance(value, types.ModuleType) or code_of(value) is not None or is_of_cells(value):
+        elif issubclass(type(value), types.ModuleType) or code_of(value) is not None or is_of_cells(value):
             failed.append({"name": name, "reason": "it has no source of its own in a cell of this session"})
         else:
             rest[name] = value
@@ -102,13 +104,13 @@ def _sources(worker: Worker, values: dict[str, Any]) -> tuple[Texts, Texts, dict
 
 def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in list(namespace.items()):
-        if isinstance(name, str) and not name.startswith("_") and isinstance(value, types.ModuleType):
+        if isinstance(name, str) and not name.startswith("_") and issubclass(type(value), types.ModuleType):
             yield name, value
 
 
 def _is_code(value: Any) -> bool:
     kinds = types.ModuleType | type | types.FunctionType | types.BuiltinFunctionType | types.MethodType
-    return isinstance(value, kinds) or code_of(value) is not None
+    return issubclass(type(value), kinds) or code_of(value) is not None
 
 
 def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value: Any) -> Source | None:
@@ -118,7 +120,7 @@ def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value:
         own = code.co_name if code.co_name.isidentifier() else name
         source = sources.of_function(name, code) or sources.of_function(own, code)
     elif is_of_cells(value):
-        own = value.__name__
+        own = name_of(value)
         source = sources.of_class(value)
     else:
         return sources.imported(name)
@@ -162,7 +164,9 @@ def _take(state: SessionState, steps: dict[str, Callable[[], Any]], restored: li
         try:
             with user_code(state):
                 step()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             failed[name] = reason_of(error)
         else:
             restored.append(name)
@@ -252,12 +256,9 @@ def reason_of(error: BaseException) -> str:
     """An error in one line, also one whose own message cannot be made."""
     if isinstance(error, MemoryError):
         return "there is not enough memory for it"
-    try:
-        said = str(error)
-    except BaseException:
-        said = "(its message cannot be shown)"
-    own = isinstance(error, pickling.Unpicklable)
-    return (said if own else f"{type(error).__name__}: {said}")[:LONGEST_REASON]
+    own = issubclass(type(error), pickling.Unpicklable)
+    said = text_of(error)
+    return (said if own else f"{name_of(type(error))}: {said}")[:LONGEST_REASON]
 
 
 def _state(worker: Worker) -> SessionState:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_kernel.image.traceback import CELL_PREFIX
+from rlm_kernel.image.traceback import CELL_PREFIX, name_of
 
 MOST_CELLS = 2000
 LONGEST_CELL = 1 << 20
@@ -67,7 +67,7 @@ class Sources:
 
     def of_class(self, cls: type) -> Source | None:
         """The class statement that made ``cls``."""
-        name = cls.__name__
+        name = name_of(cls)
         files = {f.__code__.co_filename for f in vars(cls).values() if isinstance(f, types.FunctionType)}
         cells = [cell for file in files if (cell := self._file(file)) is not None]
         for cell in [*cells, *reversed(self._cells)]:
@@ -133,7 +133,7 @@ def _source(name: str, cell: _Cell, found: Definition, number: int) -> Source:
 def code_of(value: Any) -> types.CodeType | None:
     """The code of a function of the person's, also behind a decorator that says what it wraps."""
     for _ in range(10):
-        if isinstance(value, types.FunctionType):
+        if issubclass(type(value), types.FunctionType):
             return value.__code__ if value.__code__.co_filename.startswith(CELL_PREFIX) else None
         wrapped = _static(value, "__wrapped__")
         if wrapped is None:
@@ -153,4 +153,4 @@ def _static(value: Any, name: str) -> Any:
 
 def is_of_cells(cls: Any) -> bool:
     """Whether a class was made by a class statement of the session."""
-    return isinstance(cls, type) and type.__getattribute__(cls, "__module__") == "__main__"
+    return issubclass(type(cls), type) and type.__getattribute__(cls, "__module__") == "__main__"

@@ -88,7 +88,7 @@ class Suspension:
 def _arrived(link: wire.Link) -> bool:
     """Read once; False when the host has gone."""
     try:
-        return wire.receive(link.socket, link.parser)
+        return wire.receive(link.socket, link.parser) > 0
     except ConnectionError:
         return False
 

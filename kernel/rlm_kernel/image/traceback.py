@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -24,6 +24,23 @@ def _machinery() -> tuple[str, ...]:
 
 
 _HIDDEN = _machinery()
+_name: Callable[[type], str] = type.__dict__["__name__"].__get__
+UNSAID = "(its message cannot be shown)"
+MOST_LINKS = 100
+"""How far back a chain of errors is shown."""
+
+
+def name_of(cls: type) -> str:
+    """The name of a class, whatever its metaclass says."""
+    return str.__str__(_name(cls))
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an error, also of one that cannot make it."""
+    try:
+        return str.__str__(str(error))
+    except BaseException:
+        return UNSAID
 
 
 def _frames(tb: TracebackType | None) -> Iterator[tuple[str, int | None, str]]:
@@ -42,15 +59,21 @@ def _line(filename: str, lineno: int | None, function: str) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[tuple[str, BaseException]]:
-    """The error and what it came from, oldest first, each with the sentence that leads to the next."""
-    if error.__cause__ is not None:
-        yield from _chain(error.__cause__)
-        yield "The above exception was the direct cause of the following exception:", error
-    elif error.__context__ is not None and not error.__suppress_context__:
-        yield from _chain(error.__context__)
-        yield "During handling of the above exception, another exception occurred:", error
-    else:
-        yield "", error
+    """The error and what it came from, oldest first, each with the sentence that leads from the one before to it."""
+    found: list[tuple[str, BaseException]] = []
+    known: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in known and len(found) < MOST_LINKS:
+        known.add(id(link))
+        sentence, before = "", None
+        if link.__cause__ is not None:
+            sentence, before = "The above exception was the direct cause of the following exception:", link.__cause__
+        elif link.__context__ is not None and not link.__suppress_context__:
+            sentence = "During handling of the above exception, another exception occurred:"
+            before = link.__context__
+        found.append((sentence, link))
+        link = before
+    return reversed(found)
 
 
 def _message(error: BaseException) -> list[str]:
@@ -71,6 +94,13 @@ def render(error: BaseException) -> list[str]:
 
     An error that cannot even be rendered (a hostile ``__str__``) is named by its type.
     """
+    try:
+        return _rendered(error)
+    except BaseException:
+        return [f"{name_of(type(error))}: {UNSAID}"]
+
+
+def _rendered(error: BaseException) -> list[str]:
     lines: list[str] = []
     for sentence, part in _chain(error):
         if sentence and lines:
@@ -80,6 +110,6 @@ def render(error: BaseException) -> list[str]:
             lines += ["Traceback (most recent call last):", *frames]
         try:
             lines += _message(part)
-        except Exception:
-            lines.append(f"{type(part).__name__}: (its message cannot be shown)")
+        except BaseException:
+            lines.append(f"{name_of(type(part))}: {UNSAID}")
     return lines

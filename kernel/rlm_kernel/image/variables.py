@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlm_kernel.errors import UnknownVariable
+from rlm_kernel.image.traceback import name_of
 
 SCALARS = (int, float, complex, bool, type(None))
 CONTAINERS = (list, tuple, dict, set, frozenset)
@@ -40,7 +41,7 @@ def row(name: str, value: Any) -> dict[str, Any]:
     kind = type(value)
     found: dict[str, Any] = {
         "name": name,
-        "type": kind.__name__,
+        "type": name_of(kind),
         "size": _size(value),
         "preview": _preview(value),
     }
@@ -93,7 +94,7 @@ class _Plain(reprlib.Repr):
 
     def repr1(self, x: Any, level: int) -> str:
         known = type(x) in SCALARS or type(x) in CONTAINERS or type(x) in (str, bytes)
-        return super().repr1(x, level) if known else f"<{type(x).__name__}>"
+        return super().repr1(x, level) if known else f"<{name_of(type(x))}>"
 
 
 _plain = _Plain()
@@ -177,5 +178,5 @@ def prune(namespace: dict[str, Any], history: Any, count: int) -> None:
         for name in (f"_i{old}", f"_{old}"):
             namespace.pop(name, None)
         results = namespace.get("_oh")
-        if isinstance(results, dict):
+        if type(results) is dict:
             results.pop(old, None)

@@ -30,13 +30,16 @@ from rlm_kernel import process, signals, tags, wire
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.keeping import KEEPER
 from rlm_kernel.errors import KernelError, to_wire
-from rlm_kernel.image import branch, requests, session
+from rlm_kernel.image import branch, requests, session, tasks
 from rlm_kernel.image.immortal import immortalize
 from rlm_kernel.image.kernel import SessionKernel, interruptible
 from rlm_kernel.image.repeatable import repeatable
 from rlm_kernel.image.stdio import LinkSession, LinkSocket, TextStream
 from rlm_kernel.image.suspend import Suspension
+from rlm_kernel.image.traceback import name_of, text_of
 from rlm_kernel.image.variables import changed, identities, prune
+from rlm_sandbox.language.audit import trusted_section
+from rlm_sandbox.oswall import rlimits
 from rlm_sandbox.oswall.confine import Isolation, isolate
 
 if TYPE_CHECKING:
@@ -127,11 +130,13 @@ class Worker:
 
     @contextmanager
     def _muted(self) -> Iterator[None]:
-        """Run cells that nobody is to hear of."""
+        """Run cells that nobody is to hear of, and that take no interrupt that is meant for another one."""
         send, self.link.send = self.link.send, lambda *_args, **_options: None  # type: ignore[method-assign]
+        self.kernel.deaf = True
         try:
             yield
         finally:
+            self.kernel.deaf = False
             self.link.send = send  # type: ignore[method-assign]
             self.link.hold(False)
 
@@ -142,8 +147,8 @@ class Worker:
     def serve(self) -> NoReturn:
         """Serve the host until it goes away. A fault of our own is reported to the host before the process ends."""
         try:
-            while (message := self._next()) is not None:
-                self._handle(message)
+            while self._turn():
+                pass
         except MemoryError:
             os._exit(process.EXIT_MEMORY)
         except BaseException:
@@ -151,10 +156,24 @@ class Worker:
             os._exit(process.EXIT_FAULT)
         os._exit(0)
 
+    def _turn(self) -> bool:
+        """Take one message; False when the host has gone.
+
+        At any moment of it an object of the session may be asked for something or go, which calls what code has given
+        it, also functions of libraries: so the audit hook is armed, but for calls of our own that it would refuse.
+        """
+        with session.armed(self.session):
+            message = self._next()
+            if message is not None:
+                self._handle(message)
+            return message is not None
+
     def _handle(self, message: wire.Message) -> None:
         if message.tag == tags.CELL:
             cell = json.loads(message.frames[0])
             self._attend(self.kernel.run_cell(cell), repeatable=self._can_repeat(cell))
+        elif message.tag == tags.INTERRUPT:
+            self.kernel.interrupted = True
         elif message.tag in (tags.SHELL, tags.CONTROL):
             self._attend(self.kernel.dispatch(self.sockets[message.tag], message.frames))
         elif message.tag == tags.REQUEST:
@@ -173,7 +192,8 @@ class Worker:
     def _settled(self, message: wire.Message) -> None:
         """Answers for a cell that waited when they were sent, and does so no more."""
         if self.session is not None:
-            self.session.settle(self.namespace, json.loads(message.frames[0]).get("answers", {}))
+            with session.user_code(self.session):  # also while `input` waits, in the middle of the wall's own work
+                self.session.settle(self.namespace, json.loads(message.frames[0]).get("answers", {}))
 
     def _input(self) -> wire.Message | None:
         """Wait for an answer on the stdin channel; None when the host has gone."""
@@ -185,12 +205,12 @@ class Worker:
     def _next(self) -> wire.Message | None:
         """The next message. While the user's tasks are pending they go on running; the host's word ends the wait."""
         loop = self.loop
-        if loop is not None and not self.dormant and self.link.parser.empty and asyncio.all_tasks(loop):
+        if loop is not None and not self.dormant and self.link.parser.empty and tasks.pending(loop):
             readable = loop.create_future()
             loop.add_reader(self.link.socket.fileno(), _set, readable)
             try:
                 with session.user_code(self.session):
-                    loop.run_until_complete(readable)
+                    tasks.run(loop, readable)
             finally:
                 loop.remove_reader(self.link.socket.fileno())
         return self.link.receive()
@@ -205,7 +225,7 @@ class Worker:
         """Run a repeatable cell again for what it does to the session, unheard; whether it went as the first time."""
         assert self.loop is not None
         with self._muted():
-            reply = self.loop.run_until_complete(self.kernel.run_cell(dict(cell)))
+            reply = tasks.run(self.loop, self.kernel.run_cell(dict(cell)))
         self._prune()
         return bool(reply["status"] == "ok")
 
@@ -215,10 +235,11 @@ class Worker:
         before, reply, began = identities(self.namespace), None, time.process_time()
         self.link.hold(True)
         try:
-            reply = self.loop.run_until_complete(work)
+            reply = tasks.run(self.loop, work)
         finally:
+            self.kernel.interrupted = False
             self._prune()
-            self._alone = self._alone and not asyncio.all_tasks(self.loop) and process.thread_count() <= 1
+            self._alone = self._alone and not tasks.pending(self.loop) and process.thread_count() <= 1
             seconds = time.process_time() - began if repeatable and self._alone else None
             done = {"reply": reply, "repeatable": seconds, **self._summary(before)}
             self.link.send(tags.DONE, (wire.json_frame(done),))
@@ -226,7 +247,7 @@ class Worker:
 
     def _prune(self) -> None:
         KEEPER.release()
-        with session.user_code(self.session):  # objects that go may call what the session has given them
+        with session.user_code(self.session), suppress(BaseException):  # a key may raise when it is compared
             prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
@@ -241,17 +262,10 @@ class Worker:
         try:
             with interruptible():
                 content, blobs = requests.handle(self, request, message)
-            reply = {"status": "ok", **content}
-        except KeyboardInterrupt:
-            reply, blobs = {"status": "error", "error": "KernelError", "message": "interrupted"}, ()
-        except (KernelError, ContextError, ValueError, TypeError, OSError) as error:
-            reply, blobs = {"status": "error", **to_wire(error)}, ()
-        except Exception as error:
-            reply, blobs = (
-                {"status": "error", "error": "KernelError", "message": f"{type(error).__name__}: {error}"},
-                (),
-            )
-        self.link.send(tags.ANSWERED, (wire.json_frame(reply), *blobs))
+            reply = wire.json_frame({"status": "ok", **content})
+        except BaseException as error:  # whatever a ``__repr__`` of the user's raises
+            reply, blobs = wire.json_frame({"status": "error", **_failure(error)}), ()
+        self.link.send(tags.ANSWERED, (reply, *blobs))
 
     # -- fork
 
@@ -263,17 +277,19 @@ class Worker:
             message.close()
             self.link.send(tags.FORKED, (wire.json_frame({"error": "the session has threads", "threads": threads}),))
             return
-        left = {"threads": threads, "tasks": len(asyncio.all_tasks(self.loop)) if self.loop else 0}
+        left = {"threads": threads, "tasks": len(tasks.pending(self.loop))}
         # A signal that meets the call while the host is asked about it would end it, or make it run twice.
         blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
         still = message.descriptors[0] if request.get("still") else None
         pause = None if threads or request.get("expectant") or still is None else self._pause(still, blocked)
+        self.link.hold(True)  # what runs in the copy before it has a line of its own must not write to this one
         try:
-            pid = process.fork_leaving_threads() if threads else process.fork_sibling(still=still, pause=pause)
+            pid = self._fork_leaving_threads() if threads else process.fork_sibling(still=still, pause=pause)
         except (OSError, MemoryError) as error:
             message.close()
             refused = {"error": str(error), "errno": getattr(error, "errno", None)}
             self.link.send(tags.FORKED, (wire.json_frame(refused),))
+            self.link.hold(False)
             return
         finally:
             signals.set_mask(signal.SIG_SETMASK, blocked)
@@ -281,17 +297,22 @@ class Worker:
             if pause is None:
                 message.close()
                 self.link.send(tags.FORKED, (wire.json_frame({"pid": pid}),))
+            self.link.hold(False)
             if request.get("expectant"):
                 self._touch_pages()
         else:
             self._become_child(message.descriptors[0], request, left)
+
+    def _fork_leaving_threads(self) -> int:
+        with trusted_section():
+            return process.fork_leaving_threads()
 
     def _pause(self, still: int, held: Iterable[int]) -> Callable[[int], None] | None:
         """What leaves a copy its line ``still``, tells the host of it and waits for the host's next word.
 
         None while there is something else to do.
         """
-        if self.dormant or not self.link.parser.empty or self.loop is None or asyncio.all_tasks(self.loop):
+        if self.dormant or not self.link.parser.empty or self.loop is None or tasks.pending(self.loop):
             return None
         self.link.hold(False)
         head, descriptor = wire.pack(tags.FORKED, (b'{"pid":%10d}' % 0,))[:-11], self.link.socket.fileno()
@@ -305,10 +326,10 @@ class Worker:
         return pause
 
     def _become_child(self, descriptor: int, request: dict[str, Any], left: dict[str, Any]) -> None:
-        os.close(self.link.socket.detach())
+        with trusted_section():
+            line = socket.socket(fileno=descriptor)
+        self.link.move(line)
         self._drop_loop()
-        # The memory to read into is kept: a session that has used up its own can still be copied.
-        self.link.socket, self.link.parser = socket.socket(fileno=descriptor), wire.Parser(space=self.link.parser.space)
         process.adopted_by(self.supervisor)
         self.dormant = request["state"] == "sleep"
         if not self.dormant:
@@ -345,12 +366,12 @@ class Worker:
         the user's wait for the loop, and in a copy.
         """
         loop = self.loop
-        idle = loop is not None and not self.dormant and not asyncio.all_tasks(loop) and self.link.parser.empty
+        idle = loop is not None and not self.dormant and not tasks.pending(loop) and self.link.parser.empty
         if not idle or self.session is None or self.session.wall is None:
             return
         assert loop is not None
         with self._muted(), suppress(Exception):
-            loop.run_until_complete(self.kernel.run_cell({"code": "pass", "store_history": False}))
+            tasks.run(loop, self.kernel.run_cell({"code": "pass", "store_history": False}))
 
     def _begin(self, spec: dict[str, Any]) -> None:
         """Become a session: take its policy, raise the walls, and say which stand."""
@@ -364,7 +385,8 @@ class Worker:
         except Exception as error:
             self.link.send(tags.BEGUN, (wire.json_frame({"error": f"{type(error).__name__}: {error}"}),))
             os._exit(1)
-        self.link.send(tags.BEGUN, (wire.json_frame({"walls": report}),), descriptors)
+        with rlimits.handing_over(state.policy):
+            self.link.send(tags.BEGUN, (wire.json_frame({"walls": report}),), descriptors)
         for fd in descriptors:
             os.close(fd)
 
@@ -405,7 +427,8 @@ class Worker:
         sys.stdout, sys.stderr = self.kernel._stdout, self.kernel._stderr = streams
 
     def _new_loop(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        with trusted_section():
+            self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.kernel.io_loop = IOLoop.current()
 
@@ -413,10 +436,7 @@ class Worker:
         """In the child of a fork: let go of the event loop, whose epoll is the parent's too, without touching it."""
         loop = self.loop
         if loop is not None and not loop.is_closed():
-            _KEPT.append(loop)
-            for task in asyncio.all_tasks(loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _KEPT.append(task)
+            _KEPT.extend(tasks.forget(loop))
             for fd in (loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()):  # type: ignore[attr-defined]
                 os.close(fd)
         self.loop = None
@@ -441,6 +461,16 @@ def _log(link: wire.Link) -> logging.Logger:
     log.propagate = False
     log.addHandler(_HostHandler(link))
     return log
+
+
+def _failure(error: BaseException) -> dict[str, object]:
+    """What the host is told of a request that failed; nothing is asked of an error of the user's but its message."""
+    kind = type(error)
+    if issubclass(kind, KernelError | ContextError):
+        return to_wire(error)
+    said = "interrupted" if kind is KeyboardInterrupt else text_of(error)
+    named = not issubclass(kind, ValueError | TypeError | OSError | KeyboardInterrupt)
+    return {"error": "KernelError", "message": f"{name_of(kind)}: {said}" if named else said}
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -77,10 +77,11 @@ class Turn:
             "output_tokens": self.reply.usage.output_tokens,
             "started_at": self.began,
             "ended_at": self.began + self.seconds,
+            "answers": self._answers(),
         }
 
-    def answers(self) -> list[dict[str, Any]]:
-        """Return what the answers to its code have used, as it is written down."""
+    def _answers(self) -> list[dict[str, Any]]:
+        """What the answers to its code have used."""
         given = [answer for outcome in self.outcomes for answer in outcome.answers]
         return [
             {
@@ -185,7 +186,7 @@ class ClientWorkspace:
         """Have the daemon write a turn down."""
 
         def tell() -> None:
-            with Control("turn", start=True, body={"session": self._session, **turn.row(), "answers": turn.answers()}):
+            with Control("turn", start=True, body={"session": self._session, **turn.row()}):
                 pass
 
         await self._calling(tell)

@@ -40,6 +40,7 @@ app.command("load")(sessions.load)
 app.command("refresh")(sessions.refresh)
 app.command("query")(sessions.query)
 app.command("run")(sessions.run)
+app.command("answer")(sessions.answer)
 app.command("doctor")(doctor.doctor)
 app.command("config")(clients.config)
 

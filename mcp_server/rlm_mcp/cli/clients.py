@@ -95,7 +95,7 @@ CLIENTS = {
     ),
     "qwen-code": Client(
         "Qwen Code",
-        ".mcp.json or ~/.qwen/settings.json",
+        ".qwen/settings.json or ~/.qwen/settings.json",
         f"qwen mcp add --scope user {NAME} {{command}} mcp",
         _plain,
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from contextlib import suppress
@@ -14,9 +13,10 @@ import typer
 from rlm_kernel import rendezvous
 from rlm_kernel.connection import Control, is_running, start_daemon
 from rlm_kernel.errors import DaemonUnavailable
+from rlm_kernel.folders import remove_folder
 from rlm_kernel.host import leftovers
 from rlm_kernel.link import IDLE_SECONDS
-from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show
+from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show, until_interrupted
 
 __all__ = ["app", "serve"]
 
@@ -79,7 +79,7 @@ def end_host() -> bool:
     with suppress(rendezvous.RendezvousError), rendezvous.claim(path, seconds=STOP_SECONDS):
         # Nobody is the host, and nobody becomes it meanwhile.
         for name in leftovers.FOLDERS:
-            shutil.rmtree(path.with_name(name), ignore_errors=True)
+            remove_folder(path.with_name(name))
         path.unlink(missing_ok=True)
     return host is not None
 
@@ -110,15 +110,10 @@ def serve(
     as_json: JsonFlag = False,
 ) -> None:
     """Serve streamable HTTP with a bearer token until interrupted, on the sessions of all clients."""
-    # A shell that starts a command in the background has it ignore Ctrl-C; this one ends by it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with Control("http", start=True, host=host, port=port) as control:
-            door = {key: control.reply[key] for key in ("url", "token_file", "pid")}
-            show(door, as_json, lambda: _print_door(door))
-            control.wait_for_end()
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+    with until_interrupted(), Control("http", start=True, host=host, port=port) as control:
+        door = {key: control.reply[key] for key in ("url", "token_file", "pid")}
+        show(door, as_json, lambda: _print_door(door))
+        control.wait_for_end()
     fail("the daemon ended, and HTTP with it", NO_DAEMON, as_json=as_json)
 
 

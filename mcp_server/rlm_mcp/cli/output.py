@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlm_kernel.connection import OnProgress
+from rlm_kernel.displays import printable
 from rlm_kernel.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_kernel.models.errors import ModelMisconfigured
 from rlm_kernel.rendezvous import RendezvousError
@@ -38,6 +40,7 @@ __all__ = [
     "show",
     "size",
     "table",
+    "until_interrupted",
 ]
 
 FAILED = 1
@@ -122,11 +125,6 @@ def _plain(value: object) -> str:
     return printable(text).replace("[", r"\[")
 
 
-def printable(text: str) -> str:
-    """Escape what a terminal would obey: what code and models write is hostile."""
-    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
-
-
 def first_line(text: str) -> str:
     """Return the beginning of the first line of a text, for people."""
     return printable(text.strip().partition("\n")[0])[:100]
@@ -159,6 +157,19 @@ def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
             fail(str(error), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
 
     return wrapped
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Let Ctrl-C end the command, with exit code 0.
+
+    A shell that starts a command in the background has it ignore Ctrl-C; this one ends by it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
 
 
 def fail(message: str, code: int, *, as_json: bool = False, detail: dict[str, Any] | None = None) -> NoReturn:

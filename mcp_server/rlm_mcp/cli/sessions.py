@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from rlm_mcp.cli.output import (
 )
 from rlm_sandbox.policy_urls import is_url
 
-__all__ = ["fork", "journal", "load", "query", "refresh", "run", "sessions"]
+__all__ = ["answer", "fork", "journal", "load", "query", "refresh", "run", "sessions"]
 
 
 @failing
@@ -210,12 +211,32 @@ def run(
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
     answer = call_tool("eval_code", {"code": source}, session=session)
-    show(answer, as_json, lambda: _print_run(answer))
+    _show_run(answer, session, as_json)
+
+
+@failing
+def answer(
+    query: Annotated[str, typer.Argument(help="The query, by the id that `run` has told.")],
+    text: Annotated[str, typer.Argument(help="What to answer; `-` reads standard input.")],
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Answer a query of a session's code, and show what comes of code that waited. Exit code 1: it was not taken."""
+    said = sys.stdin.read() if text == "-" else text
+    came = call_tool("answer_queries", {"answers": [{"id": query, "answer": said}]}, session=session)
+    if came["failed"]:
+        refused = came["failed"][0]
+        fail(str(refused.get("message", refused)), FAILED, as_json=as_json, detail=came)
+    _show_run(came, session, as_json)
+
+
+def _show_run(answer: dict[str, Any], session: str | None, as_json: bool) -> None:
+    show(answer, as_json, lambda: _print_run(answer, session))
     if not answer.get("success", True):
         raise typer.Exit(FAILED)
 
 
-def _print_run(answer: dict[str, Any]) -> None:
+def _print_run(answer: dict[str, Any], session: str | None) -> None:
     say(answer.get("stdout") or "", sys.stdout)
     say(answer.get("stderr") or "", sys.stderr)
     if answer.get("result") is not None:
@@ -225,3 +246,6 @@ def _print_run(answer: dict[str, Any]) -> None:
         say(f"{error if isinstance(error, str) else error.get('message', error)}\n", sys.stderr)
     for query in answer.get("pending_llm_queries") or []:
         say(f"pending query {query.get('id')}: {query.get('prompt')}\n", sys.stderr)
+        waits = "the code waits for it; " if answer.get("status") == "waiting" else ""
+        words = ["rlm-kernel", "answer", str(query.get("id")), "TEXT", *(["--session", session] if session else [])]
+        say(f"{waits}answer with: {shlex.join(words)}\n", sys.stderr)

@@ -25,8 +25,9 @@ def save(
 ) -> None:
     """Save a session's contexts, variables, functions, queries and journal, and name what cannot be saved."""
     path = str(file.resolve()) if file is not None else None
-    with Control("sessions", start=True) as control:
-        if any(row["session"] == session and row["kernel"] == "busy" for row in control.reply["sessions"]):
+    with Control("overview", start=True) as control:
+        rows = control.reply["overview"]["sessions"]
+        if any(row["session"] == session and row["state"] in ("running", "waiting") for row in rows):
             errors.print("the session runs a cell: saving waits for its end (Ctrl-C gives up the saving, not the cell)")
     with Control("save", start=True, seconds=None, session=session, file=path, embed=not by_hash) as control:
         answer = control.reply["answer"]

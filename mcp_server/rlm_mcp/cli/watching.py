@@ -7,14 +7,14 @@ import signal
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlm_kernel import rendezvous
 from rlm_kernel.connection import Control
-from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, first_line, show, size
+from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, first_line, show, size, until_interrupted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,17 +32,12 @@ def web(
     as_json: JsonFlag = False,
 ) -> None:
     """Serve the web page of the sessions until interrupted; the address holds its key."""
-    # A shell that starts a command in the background has it ignore Ctrl-C; this one ends by it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with Control("web", start=True, host=host, port=port) as control:
-            address = f"{control.reply['url']}#token={control.reply['token']}"
-            page = {"url": control.reply["url"], "address": address, "pid": control.reply["pid"]}
-            show(page, as_json, lambda: _print_page(page))
-            with _opened(address) if browser else nullcontext():
-                control.wait_for_end()
-    except KeyboardInterrupt:
-        raise typer.Exit(0) from None
+    with until_interrupted(), Control("web", start=True, host=host, port=port) as control:
+        address = f"{control.reply['url']}#token={control.reply['token']}"
+        page = {"url": control.reply["url"], "address": address, "pid": control.reply["pid"]}
+        show(page, as_json, lambda: _print_page(page))
+        with _opened(address) if browser else nullcontext():
+            control.wait_for_end()
     fail("the daemon ended, and the page with it", NO_DAEMON, as_json=as_json)
 
 
@@ -80,9 +75,7 @@ def top(
         seen = _look()
         show(seen, as_json, lambda: console.print(_picture(seen)))
         return
-    # A shell that starts a command in the background has it ignore Ctrl-C; this one ends by it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), _screen(_picture(_look())) as draw:
+    with until_interrupted(), _screen(_picture(_look())) as draw:
         while True:
             time.sleep(interval)
             draw(_picture(_look()))

@@ -6,12 +6,12 @@ import asyncio
 import json
 from typing import Any
 
-from rlm_mcp.service import Caller, Service
-from rlm_mcp.service_answers import Answer
-from rlm_mcp.service_contexts import Source
-from rlm_mcp.service_queries import NOT_AN_ANSWER, GivenAnswer
-from rlm_mcp.service_reading import Search
-from rlm_mcp.service_sessions import Session
+from rlm_mcp.service.answers import Answer
+from rlm_mcp.service.contexts import Source
+from rlm_mcp.service.queries import NOT_AN_ANSWER, GivenAnswer
+from rlm_mcp.service.reading import Search
+from rlm_mcp.service.service import Caller, Service
+from rlm_mcp.service.sessions import Session
 from rlm_mcp.tools import arguments as take
 from rlm_mcp.tools.registry import Registry
 from rlm_memory.queries import QueryRow

@@ -16,10 +16,10 @@ from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
 from rlm_mcp.sampling import InputRequired
-from rlm_mcp.service import Caller, Service
-from rlm_mcp.service_answers import Answer, clean, encode
-from rlm_mcp.service_errors import ToolFault, fault_from, invalid_arguments
-from rlm_mcp.service_sessions import Session
+from rlm_mcp.service.answers import Answer, clean, encode
+from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments
+from rlm_mcp.service.service import Caller, Service
+from rlm_mcp.service.sessions import Session
 from rlm_mcp.tools.arguments import Arguments, Tier
 
 __all__ = ["TIERS", "Outcome", "Registry", "Tool"]

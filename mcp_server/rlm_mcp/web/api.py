@@ -19,11 +19,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
-from rlm_mcp.service import Service
-from rlm_mcp.service_answers import clean, clean_text
-from rlm_mcp.service_errors import ToolFault, fault_from
-from rlm_mcp.service_queries import GivenAnswer
-from rlm_mcp.service_sessions import Session
+from rlm_mcp.service.answers import clean, clean_text
+from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.queries import GivenAnswer
+from rlm_mcp.service.service import Service
+from rlm_mcp.service.sessions import Session
 
 __all__ = ["PREFIX", "encode", "routes"]
 

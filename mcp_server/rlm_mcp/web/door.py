@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm_mcp.listener import bears, error_response, listening, local_refusal
-from rlm_mcp.service import Service
+from rlm_mcp.service.service import Service
 from rlm_mcp.web import api, files
 
 __all__ = ["DEFAULT_PORT", "WebGuard", "web_door"]

@@ -26,8 +26,8 @@ from rlm_sandbox.language.registry import REGISTRY
 
 _armed: Final[ContextVar[bool]] = ContextVar("rlm_sandbox_armed", default=False)
 _THREAD_STARTS: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
-_COMMON_AND_HARMLESS: Final = frozenset({"builtins.id", "object.__getattr__", "sys._getframe"})
-"""Events that ordinary code raises by the thousand and that no rule is about."""
+_HARMLESS: Final = frozenset({"builtins.id", "object.__getattr__", "sys._getframe", "ctypes.get_errno"})
+"""Events that ordinary code raises by the thousand and that no rule is about, and the number of an error."""
 
 _find_thread: Final = threading._active.get  # type: ignore[attr-defined]
 
@@ -110,7 +110,7 @@ def _is_user_thread() -> bool:
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event in _COMMON_AND_HARMLESS or _state.rules is None or not is_armed():
+    if event in _HARMLESS or _state.rules is None or not is_armed():
         return
     if event in _THREAD_STARTS:
         _remember_thread(args)

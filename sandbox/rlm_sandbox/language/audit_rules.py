@@ -86,8 +86,11 @@ _SYSTEM_READS: Final = (
     "/dev/urandom",
 )
 
-# Library files that compile text of their own making from checked parts (fields of a dataclass, for example).
+# Library files that compile text of their own making from checked parts (fields of a dataclass, for example), and those
+# of IPython that parse a cell before the wall does.
 _GENERATORS: Final = (
+    "/IPython/core/async_helpers.py",
+    "/IPython/core/compilerop.py",
     "/dataclasses.py",
     "/collections/__init__.py",
     "/attr/_make.py",
@@ -143,6 +146,8 @@ class AuditRules:
     def _deny(self, event: str, args: tuple[Any, ...]) -> None:
         if event in ("marshal.loads", "code.__new__") and _called_from("<frozen importlib"):
             return  # a library importing one of its own compiled files
+        if event == "code.__new__" and _called_from_compiler():
+            return
         raise AuditRefused(f"{event} is not available in this session: its policy does not allow it")
 
     def _open(self, event: str, args: tuple[Any, ...]) -> None:
@@ -190,7 +195,7 @@ class AuditRules:
         source = args[0]
         if source is None or not isinstance(source, str | bytes):
             return  # a tree: the session has none that a compiler takes
-        if _called_from("<frozen importlib") or self._is_generator(_caller_file()):
+        if _called_from("<frozen importlib") or self._is_generator(_caller_file()) or _called_from_compiler():
             return
         if not _is_neutral(_text(source)):
             raise AuditRefused("a library tried to compile text that the policy does not allow: write it as code")
@@ -221,6 +226,24 @@ def _caller_file() -> str:
 
 def _called_from(prefix: str) -> bool:
     return _caller_file().startswith(prefix)
+
+
+def _called_from_compiler() -> bool:
+    """Whether it is the wall's own compiler that raises the event: it checks what it compiles."""
+    frame = sys._getframe(1)
+    while (
+        frame.f_back is not None and frame.f_code.co_filename in _AUDIT
+    ):  # not by a module's name: cells choose theirs
+        frame = frame.f_back
+    return frame.f_code.co_filename == _COMPILER
+
+
+def _beside(name: str) -> str:
+    return os.path.join(os.path.dirname(_beside.__code__.co_filename), name)
+
+
+_AUDIT: Final = frozenset({_beside("audit.py"), _beside("audit_rules.py")})
+_COMPILER: Final = _beside("compiler.py")
 
 
 # What a library would find among the real builtins, and a session does not get or gets changed.

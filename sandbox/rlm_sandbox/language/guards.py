@@ -61,9 +61,9 @@ def is_proxy(obj: Any) -> bool:
     return cls in _PROXIES or (cls.__module__ == "typing" and cls not in REGISTRY.user)
 
 
-def super_target(proxy: Any) -> Any:
-    """The object that a ``super()`` proxy stands for."""
-    return _self_of(proxy)
+def super_target(obj: Any) -> Any:
+    """The object that a ``super()`` proxy stands for; any other object itself."""
+    return _self_of(obj) if type(obj) is super else obj
 
 
 def read_private(obj: Any, name: str) -> Any:
@@ -78,9 +78,10 @@ def read_private(obj: Any, name: str) -> Any:
     if cls is types.FunctionType:
         return _private_of_function(obj, name)
     if REGISTRY.may_touch_private(cls, name):
-        if forwards(obj, name):
+        if holds(obj, name):  # where its class derives from a library's, the library may have put it there
+            wash(object.__getattribute__(obj, "__dict__")[name])
+        elif forwards(cls, name):
             refuse(name, "is not found in the object: a library's class would look for it elsewhere")
-        _wash_instance_value(obj, name)
         return obj
     if cls is types.SimpleNamespace:
         wash(obj.__dict__.get(name))
@@ -124,24 +125,21 @@ def _private_of_function(function: Any, name: str) -> Any:
     refuse(name, _whose(function))
 
 
-def _wash_instance_value(obj: Any, name: str) -> None:
-    """A subclass of a library class: the library may have put something into the object."""
-    if holds(obj, name):
-        wash(object.__getattribute__(obj, "__dict__")[name])
-
-
 def holds(obj: Any, name: str) -> bool:
     """Whether an object has a name itself, and not from its class."""
     has_dict = any("__dict__" in dict_of(base) for base in mro_of(type(obj)))
     return has_dict and not issubclass(type(obj), type) and name in object.__getattribute__(obj, "__dict__")
 
 
-def forwards(obj: Any, name: str) -> bool:
-    """Whether a library's ``__getattr__`` answers for a name that neither an object nor its class has."""
-    bases = mro_of(type(obj))
-    if any(name in dict_of(base) for base in bases) or holds(obj, name):
-        return False
-    return any(base not in REGISTRY.user and "__getattr__" in dict_of(base) for base in bases)
+def forwards(cls: type, name: str) -> bool:
+    """Whether a library's ``__getattr__`` answers for a name that an object does not hold: its class has none."""
+    found = False
+    for base in mro_of(cls):
+        names = dict_of(base)
+        if name in names:
+            return False
+        found = found or ("__getattr__" in names and base not in REGISTRY.user)
+    return found
 
 
 # -- stores

@@ -135,7 +135,7 @@ def _bases(obj: Any, name: str) -> Any:
         if _is_metaclass(obj):
             refuse(name, "of a metaclass is not available in this session")
         return getattr(obj, name)
-    if type(obj) is super and _is_metaclass(super_target(obj)):
+    if _is_metaclass(super_target(obj)):
         refuse(name, "of a metaclass is not available in this session")
     if name == "mro" or _own(obj):
         return _plain(obj, name)
@@ -143,7 +143,7 @@ def _bases(obj: Any, name: str) -> Any:
 
 
 def _new(obj: Any, name: str) -> Any:
-    if _is_metaclass(obj) or (type(obj) is super and _is_metaclass(super_target(obj))):
+    if _is_metaclass(super_target(obj)):
         return SafeType.__new__
     return getattr(obj, name)
 
@@ -152,7 +152,7 @@ def _get_attribute(obj: Any, name: str) -> Any:
     """``__getattribute__`` and ``__getattr__`` read any name: what they read is checked."""
     real = getattr(obj, name)
     if type(obj) is super or _own(obj):
-        target = super_target(obj) if type(obj) is super else obj
+        target = super_target(obj)
 
         def bound(attribute: str) -> Any:
             if must_guard(target, attribute):
@@ -181,7 +181,7 @@ def _set_attribute(obj: Any, name: str) -> Any:
             return real(target, attribute, *value)
 
         return unbound
-    target = super_target(obj) if type(obj) is super else obj
+    target = super_target(obj)
 
     def bound(attribute: str, *value: Any) -> Any:
         check_store(target, attribute)
@@ -192,14 +192,14 @@ def _set_attribute(obj: Any, name: str) -> Any:
 
 def _state(obj: Any, name: str) -> Any:
     """Pickle's view of an object is its live namespace: only of the session's own."""
-    target = super_target(obj) if type(obj) is super else obj
+    target = super_target(obj)
     if type(target) in REGISTRY.shelf.clean or _own_attribute(obj, name):
         return getattr(obj, name)
     return refuse(name, "of library objects is not available here: use copy.copy or public attributes")
 
 
 def _descriptor(obj: Any, name: str) -> Any:
-    target = super_target(obj) if type(obj) is super else obj
+    target = super_target(obj)
     library = [base for base in mro_of(type(target)) if base not in REGISTRY.user and name in dict_of(base)]
     own = _own(target) and _DESCRIPTORS.issuperset(library)
     if own and classmethod in library:  # before 3.13 it asks the descriptor that it holds, for whatever object is named
@@ -266,7 +266,7 @@ def _type_argument(obj: Any, name: str) -> Any:
 def _error_object(obj: Any, name: str) -> Any:
     """``error.obj`` is the object an attribute was not found on: any object of any library."""
     value = _plain(obj, name)
-    target = super_target(obj) if type(obj) is super else obj
+    target = super_target(obj)
     if not isinstance(target, AttributeError | NameError):
         return value
     if value is None or type(value) in REGISTRY.shelf.clean or type(value) in _PLAIN_VALUES:
@@ -280,7 +280,7 @@ _PLAIN_VALUES: Final = frozenset({str, bytes, int, float, bool, complex})
 def _resize(obj: Any, name: str) -> Any:
     """``ndarray.resize(refcheck=False)`` leaves views of freed memory."""
     real = getattr(obj, name)
-    target = super_target(obj) if type(obj) is super else obj
+    target = super_target(obj)
     if _own_attribute(obj, name) or not hasattr(type(target), "__array_finalize__"):
         return wash(real)
 

@@ -172,6 +172,10 @@ class LanguageWall:
         """User code runs: the audit hook is armed; streams that the code replaced are put back afterwards."""
         return _UserCode() if self.restricted else contextlib.nullcontext()
 
+    def armed(self) -> AbstractContextManager[None]:
+        """The kernel works, and objects of the session may be asked or go at any moment: the audit hook is armed."""
+        return audit.user_section() if self.restricted else contextlib.nullcontext()
+
     def trusted(self) -> AbstractContextManager[None]:
         """The kernel's own code runs within user code (a helper, a display): the audit hook is off."""
         return audit.trusted_section() if self.restricted else contextlib.nullcontext()

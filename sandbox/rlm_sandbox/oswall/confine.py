@@ -121,7 +121,8 @@ def confine(
         read: Files and folders it may read beyond the policy and the Python installation.
         keep_fds: Descriptors that stay open, besides 0, 1 and 2.
         fork_gate: Let the host decide about forks, instead of refusing them all. Ignored for a policy that
-            allows processes, and where the kernel cannot ask (``notify_fd`` is then None).
+            allows processes, and where the kernel cannot ask (``notify_fd`` is then None). Hand it over within
+            `rlimits.handing_over`.
         protect: Folders that stay closed even where a path of the policy holds them, such as the state
         folder.
         isolation: What `isolate` did ahead in this process, for as much network as the policy allows.
@@ -137,7 +138,7 @@ def confine(
             raise WallSetupError("this process was isolated ahead for sessions whose network differs; use a fresh one")
     report = isolation.report
     alone = report["namespaces"].standing and namespaces.counts_alone()
-    _raise_wall(report, "rlimits", lambda: rlimits.apply(policy, alone=alone))
+    _raise_wall(report, "rlimits", lambda: rlimits.apply(policy, alone=alone, hands_over=fork_gate))
     if sys.platform != "linux":
         for name in ("no_new_privs", "landlock", "seccomp", "process_creation"):
             report.set(name, False, f"{platform.system()} does not have it; run on Linux")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlm_sandbox.policy_model import GIB, MIB, Policy
@@ -25,12 +27,12 @@ COPIES = 3
 """Threads beyond the policy's for the copies of a kernel: its checkpoint, the next one, one that takes over."""
 
 
-def apply(policy: Policy, *, alone: bool) -> str:
+def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
     """Set the limits of this process, soft and hard. Returns what was set, in words.
 
     What the process already uses is not counted against the policy: a warm kernel has numpy and pandas
     mapped. ``alone`` says that the system counts only threads of this process and its copies, else all of the
-    user's.
+    user's. Who ``hands_over`` a descriptor yet does so in `handing_over`, which makes the limit of open files final.
     """
     limits = policy.limits
     data, address_space = _mapped_bytes()
@@ -49,11 +51,26 @@ def apply(policy: Policy, *, alone: bool) -> str:
     if sys.platform == "linux" and os.getuid() != 0:  # the kernel never applies this one to root
         wanted["RLIMIT_NPROC"] = (COPIES if alone else _own_tasks()) + limits.threads + limits.processes
     for name, value in wanted.items():
-        _lower(name, value)
+        _lower(name, value, for_good=not (hands_over and name == "RLIMIT_NOFILE"))
     return (
         f"memory {limits.memory_bytes // MIB} MiB, file {limits.file_bytes // MIB} MiB, "
         f"{limits.open_files} open files, no core dumps"
     )
+
+
+@contextmanager
+def handing_over(policy: Policy) -> Iterator[None]:
+    """Send a descriptor, whatever other sessions do; then the limit of open files is final.
+
+    Linux sends none for a user of whom more are under way than the sender may have open, and a hostile process can
+    have as many under way as it may open itself.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        _lower("RLIMIT_NOFILE", policy.limits.open_files)
 
 
 def tighten(inner: Policy, outer: Policy) -> None:
@@ -76,14 +93,14 @@ def tighten(inner: Policy, outer: Policy) -> None:
             _lower(name, max(0, hard - difference))
 
 
-def _lower(name: str, value: int) -> None:
+def _lower(name: str, value: int, *, for_good: bool = True) -> None:
     """Set one limit, never above what the process may have already."""
     limit = getattr(resource, name, None)
     if limit is None:  # not on this system
         return
     _, hard = resource.getrlimit(limit)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(limit, (value, value))
+    resource.setrlimit(limit, (value, value if for_good else hard))
 
 
 def _mapped_bytes() -> tuple[int, int]:

@@ -21,8 +21,8 @@ from rlm_kernel.errors import HostGone
 from rlm_kernel.hostclient import HostClient, SpawnRequest
 from rlm_mcp.hello import ClientHello, current_hello
 from rlm_mcp.server import build_server
-from rlm_mcp.service import Caller, Service
-from rlm_mcp.service_runs import Waiting
+from rlm_mcp.service.runs import Waiting
+from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_sandbox.policy import load_policy
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlm_mcp.service_answers import encode, encoded_length, fit, whole_of
+from rlm_mcp.service.answers import encode, encoded_length, fit, whole_of
 
 
 @pytest.mark.parametrize("limit", [512, 2000, 8000])

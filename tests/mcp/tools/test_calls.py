@@ -183,7 +183,7 @@ async def test_a_fault_of_ours_is_told_and_logged(connect, monkeypatch, caplog) 
 
     async with connect() as agent:
         with monkeypatch.context() as patch:
-            patch.setattr("rlm_mcp.service_reading.Reading.list_vars", broken)
+            patch.setattr("rlm_mcp.service.reading.Reading.list_vars", broken)
             answer = await agent("list_vars")
         assert answer["error"] == "internal_error"
         assert "ZeroDivisionError: oh" in answer["message"]

@@ -148,6 +148,17 @@ async def test_an_unreadable_file_is_an_error_that_says_why(connect, tmp_path: P
         assert (await agent("load_context", name="x", path="secret"))["error"] == "cannot_read"
 
 
+async def test_a_path_is_told_whole_and_apart_from_what_to_do(connect, tmp_path: Path) -> None:
+    """K-10: whatever stands in it, alone and among others."""
+    odd = tmp_path / "a; b"
+    odd.mkdir()
+    async with connect(cwd=str(tmp_path)) as agent:
+        for path in (str(odd / "none; gone"), [str(odd / "none; gone"), str(odd)]):
+            answer = await agent("load_context", name="x", path=path)
+            assert f"{odd}/none; gone: " in answer["message"]
+            assert answer["hint"].startswith("give ")
+
+
 async def test_what_is_no_readable_file_is_an_error_that_says_what_to_do(connect, tmp_path: Path) -> None:
     """K-10: missing files, directories, FIFOs and odd paths are refused at once."""
     os.mkfifo(tmp_path / "pipe")

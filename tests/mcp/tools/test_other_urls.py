@@ -165,7 +165,11 @@ async def test_the_process_that_reads_one_scheme_has_no_secrets_of_another(
         ("file", "the path"),
         ("zip", "the file itself"),
         ("ssh", "sftp://"),
-        ("smb", "not been tried"),
+        ("abfss", "az://CONTAINER/PATH"),
+        ("memory", "the path"),
+        ("dir", "the file itself"),
+        ("github", "the https URL"),
+        ("hdfs", "not been tried"),
         ("hf", "not been tried"),
         ("nonsense", "not been tried"),
     ],
@@ -179,13 +183,18 @@ async def test_other_schemes_are_refused_by_name(connect, policy: str, scheme: s
 
 
 @pytest.mark.parametrize(
-    "chain", ["simplecache::{}/open/log", "zip://log::{}/open/log", "{}/open/log::file:///etc/hostname"]
+    ("chain", "hint"),
+    [
+        ("simplecache::{}/open/log", "the file itself"),
+        ("zip://log::{}/open/log", "the file itself"),
+        ("{}/open/log::file:///etc/hostname", "load what lies under"),
+    ],
 )
-async def test_chains_are_refused(connect, ftp: Ftp, policy: str, chain: str) -> None:
-    """Also where one link of it is permitted."""
+async def test_chains_are_refused(connect, ftp: Ftp, policy: str, chain: str, hint: str) -> None:
+    """Also where one link of it is permitted; the answer says what to give instead."""
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=chain.format(ftp.base))
-        assert answer["error"] in ("cannot_read", "not_found")
+        assert (answer["error"], hint in answer["hint"]) == ("cannot_read", True)
     assert ftp.connections == 0
 
 
@@ -201,6 +210,7 @@ def test_every_scheme_that_a_policy_may_permit_is_read_and_no_other() -> None:
         ("s3://bucket/log", "fsspec", "pip install 'rlm-kernel[urls]' s3fs"),
         ("s3://bucket/log", "s3fs", "pip install 'rlm-kernel[urls]' s3fs"),
         ("sftp://127.0.0.1/log", "sshfs", "pip install 'rlm-kernel[urls]' sshfs"),
+        ("smb://127.0.0.1/log", "smbprotocol", "pip install 'rlm-kernel[urls]' smbprotocol"),
     ],
 )
 def test_a_missing_package_is_named(
@@ -212,7 +222,8 @@ def test_a_missing_package_is_named(
     install: str,
 ) -> None:
     """With what to install for the scheme; a module that cannot be imported stands before the real one."""
-    accounts("'sftp://127.0.0.1/': {user: anna, password_file: $SECRET}", "a secret word")
+    entries = (f"'{scheme}://127.0.0.1/': {{user: anna, password_file: $SECRET}}" for scheme in ("sftp", "smb"))
+    accounts("\n".join(entries), "a secret word")
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError('not here', name={missing!r})")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (tmp_path / "taken").open("wb") as file, pytest.raises(MissingExtra) as told:

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from rlm_mcp.service_pictures import BadPicture, Shown, checked_png, pictures_in
+from rlm_mcp.service.pictures import BadPicture, Shown, checked_png, pictures_in
 
 anyio = pytest.mark.anyio
 DRAW = """

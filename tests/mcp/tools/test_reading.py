@@ -119,7 +119,7 @@ async def test_a_catastrophic_pattern_ends_in_an_error_or_a_result(agent, monkey
     """K-3: backtracking without end is stopped; the next search works."""
     await agent("load_context", name="evil", content="a" * 40 + "!\n" + "b")
     with monkeypatch.context() as patch:
-        patch.setattr("rlm_mcp.service_reading.SCAN_SECONDS", 1.0)
+        patch.setattr("rlm_mcp.service.reading.SCAN_SECONDS", 1.0)
         answer = await agent("scan", name="evil", pattern=r"(?=(a+)+$)(a+)+\1$")
     assert answer.get("error") == "scan_timeout" or answer["matches"] == 0
     assert (await agent("scan", name="evil", pattern="b"))["matches"] == 1

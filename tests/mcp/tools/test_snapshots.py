@@ -13,12 +13,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rlm_mcp import service_snapshots
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.notebook_file import Record
-from rlm_mcp.service_errors import ToolFault
-from rlm_mcp.service_record import note_turn
-from rlm_mcp.service_snapshots import Request
+from rlm_mcp.service import snapshots
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.record import note_turn
+from rlm_mcp.service.snapshots import Request
 from rlm_mcp.snapshot_file import SnapshotRefused
 from rlm_mcp.trajectory_file import as_json_lines
 from rlm_memory import queries
@@ -403,8 +403,8 @@ async def test_a_byte_changed_in_a_member_is_noticed(connect_own, own, tmp_path:
 
 async def test_a_large_variable_costs_only_itself(connect_own, own, monkeypatch, tmp_path: Path) -> None:
     """A session saves what fits; what does not is named. Several rounds bring the many that fit."""
-    monkeypatch.setattr(service_snapshots, "_LARGEST_VARIABLE", 3_000_000)
-    monkeypatch.setattr(service_snapshots, "_ROOM", 1_500_000)
+    monkeypatch.setattr(snapshots, "_LARGEST_VARIABLE", 3_000_000)
+    monkeypatch.setattr(snapshots, "_ROOM", 1_500_000)
     async with connect_own("s") as agent:
         await agent.run("huge, small, none = b'x' * 4_000_000, 1, None")
         await agent.run("a, b, c = (bytes([n]) * 1_000_000 for n in (1, 2, 3))")

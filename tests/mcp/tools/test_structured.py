@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from model_endpoint import Reply
 
-from rlm_mcp.service_snapshots import Request
+from rlm_mcp.service.snapshots import Request
 
 pytestmark = pytest.mark.anyio
 

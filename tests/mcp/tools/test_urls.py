@@ -39,8 +39,9 @@ class Site(http.server.BaseHTTPRequestHandler):
             "/closed/secret": b"secret\n",
         }
         leads = {"/open/within": "/open/log", "/open/out": "/closed/secret", "/open/away": self.elsewhere}
-        if self.path in leads:
-            self._say(302, b"", Location=leads[self.path])
+        leads |= {"/open/ftp": "ftp://127.0.0.1/x", "/open/az": "az://open/log"}
+        if (page := self.path.partition("?")[0]) in leads:
+            self._say(302, b"", Location=leads[page])
         elif self.path == "/open/telltale":
             self.send_response(403, f"{account} is {base64.b64decode(account.split()[-1]).decode()}")
             self.send_header("Content-Length", "0")
@@ -154,6 +155,19 @@ async def test_a_redirect_to_what_is_not_permitted_is_refused(
     assert sites[1].RequestHandlerClass.asked == []
 
 
+@pytest.mark.parametrize("scheme", ["ftp", "az"])
+async def test_a_redirect_to_another_way_of_reading_is_refused_though_that_is_permitted(
+    connect, site: str, tmp_path: Path, scheme: str
+) -> None:
+    """What is read in another way begins anew, with the account and the hosts of its own."""
+    path = tmp_path / "many.yaml"
+    prefixes = [f"{site}/open/", "ftp://127.0.0.1/", "az://open/"]
+    path.write_text(f"description: Several ways.\nextends: default\nurls: {prefixes}\n")
+    async with connect(RLM_KERNEL_POLICY=str(path)) as agent:
+        answer = await agent("load_context", name="log", path=f"{site}/open/{scheme}")
+        assert (answer["error"], "not asked for by http" in answer["message"]) == ("cannot_read", True)
+
+
 async def test_a_url_that_cannot_be_read_or_never_ends_costs_its_own_load_only(connect, site: str, policy: str) -> None:
     """K-13: the quota holds for what comes, whatever the server says."""
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
@@ -177,6 +191,39 @@ async def test_an_account_is_sent_below_its_prefix_only_and_told_to_nobody(
         assert (one.accounts, other.accounts) == ({"Basic YW5uYTp0b3BzZWNyZXQ="}, {None})
         answer = await agent("load_context", name="log", path=f"{site}/open/telltale")
         assert "Basic [hidden] is anna:[hidden]" in answer["message"]
+
+
+async def test_what_a_store_leads_to_is_permitted_for_itself_and_told_no_secret(
+    connect, sites, site: str, tmp_path: Path, accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in a header nor in the place, and not where the answer is a refusal that names that place."""
+    one, other = (server.RequestHandlerClass for server in sites)
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{site}/")
+    signature = "sv=2021-08-06&sr=c&sig=top%2Fsecret%3D"
+    accounts("'az://open/': {password_file: $SECRET}", signature)
+    path = tmp_path / "store.yaml"
+    beginning = "description: A container, and where it leads.\nextends: default\nurls: ['az://open/'"
+    path.write_text(f"{beginning}]\n")
+    async with connect("alone", RLM_KERNEL_POLICY=str(path)) as agent:
+        refused = await agent("load_context", name="log", path="az://open/away")
+        assert (refused["error"], f"leads to {one.elsewhere}" in refused["message"]) == ("cannot_read", True)
+        assert other.asked == []
+    path.write_text(f"{beginning}, '{one.elsewhere}']\n")
+    async with connect("both", RLM_KERNEL_POLICY=str(path)) as agent:
+        assert (await agent("load_context", name="log", path="az://open/away"))["line_count"] == 2
+    assert one.asked == [f"/open/away?{signature}"] * 2
+    assert (other.asked, other.accounts) == (["/open/log"], {None})
+
+
+async def test_a_store_whose_server_nobody_has_named_is_not_asked_for(
+    connect, permitting: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer says by which variables the daemon would know it."""
+    monkeypatch.delenv("AZURE_STORAGE_ENDPOINT", raising=False)
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    async with connect(RLM_KERNEL_POLICY=permitting("az://logs/")) as agent:
+        answer = await agent("load_context", name="log", path="az://logs/x")
+        assert (answer["error"], "AZURE_STORAGE_ACCOUNT_NAME" in answer["hint"]) == ("cannot_read", True)
 
 
 async def test_a_long_load_tells_how_far_it_has_come(connect, sites, site: str, policy: str) -> None:

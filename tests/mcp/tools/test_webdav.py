@@ -2,11 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("wsgidav", reason="wsgidav is not installed: `make test-stores` installs it")
 
+from cheroot.ssl.builtin import BuiltinSSLAdapter
 from cheroot.wsgi import Server
 from wsgidav.wsgidav_app import WsgiDAVApp
 
@@ -17,10 +20,9 @@ LARGE = 20_000_000
 Accounts = Callable[[str], None]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A folder for all, and one for `anna`; `moved` in the first leads to the second, `away` to another server."""
-    folder = tmp_path_factory.mktemp("dav")
+@contextmanager
+def serving(folder: Path, certificate: Path | None = None) -> Iterator[int]:
+    """A server's port: a folder for all, and one for `anna`; some places lead elsewhere."""
     for name in ("open", "hers"):
         (folder / name / "folder").mkdir(parents=True)
         (folder / name / "app log").write_bytes(b"one\nERROR two\n")
@@ -34,20 +36,37 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     })  # fmt: skip
 
     def application(environ, start_response):
-        """What WsgiDAV answers, but for two places that lead on, as servers may."""
-        target = {"/open/moved": "/hers/app%20log", "/open/away": "http://127.0.0.2:1/x"}.get(environ["PATH_INFO"])
-        if target is None:
+        """What WsgiDAV answers, but for places that lead on, as servers may."""
+        plain = f"http://localhost:{server.bind_addr[1]}/open/app%20log"
+        leads = {"/open/moved": "/hers/app%20log", "/open/away": "http://127.0.0.2:1/x", "/open/plain": plain}
+        if environ["PATH_INFO"] not in leads:
             return served(environ, start_response)
-        start_response("302 Found", [("Location", target), ("Content-Length", "0")])
+        start_response("302 Found", [("Location", leads[environ["PATH_INFO"]]), ("Content-Length", "0")])
         return [b""]
 
     server = Server(("127.0.0.1", 0), application)
+    if certificate is not None:
+        server.ssl_adapter = BuiltinSSLAdapter(str(certificate), str(certificate))
     server.prepare()
     thread = threading.Thread(target=server.serve)
     thread.start()
-    yield f"webdav://127.0.0.1:{server.bind_addr[1]}"
+    yield server.bind_addr[1]
     server.stop()
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The server, without encryption."""
+    with serving(tmp_path_factory.mktemp("dav")) as port:
+        yield f"webdav://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory, certificate: Path) -> Iterator[str]:
+    """The same behind TLS, by the name that its certificate has."""
+    with serving(tmp_path_factory.mktemp("davs"), certificate) as port:
+        yield f"webdavs://localhost:{port}"
 
 
 @pytest.fixture
@@ -86,3 +105,33 @@ async def test_what_cannot_be_read_is_said(connect, server: str, policy: str, pa
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=server + page)
         assert (answer["error"], said in answer["message"]) == ("cannot_read", True)
+
+
+async def test_webdavs_is_read_by_https_with_its_account(
+    connect,
+    secure: str,
+    permitting: Callable[[str], str],
+    accounts: Accounts,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From whom the environment trusts; a redirect goes with it inside the server, and never on to plain http."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with connect(RLM_KERNEL_POLICY=permitting(f"{secure}/")) as agent:
+        refused = await agent("load_context", name="log", path=f"{secure}/open/moved")
+        assert ("401" in refused["message"], "name an account" in refused["hint"]) == (True, True)
+        accounts(f"'{secure}/': {{user: anna, password_file: $SECRET}}", PASSWORD)
+        assert (await agent("load_context", name="log", path=f"{secure}/open/moved"))["line_count"] == 2
+        assert (await agent("load_context", name="large", path=f"{secure}/hers/large"))["size"] == LARGE
+        plain = await agent("load_context", name="plain", path=f"{secure}/open/plain")
+        assert (plain["error"], "leads to webdav://localhost" in plain["message"]) == ("cannot_read", True)
+
+
+async def test_a_webdav_server_that_nobody_vouches_for_is_told_no_password(
+    connect, secure: str, permitting: Callable[[str], str], accounts: Accounts
+) -> None:
+    """Its certificate is looked at before anything is sent."""
+    accounts(f"'{secure}/': {{user: anna, password_file: $SECRET}}", PASSWORD)
+    async with connect(RLM_KERNEL_POLICY=permitting(f"{secure}/")) as agent:
+        answer = await agent("load_context", name="log", path=f"{secure}/open/app%20log")
+        assert (answer["error"], "certificate verify failed" in answer["message"]) == ("cannot_read", True)

@@ -1,0 +1,68 @@
+"""Removing a folder that a session could write to, whatever it has put there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+_REAL_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove ``folder``, however deep it is and however its folders are closed; what cannot be removed stays.
+
+    `shutil.rmtree` calls itself for each level before Python 3.13. Here what lies deep is moved up and emptied there.
+    No symbolic link is followed, also when somebody puts one there meanwhile.
+    """
+    if sys.platform != "linux":
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(OSError):
+        top = _opened(os.fspath(folder), None)
+        try:
+            waiting = _emptied(top, top)
+            while waiting:
+                name = waiting.pop()
+                with suppress(OSError):
+                    place = _opened(name, top)
+                    try:
+                        waiting += _emptied(place, top)
+                    finally:
+                        os.close(place)
+                    os.rmdir(name, dir_fd=top)
+        finally:
+            os.close(top)
+        os.rmdir(folder)
+
+
+def _opened(name: str, above: int | None) -> int:
+    """Open a folder, and make it one that its owner may list and change: else it cannot even be moved."""
+    place = os.open(name, os.O_PATH | _REAL_FOLDER, dir_fd=above)
+    try:
+        itself = f"/proc/self/fd/{place}"
+        os.chmod(itself, 0o700)
+        return os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+
+
+def _emptied(folder: int, top: int) -> list[str]:
+    """Remove the files of an open folder, and move its folders into ``top``; returns their names there."""
+    found = []
+    with os.scandir(folder) as entries:
+        inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in inside:
+        with suppress(OSError):
+            if not is_folder:
+                os.unlink(name, dir_fd=folder)
+            elif folder == top:
+                found.append(name)
+            else:
+                os.close(_opened(name, folder))
+                found.append(uuid.uuid4().hex)
+                os.rename(name, found[-1], src_dir_fd=folder, dst_dir_fd=top)
+    return found

@@ -1,0 +1,1 @@
+"""What the tools do, without MCP: `Service` in service.py joins the parts, a module for each area of work."""

@@ -1,0 +1,255 @@
+"""Names for loaded texts: load, unload, attach, and the outputs that answers had no room for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rlm_kernel.contexts.changes import changes
+from rlm_mcp.hello import ClientHello
+from rlm_mcp.service.answers import Answer
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.names import check_context_name, is_handle
+from rlm_mcp.service.progress import Progress, telling
+from rlm_mcp.service.sessions import Clock, Session
+from rlm_mcp.service.sources import Taken, resolved, take
+from rlm_mcp.service.texts import Texts
+from rlm_mcp.service.variables import KernelVariables
+from rlm_memory import contexts, handles
+from rlm_memory.contexts import ContextRow, Origin, StoredContent
+from rlm_memory.errors import QuotaExceeded, StoreFault
+from rlm_memory.store import Store
+from rlm_sandbox.policy_urls import is_url
+
+__all__ = ["TABLE_OF", "Contexts", "Source"]
+
+TABLE_OF = "table of files of"
+"""Metadata of a table of files: the context that it tells of."""
+_MOST_OUTPUTS = 16
+"""Kept outputs of a session; the oldest make room."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a text comes from: exactly one of the three is set; ``paths`` may be patterns."""
+
+    content: str | None = None
+    paths: tuple[str, ...] = ()
+    variable: str | None = None
+
+
+class Contexts:
+    """The contexts of every session."""
+
+    def __init__(self, store: Store, texts: Texts, variables: KernelVariables, clock: Clock) -> None:
+        self._store = store
+        self._texts = texts
+        self._variables = variables
+        self._clock = clock
+
+    async def load(
+        self,
+        session: Session,
+        name: str,
+        source: Source,
+        content_type: str,
+        metadata: dict[str, Any],
+        hello: ClientHello,
+        progress: Progress,
+    ) -> Answer:
+        """Store a text and let ``name`` stand for it, in place of whatever it stood for."""
+        name = check_context_name(name)
+        async with telling(progress, name):
+            taken = await self._ingest(session, source, hello)
+        row = await self._put(session, name, taken, content_type, metadata)
+        fields: dict[str, Any] = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
+        if taken.table:
+            fields["files"] = row.metadata["files"]
+        return Answer({**fields, "expires_in": _expiry(session.policy.limits.idle_seconds)})
+
+    async def refresh(self, session: Session, name: str, hello: ClientHello, progress: Progress) -> Answer:
+        """Load a context again from the files it came from, and tell what changed."""
+        row = contexts.get(self._store, session.id, name)
+        source = Source(paths=_noted_paths(row.metadata))
+        if not source.paths:
+            said = f"{name!r} did not come from a file, so there is nothing to load again"
+            raise ToolFault("cannot_read", said, "load it under the same name with load_context")
+        async with telling(progress, name):
+            taken = await self._ingest(session, source, hello)
+        fields: dict[str, Any] = {"name": name, "changed": taken.text.digest != row.digest}
+        if not fields["changed"]:
+            return Answer({**fields, "line_count": row.line_count, "size": row.size})
+        old, new = await self._texts.open(row.digest), await self._texts.open(taken.text.digest)
+        found = await asyncio.to_thread(changes, old, new)
+        kept = {key: value for key, value in row.metadata.items() if key not in {*taken.notes, "replacements"}}
+        after = await self._put(session, name, taken, row.type, kept)
+        fields |= {"line_count": after.line_count, "size": after.size, "lines_before": row.line_count}
+        fields |= {"added": found.added, "removed": found.removed, "first_changed_line": found.first_line}
+        return Answer({**fields, "appended": found.appended, "diff": "\n".join(found.diff)}, ("diff",))
+
+    async def unload(self, session: Session, name: str) -> Answer:
+        """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""
+        if is_handle(name):
+            self._unload_handle(session, name)
+        elif self._unload_context(session, name):
+            session.kernel.changed()
+        else:
+            await self._variables.delete(session, name)
+        self._texts.close_unused()
+        return Answer({"unloaded": name})
+
+    def find(self, session: Session, name: str) -> StoredContent | None:
+        """Return the text that a name or handle stands for, noting that it is read; None: no such context.
+
+        Raises:
+            UnknownHandle: it is a handle that this session may not resolve.
+        """
+        if is_handle(name):
+            return handles.resolve(self._store, name, session.row).content
+        row = contexts.find(self._store, session.id, name)
+        if row is None:
+            return None
+        with suppress(StoreFault):  # a full disk keeps nobody from reading
+            contexts.touch(self._store, session.id, name, self._clock())
+        return row.content
+
+    def attach(self, session: Session, content: StoredContent, wanted: str) -> str:
+        """Give the session a name for a text that it got by a handle; a name that it has for it is kept."""
+        rows = contexts.of_session(self._store, session.id)
+        same = [row.name for row in rows if row.digest == content.digest]
+        if same:
+            return wanted if wanted in same else same[0]
+        name = wanted if self._is_free(session, wanted) else self._free_name(session, wanted + "_{}", 2)
+        contexts.put(self._store, session.id, name, content, now=self._clock(), origin=Origin.ATTACHED)
+        session.kernel.changed()
+        return name
+
+    async def keep_output(self, session: Session, whole: str | Path) -> str:
+        """Store what an answer has no room for and return its name, ``out_N``. The oldest ones make room."""
+        most = session.policy.limits.content_bytes
+        stored = await self._texts.keep(whole, most)
+        content = StoredContent(stored.digest, stored.size, stored.line_count, "output", {})
+        with self._store.transaction():
+            self._make_room(session, stored.size, most)
+            name = self._free_name(session, "out_{}", self._store.count(f"output {session.id}") + 1)
+            contexts.put(self._store, session.id, name, content, now=self._clock(), origin=Origin.OUTPUT)
+        session.kernel.changed()
+        return name
+
+    async def _put(
+        self, session: Session, name: str, taken: Taken, content_type: str, metadata: Mapping[str, Any]
+    ) -> ContextRow:
+        """Let ``name`` stand for a stored text, and another name for its table of files if it has one."""
+        stored, notes = taken.text, dict(taken.notes)
+        if stored.replacements:
+            notes["replacements"] = stored.replacements
+        quota = session.policy.limits.content_bytes
+        listed = await self._texts.take(taken.table, quota) if taken.table else None
+        with self._store.transaction():
+            self._drop_table(session, name)
+            if listed is not None:
+                table = self._free_name(session, f"{name}_files" + "{}", "")
+                told = StoredContent(listed.digest, listed.size, listed.line_count, "json", {TABLE_OF: name})
+                contexts.put(self._store, session.id, table, told, now=self._clock(), quota=quota)
+                notes["files"] = {**notes["files"], "table": table}
+            content = StoredContent(
+                stored.digest, stored.loaded, stored.line_count, content_type, {**notes, **metadata}
+            )
+            row = contexts.put(self._store, session.id, name, content, now=self._clock(), quota=quota)
+        session.kernel.changed()
+        return row
+
+    def _drop_table(self, session: Session, name: str) -> None:
+        """Let go of the table of files of a context, if it has one."""
+        row = contexts.find(self._store, session.id, name)
+        files = row.metadata.get("files") if row else None
+        table = files.get("table") if isinstance(files, dict) else None
+        listed = contexts.find(self._store, session.id, table) if isinstance(table, str) else None
+        if listed is not None and listed.metadata.get(TABLE_OF) == name:
+            contexts.drop(self._store, session.id, [listed.name])
+
+    async def _ingest(self, session: Session, source: Source, hello: ClientHello) -> Taken:
+        """Store the text of ``source``."""
+        quota = session.policy.limits.content_bytes
+        if source.content is not None:
+            self._refuse_larger(session, len(source.content), quota)
+            return Taken(await self._texts.take(source.content, quota))
+        if source.paths:
+            wanted = resolved(source.paths, session, hello)
+            for path in wanted.paths:
+                self._refuse_larger(session, _size_of(path), quota)
+            return await take(self._texts.files, wanted, quota)
+        variable = source.variable or ""
+        content = self.find(session, variable)
+        if content is not None:
+            return Taken(self._texts.stored(content.digest), {"variable": variable})
+        data = await self._variables.export(session, variable, quota)
+        return Taken(await self._texts.take(data, quota), {"variable": variable})
+
+    def _refuse_larger(self, session: Session, size: int, quota: int) -> None:
+        """Refuse what cannot fit before it is read; the exact check is made when the name is put in."""
+        if size > quota:
+            used = contexts.charged_bytes(self._store, session.id)
+            raise QuotaExceeded(session.id, used=used, asked=size, limit=quota)
+
+    def _unload_context(self, session: Session, name: str) -> bool:
+        with self._store.transaction():
+            self._drop_table(session, name)
+            known = contexts.drop(self._store, session.id, [name])
+            handles.drop_named(self._store, session.id, name)
+        return bool(known)
+
+    def _unload_handle(self, session: Session, handle: str) -> None:
+        """The owner deletes it; anybody else lets go of what came by it."""
+        row = handles.resolve(self._store, handle, session.row)
+        if row.session == session.id:
+            handles.drop(self._store, handle)
+            return
+        rows = contexts.of_session(self._store, session.id)
+        contexts.drop(self._store, session.id, [r.name for r in rows if r.digest == row.digest])
+        session.kernel.changed()
+
+    def _make_room(self, session: Session, size: int, most: int) -> None:
+        rows = contexts.of_session(self._store, session.id)
+        kept = [row for row in rows if row.origin is Origin.OUTPUT]
+        while kept and (len(kept) >= _MOST_OUTPUTS or sum(row.size for row in kept) + size > most):
+            contexts.drop(self._store, session.id, [kept.pop(0).name])
+
+    def _is_free(self, session: Session, name: str) -> bool:
+        return name not in session.kernel.names and contexts.find(self._store, session.id, name) is None
+
+    def _free_name(self, session: Session, form: str, number: int | Literal[""]) -> str:
+        """The first free name of a form, from a number on, or first without one."""
+        while not self._is_free(session, form.format(number)):
+            number = (number or 1) + 1
+        return form.format(number)
+
+
+def _size_of(path: Path) -> int:
+    """The size of a regular file; 0 for anything else, which reading it will refuse."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError as error:
+        said = f"{str(path)[:200]!r} cannot be read: {error.strerror}"
+        raise ToolFault("cannot_read", said, "give the path of a readable, regular file") from error
+
+
+def _noted_paths(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The files that a context came from; what is noted there may also come from a client."""
+    paths = metadata.get("paths", [metadata.get("path")])
+    if not isinstance(paths, list) or not all(isinstance(path, str) and _is_place(path) for path in paths):
+        return ()
+    return tuple(paths)
+
+
+def _is_place(path: str) -> bool:
+    return is_url(path) or Path(path).is_absolute()
+
+
+def _expiry(seconds: float) -> str:
+    amount, unit = (seconds / 60, "minute") if seconds >= 60 else (seconds, "second")
+    return f"{amount:g} {unit}{'' if amount == 1 else 's'} if not accessed"

@@ -1,0 +1,141 @@
+"""What an agent can ask and do about its session as a whole: status, interrupt, restart, end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from rlm_kernel.errors import CallerError, KernelError
+from rlm_kernel.hostclient import KernelInfo
+from rlm_mcp.service.answers import Answer, moment
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.kernels import KernelGateway
+from rlm_mcp.service.runs import Runs
+from rlm_mcp.service.sessions import Clock, Session, Sessions
+from rlm_memory import contexts, queries
+from rlm_memory.store import Store
+
+__all__ = ["Control"]
+
+
+class Control:
+    """The life of sessions, as the tools see it."""
+
+    def __init__(self, store: Store, sessions: Sessions, runs: Runs, gateway: KernelGateway, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._sessions = sessions
+        self._runs = runs
+        self._gateway = gateway
+
+    async def status(self, session: Session) -> Answer:
+        """Describe the session: policy, kernel, walls, memory, content, runs, pending queries."""
+        limits = session.policy.limits
+        fields: dict[str, Any] = {
+            "session": session.id,
+            "policy": session.row.policy,
+            "workspace": session.row.workspace or None,
+            "created": moment(session.row.created_at),
+            "kernel": await self._kernel(session),
+            "contexts": len(contexts.names(self._store, session.id)),
+            "content_bytes": contexts.charged_bytes(self._store, session.id),
+            "runs": {run.id: "waiting" if run.suspended else run.state for run in self._runs.active(session)},
+            "pending_llm_queries": queries.pending_ids(self._store, session.id),
+            "limits": {
+                "content_bytes": limits.content_bytes,
+                "memory_bytes": limits.memory_bytes,
+                "cell_seconds": limits.cell_seconds,
+                "idle_seconds": limits.idle_seconds,
+            },
+        }
+        if session.kernel.notice:
+            fields["notice"] = session.kernel.notice
+        return Answer(fields, ("pending_llm_queries", "kernel"))
+
+    def row(self, session: Session) -> dict[str, Any]:
+        """The session in one line: what a person picks it by, and what opens it in a notebook."""
+        info = session.kernel.info
+        return {
+            "session": session.id,
+            "policy": session.row.policy,
+            "workspace": session.row.workspace or "",
+            "contexts": len(contexts.names(self._store, session.id)),
+            "content_bytes": contexts.charged_bytes(self._store, session.id),
+            "kernel": "not started" if info is None else "busy" if session.kernel.busy else "idle",
+            "last_used": moment(session.last_used),
+            "connection_file": "" if info is None else info.connection_file or "",
+        }
+
+    async def interrupt(self, session: Session) -> Answer:
+        """Interrupt the running code and what waits behind it; variables stay."""
+        return Answer({"session": session.id, "interrupted": await self._runs.interrupt(session)})
+
+    async def stop(self, session: Session) -> list[str]:
+        """Interrupt what runs, for the person whose session it is: code of agents, else the cell of a notebook."""
+        stopped = await self._runs.interrupt(session)
+        if not stopped and session.kernel.alive:
+            found = await session.kernel.ask(lambda client, kernel: client.interrupt(kernel))
+            return ["notebook"] if found else []
+        return stopped
+
+    async def restart(self, session: Session) -> Answer:
+        """Begin anew: variables that code made are gone, loaded contexts stay."""
+        interrupted = await self._runs.interrupt(session)
+        await session.kernel.restart()
+        kept = contexts.names(self._store, session.id)
+        return Answer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
+
+    async def rollback(self, session: Session, cells: int) -> Answer:
+        """Undo the last cells: variables go back, files and loaded texts do not."""
+        if not session.kernel.alive:
+            raise ToolFault("nothing_to_undo", "no code has run in this session", "call eval_code first")
+        try:
+            done = await session.kernel.rollback(cells)
+        except CallerError as error:
+            raise ToolFault("cannot_undo", str(error), "undo fewer cells, or restart_session to begin anew") from error
+        among = done.queries
+        cancelled = queries.cancel_pending(self._store, session.id, self._clock(), among=among) if among else []
+        fields: dict[str, Any] = {
+            "session": session.id,
+            "undone": done.undone,
+            "variables_restored": done.restored,
+            "variables_gone": done.gone,
+            "can_undo_next": done.possible,
+            "not_undone": "files in the scratch folder and loaded texts stay as they are",
+        }
+        if done.unloaded:
+            fields["texts_now_plain_variables"] = done.unloaded
+        if cancelled:
+            fields["cancelled_llm_queries"] = cancelled
+        return Answer(fields, ("variables_restored", "variables_gone", "undone"))
+
+    async def end(self, session: Session) -> Answer:
+        """End the session with everything in it; pending queries are cancelled. Its id can be used again."""
+        self._runs.drop(session.id)
+        dropped = await self._sessions.end(session)
+        return Answer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
+
+    async def end_orphans(self, kernels: list[KernelInfo]) -> None:
+        """End kernels of sessions that are no more: their rows ended while no daemon was there."""
+        for info in kernels:
+            with suppress(KernelError, OSError):
+                await (await self._gateway.client(start=False)).shutdown(info.kernel_id)
+
+    async def _kernel(self, session: Session) -> dict[str, Any]:
+        """The kernel as the host sees it now; only its state when there is none or the host does not say."""
+        if not session.kernel.alive:
+            return {"state": "not started"}
+        try:
+            info: KernelInfo = await session.kernel.ask(lambda client, kid: client.kernel_info(kid))
+        except KernelError as error:
+            return {"state": "gone", "reason": str(error)}
+        return {
+            "state": info.state,
+            "pid": info.pid,
+            "memory_bytes": info.memory_bytes,
+            "checkpoint": info.checkpoint,
+            "can_undo": info.undoable,
+            "connection_file": info.connection_file,
+            "scratch": info.scratch,
+            "walls": info.walls,
+        }

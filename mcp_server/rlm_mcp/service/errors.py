@@ -1,0 +1,301 @@
+"""What a tool answers when it cannot do what was asked: a code, the fields that help, a message and a hint.
+
+    RlmMcpError (rlm_mcp.errors)
+    └── ClientFault
+        └── ToolFault            carries the JSON object that the agent gets
+
+Errors of the layers below become `ToolFault` in one place, `fault_from`, so that every tool answers the same
+failure with the same code.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+from rlm_kernel import errors as kernel
+from rlm_kernel import rendezvous
+from rlm_kernel.contexts import errors as context
+from rlm_mcp.errors import ClientFault
+from rlm_memory import errors as memory
+from rlm_sandbox import errors as sandbox
+
+__all__ = [
+    "ToolFault",
+    "fault_from",
+    "invalid_arguments",
+    "invalid_name",
+    "kernel_died",
+    "run_not_found",
+    "variable_not_found",
+]
+
+log = logging.getLogger(__name__)
+
+_NOTHING_LOST = ("variables are as they were before this cell", "no variable was lost")
+"""What the kernel host says was lost when its copy of the process had every variable."""
+
+
+class ToolFault(ClientFault):
+    """A refused or failed call. ``code`` is the value of ``error`` in the answer."""
+
+    def __init__(self, code: str, message: str, hint: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.fields = fields
+
+    def anew(self) -> ToolFault:
+        """Return the same without what led to it: who keeps an exception keeps the frames that it came through."""
+        return ToolFault(self.code, self.message, self.hint, **self.fields)
+
+    def answer(self) -> dict[str, Any]:
+        """Return the JSON object: error, the helpful fields, message, hint."""
+        said = {"error": self.code, **self.fields, "message": self.message}
+        return {**said, "hint": self.hint} if self.hint else said
+
+
+def variable_not_found(name: str, available: list[str], because: str = "") -> ToolFault:
+    """No context or kernel variable of that name; ``because`` says what became of it, if known."""
+    message = f"no variable {name!r} in this session"
+    hint = "names are case-sensitive; use one of `available`, or load it with load_context"
+    return ToolFault(
+        "variable_not_found",
+        f"{message}: {because}" if because else message,
+        hint if available else "nothing is loaded in this session; load it with load_context",
+        name=name,
+        available=available,
+    )
+
+
+def invalid_arguments(tool: str, message: str, accepted: dict[str, str]) -> ToolFault:
+    """The arguments do not fit the tool; ``accepted`` maps each argument it takes to its type."""
+    return ToolFault(
+        "invalid_arguments",
+        message,
+        f"call {tool} with the arguments listed in `accepted`",
+        accepted=accepted,
+    )
+
+
+def invalid_name(name: str, reason: str, better: str = "") -> ToolFault:
+    """The name cannot be a variable's."""
+    hint = f"use {better!r}" if better else "use a plain Python identifier such as log_data"
+    return ToolFault("invalid_name", f"{name[:80]!r} {reason}", hint, name=name[:80])
+
+
+def run_not_found(run: str, active: list[str]) -> ToolFault:
+    """No run of that id in this session."""
+    return ToolFault(
+        "run_not_found",
+        f"no run {run[:40]!r} in this session; its result may have been collected already",
+        "call wait without arguments for the latest run, or eval_code to start one",
+        run=run[:40],
+        active=active,
+    )
+
+
+def kernel_died(error: kernel.KernelDied | kernel.HostGone) -> ToolFault:
+    """The process that ran the session's code is gone."""
+    if isinstance(error, kernel.KernelDied) and error.lost.startswith(_NOTHING_LOST):
+        return ToolFault("kernel_died", str(error), "call eval_code again; change what ended the process")
+    return ToolFault(
+        "kernel_died",
+        str(error),
+        "call eval_code again: a fresh kernel starts with every loaded context; define lost variables anew",
+    )
+
+
+def fault_from(error: Exception) -> ToolFault:
+    """Turn an error of a layer below into what the agent gets; what nobody expected is logged."""
+    for kind, make in _MAKERS:
+        if isinstance(error, kind):
+            return make(error)
+    if (full := kernel.machine_full(error)) is not None:
+        return _full(full)
+    log.error("a tool failed in an unexpected way", exc_info=error)
+    return ToolFault(
+        "internal_error",
+        f"rlm-kernel failed: {type(error).__name__}: {error}",
+        "this is a fault of rlm-kernel, not of the call; the daemon's log has the details",
+    )
+
+
+def _unknown_context(error: Any) -> ToolFault:
+    return variable_not_found(error.name, error.available)
+
+
+def _unknown_handle(error: Any) -> ToolFault:
+    return ToolFault(
+        "handle_not_found",
+        f"no handle {error.handle[:80]!r} that this session may resolve",
+        "ask the session that owns it to call register_handle again, with share_with naming this session",
+        handle=error.handle[:80],
+    )
+
+
+def _quota(error: Any) -> ToolFault:
+    return ToolFault(
+        "quota_exceeded",
+        str(error),
+        "unload what is no longer needed, or load a part of it",
+        used_bytes=error.used,
+        limit_bytes=error.limit,
+    )
+
+
+def _unknown_query(error: Any) -> ToolFault:
+    return ToolFault(
+        "query_not_found",
+        str(error),
+        "use the ids of pending_llm_queries",
+        id=error.query,
+        pending=error.pending,
+    )
+
+
+def _transition(error: Any) -> ToolFault:
+    return ToolFault("already_settled", str(error), "it needs no further answer", id=error.key, state=error.current)
+
+
+def _store(error: Any) -> ToolFault:
+    cause = error.__cause__
+    code = getattr(getattr(cause, "orig", None), "sqlite_errorcode", None)
+    if code == sqlite3.SQLITE_FULL or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return _full(kernel.MachineFull("disk", str(error)))
+    return ToolFault("store_unavailable", str(error), "run `rlm-kernel doctor`")
+
+
+def _unknown_variable(error: Any) -> ToolFault:
+    return variable_not_found(error.name, error.available)
+
+
+def _busy(error: Any) -> ToolFault:
+    return ToolFault("busy", str(error), "wait(run) for the running code, or interrupt it, then call again")
+
+
+def _regex(error: Any) -> ToolFault:
+    return ToolFault(
+        "invalid_regex",
+        str(error),
+        "patterns are Python regular expressions; escape special characters with a backslash",
+        pattern=error.pattern[:200],
+        position=error.position,
+    )
+
+
+def _scan_timeout(error: Any) -> ToolFault:
+    found = {"found_so_far": len(error.matches), "next_line": error.next_line}
+    return ToolFault("scan_timeout", str(error), "use a simpler pattern, or search a part with eval_code", **found)
+
+
+def _too_large(error: Any) -> ToolFault:
+    return ToolFault("quota_exceeded", str(error), "load a part of it", limit_bytes=error.limit)
+
+
+def _unreadable(error: Any) -> ToolFault:
+    return ToolFault("cannot_read", error.what, error.advice)
+
+
+def _missing_extra(error: Any) -> ToolFault:
+    return ToolFault("not_installed", str(error), "install it where rlm-kernel runs, then call again")
+
+
+def _query_refused(error: Any) -> ToolFault:
+    said = "change the SQL (DuckDB's); a table is a context by its name, var_info shows its columns"
+    return ToolFault("invalid_query", str(error), said)
+
+
+def _helper_timeout(error: Any) -> ToolFault:
+    return ToolFault("timeout", str(error), "ask for less, or work on it with eval_code")
+
+
+def _helper_died(error: Any) -> ToolFault:
+    return ToolFault("helper_died", str(error), "ask for less; if that does not help, see the daemon's log")
+
+
+def _text_lost(error: Any) -> ToolFault:
+    return ToolFault("content_lost", str(error), "unload the name and load it again")
+
+
+def _range(error: Any) -> ToolFault:
+    return ToolFault("invalid_arguments", str(error))
+
+
+def _not_searchable(error: Any) -> ToolFault:
+    return ToolFault("not_text", str(error), "make a string or a list of strings of it with eval_code")
+
+
+def _policy(error: Any) -> ToolFault:
+    return ToolFault("policy_error", str(error))
+
+
+def _walls(error: Any) -> ToolFault:
+    return ToolFault("walls_missing", str(error), "run `rlm-kernel doctor`, or choose another policy")
+
+
+def _looser(error: Any) -> ToolFault:
+    return ToolFault(
+        "policy_looser",
+        str(error),
+        "leave policy out for the same one, or name a stricter one",
+        policy=error.policy,
+        fields=error.fields,
+    )
+
+
+_ROOM = {
+    "sessions": "or let more run (RLM_KERNEL_MAX_SESSIONS, then `rlm-kernel daemon stop --all`)",
+    "descriptors": "or let more be open (`ulimit -n`)",
+    "processes": "or let more run (`ulimit -u`, or the pids limit of the container)",
+    "memory": "or unload large variables",
+}
+
+
+def _full(error: Any) -> ToolFault:
+    more = _ROOM.get(error.resource, "")
+    if error.resource == "disk":
+        more = f"or free some space where {rendezvous.state_dir()} and {rendezvous.runtime_dir()} lie"
+    less = "end sessions that nobody needs (`rlm-kernel sessions` lists them; idle ones end by themselves)"
+    return ToolFault("machine_full", str(error), f"{less}, {more}; then call again", resource=error.resource)
+
+
+def _kernel(error: Any) -> ToolFault:
+    return ToolFault("kernel_error", str(error), "change the request as the message says and call again")
+
+
+_MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
+    (ToolFault, lambda error: error),
+    (memory.UnknownContext, _unknown_context),
+    (memory.UnknownHandle, _unknown_handle),
+    (memory.QuotaExceeded, _quota),
+    (memory.UnknownQuery, _unknown_query),
+    (memory.InvalidTransition, _transition),
+    (memory.StoreFault, _store),
+    (kernel.KernelDied, kernel_died),
+    (kernel.HostGone, kernel_died),
+    (kernel.UnknownVariable, _unknown_variable),
+    (kernel.KernelBusy, _busy),
+    (kernel.MachineFull, _full),
+    (kernel.WallsMissing, _walls),
+    (kernel.PolicyLooser, _looser),
+    (kernel.KernelError, _kernel),
+    (sandbox.PolicyError, _policy),
+    (context.InvalidRegex, _regex),
+    (context.ScanTimeout, _scan_timeout),
+    (context.TextTooLarge, _too_large),
+    (context.SourceError, _unreadable),
+    (context.MissingExtra, _missing_extra),
+    (context.QueryRefused, _query_refused),
+    (context.HelperTimeout, _helper_timeout),
+    (context.HelperDied, _helper_died),
+    (context.UnknownText, _text_lost),
+    (context.CorruptText, _text_lost),
+    (context.BadRange, _range),
+    (context.NotSearchable, _not_searchable),
+    (context.StoreError, _store),
+)

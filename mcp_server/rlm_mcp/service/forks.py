@@ -1,0 +1,141 @@
+"""Forked sessions: a new session that begins with every variable, text and open query of another.
+
+What lies in memory is the kernel's to copy; here are the rows. Texts are charged to the session that loaded them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from rlm_kernel.errors import KernelError
+from rlm_kernel.hostclient import ForkInfo
+from rlm_mcp.service.answers import Answer
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.names import check_session_id
+from rlm_mcp.service.sessions import Clock, Session, Sessions
+from rlm_memory import contexts, queries, sessions
+from rlm_memory.contexts import ContextRow, Origin
+from rlm_memory.sessions import SessionState
+from rlm_memory.store import Store
+from rlm_sandbox.policy import load_policy
+
+__all__ = ["Forks"]
+
+_SUFFIX = re.compile(r"-f\d+$")
+_LONGEST_STEM = 110
+
+
+class Forks:
+    """Makes sessions out of sessions."""
+
+    def __init__(self, store: Store, live: Sessions, clock: Clock) -> None:
+        self._store = store
+        self._live = live
+        self._clock = clock
+
+    async def fork(self, parent: Session, name: str | None, policy: str | None) -> tuple[Session, Answer]:
+        """Fork ``parent`` into a session called ``name`` (default: made up) under ``policy`` (default: its own).
+
+        Raises:
+            ToolFault: there is such a session already.
+            PolicyLooser, KernelBusy, ProcessError, WallsMissing, CallerError, PolicyError: it cannot be forked so.
+        """
+        wanted = policy or parent.row.policy
+        rules = parent.policy if policy is None else await asyncio.to_thread(load_policy, policy)
+        child_id = self._free_name(parent.id, name)
+        # A host that came after a crash does not know the queries from before it.
+        asked = [
+            row
+            for row in queries.pending(self._store, parent.id)
+            if row.mode == "deferred" and not row.id.startswith("q_t")
+        ]
+        forked = await parent.kernel.fork(child_id, rules)
+        try:
+            child = self._enter(parent, child_id, wanted, rules.limits.idle_seconds, forked, asked)
+        except BaseException:
+            with suppress(KernelError, OSError):
+                await parent.kernel.ask(lambda client, _: client.shutdown(forked.kernel.kernel_id))
+            raise
+        return child, self._answer(parent, child, forked)
+
+    def _free_name(self, parent: str, name: str | None) -> str:
+        if name is not None:
+            self._refuse_taken(check_session_id(name))
+            return name
+        stem = _SUFFIX.sub("", parent)[:_LONGEST_STEM]
+        while self._taken(made_up := f"{stem}-f{self._store.count(f'fork {stem}') + 1}"):
+            pass
+        return made_up
+
+    def _refuse_taken(self, name: str) -> None:
+        if self._taken(name):
+            raise ToolFault("session_exists", f"there is a session {name!r} already", "choose another name", name=name)
+
+    def _taken(self, name: str) -> bool:
+        row = sessions.find(self._store, name)
+        return row is not None and row.state is not SessionState.ENDED
+
+    def _enter(
+        self,
+        parent: Session,
+        child_id: str,
+        policy: str,
+        idle_seconds: float,
+        forked: ForkInfo,
+        asked: Iterable[queries.QueryRow],
+    ) -> Session:
+        """Write the child's rows, and open it on its kernel; ``asked`` are the parent's open queries."""
+        self._refuse_taken(child_id)  # who asked for the same name meanwhile was faster
+        now = self._clock()
+        with self._store.transaction():
+            opened = sessions.open_session(
+                self._store,
+                child_id,
+                workspace=parent.row.workspace,
+                policy=policy,
+                idle_seconds=idle_seconds,
+                now=now,
+            )
+            sessions.note_fork(self._store, child_id, parent.id)
+            attached = {}
+            for text in contexts.of_session(self._store, parent.id):
+                shared = self._share(text, child_id, now)
+                if parent.kernel.has(text) and text.name in forked.kernel.contexts:
+                    attached[text.name] = shared.revision
+            queries.continue_from(self._store, child_id, parent.id)
+            open_ones = [
+                queries.Asked(row.id, row.prompt, row.model, row.mode, row.form, row.recursive) for row in asked
+            ]
+            queries.record(self._store, child_id, open_ones, now)
+        return self._live.admit_fork(opened, parent, forked.kernel, attached)
+
+    def _share(self, text: ContextRow, child_id: str, now: float) -> ContextRow:
+        origin = Origin.OUTPUT if text.origin is Origin.OUTPUT else Origin.ATTACHED
+        return contexts.put(self._store, child_id, text.name, text.content, now=now, origin=origin)
+
+    def _answer(self, parent: Session, child: Session, forked: ForkInfo) -> Answer:
+        fields: dict[str, Any] = {
+            "session": child.id,
+            "forked_from": parent.id,
+            "policy": child.row.policy,
+            "source": forked.source,
+            "kernel_id": forked.kernel.kernel_id,
+            "connection_file": forked.kernel.connection_file,
+            "contexts": contexts.names(self._store, child.id),
+            "pending_llm_queries": queries.pending_ids(self._store, child.id),
+            "shared": "loaded texts and the scratch folder; variables are its own from now on",
+            "use": f"pass session={child.id!r} to any tool, or open connection_file; end_session ends it alone",
+        }
+        if forked.source == "checkpoint":
+            behind = f", {forked.cells_behind} completed cell(s) before that" if forked.cells_behind else ""
+            fields["notice"] = f"a cell runs: the fork has the variables as they were before it{behind}"
+        lost = {
+            "threads_not_running": forked.threads,
+            "tasks_not_running": forked.tasks,
+            "modules_not_admitted": forked.dropped_modules,
+        }
+        return Answer(fields | {key: value for key, value in lost.items() if value}, ("contexts",))

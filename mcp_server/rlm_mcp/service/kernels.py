@@ -1,0 +1,599 @@
+"""A session's kernel as the daemon sees it, and the one connection to the kernel host that all of them use.
+
+A kernel is started when it is first needed, given the session's contexts, and replaced when it dies. The rows
+say which contexts a session has; a kernel is brought up to date just before each cell and, when it is idle,
+soon after a change. So loading never waits for a running cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from rlm_kernel import rendezvous
+from rlm_kernel.contexts.errors import ContextError
+from rlm_kernel.contexts.store import ContextStore
+from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel, machine_full
+from rlm_kernel.folders import remove_folder
+from rlm_kernel.hostclient import Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
+from rlm_memory import contexts, queries
+from rlm_memory.contexts import ContextRow
+from rlm_memory.queries import QueryState
+from rlm_memory.sessions import SessionRow
+from rlm_memory.store import Store
+from rlm_sandbox.policy import Policy
+
+__all__ = ["KernelGateway", "SessionKernel", "connect_host"]
+
+log = logging.getLogger(__name__)
+
+Fresh = Callable[[HostClient, str], Awaitable[None]]
+"""Is given the connection and the id of a kernel."""
+Connect = Callable[[bool], Awaitable[HostClient]]
+"""Connects to the kernel host, starting it if the argument is true."""
+
+_STOP_SECONDS = 5.0
+_TOLD_AT_ONCE = 64
+"""Queries written down before the event loop sees to something else."""
+LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
+
+
+async def connect_host(start: bool) -> HostClient:
+    """Connect to the user's kernel host."""
+    return await HostClient.connect(start=start)
+
+
+class KernelGateway:
+    """The connection to the kernel host: made when first needed, made anew after the host has gone.
+
+    ``texts`` is the store whose texts kernels map; ``owner`` marks the kernels of this daemon's sessions in a
+    host that others may use as well.
+    """
+
+    def __init__(self, texts: ContextStore, owner: str, connect: Connect = connect_host) -> None:
+        self.texts = texts
+        self.owner = owner
+        self._connect = connect
+        self._client: HostClient | None = None
+        self._lock = asyncio.Lock()
+        self._listeners: dict[str, Callable[[dict[str, Any]], None]] = {}
+
+    async def client(self, *, start: bool = True) -> HostClient:
+        """Return the connection; raises HostGone when there is no host and none may be started."""
+        async with self._lock:
+            if self._client is None or not self._client.alive:
+                client = await self._connect(start)
+                client.on_event(self._dispatch)
+                self._client = client
+            return self._client
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a host, as far as is known."""
+        return self._client is not None and self._client.alive
+
+    async def adopt(self) -> tuple[dict[str, KernelInfo], list[KernelInfo]]:
+        """Return the live kernels of a host that is already there: by session, and copies for developers' own code."""
+        try:
+            client = await self.client(start=False)
+            found = [info for info in await client.kernels() if info.label.get("owner") == self.owner]
+        except (KernelError, OSError):
+            return {}, []
+        copies = [info for info in found if "copy_of" in info.label]
+        return {str(info.label["session"]): info for info in found if "session" in info.label}, copies
+
+    def listen(self, kernel_id: str, listener: Callable[[dict[str, Any]], None]) -> None:
+        """Have ``listener`` called with every event of that kernel."""
+        self._listeners[kernel_id] = listener
+
+    def unlisten(self, kernel_id: str) -> None:
+        """Call nobody for that kernel any more."""
+        self._listeners.pop(kernel_id, None)
+
+    def lost(self) -> None:
+        """Forget the connection, because the host has gone; the next use makes a new one."""
+        self._client = None
+
+    def close(self) -> None:
+        """Close the connection; the host and its kernels go on."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _dispatch(self, kernel_id: str, event: dict[str, Any]) -> None:
+        listener = self._listeners.get(kernel_id)
+        if listener is not None:
+            listener(event)
+
+
+class SessionKernel:
+    """The kernel of one session."""
+
+    def __init__(self, row: SessionRow, policy: Policy, store: Store, gateway: KernelGateway) -> None:
+        self.session = row
+        self.policy = policy
+        self.info: KernelInfo | None = None
+        """The live kernel, as it was when it started."""
+        self.notice = ""
+        """What the next answer has to tell: variables that were lost between two calls."""
+        self.names: set[str] = set()
+        """Globals that cells have defined; names that the service makes up must not hide them."""
+        self.on_queries: Callable[[list[dict[str, Any]]], None] = _ignore
+        self.on_cell: Callable[[dict[str, Any]], None] = _ignore
+        self.on_fresh: Fresh | None = None
+        """Fills a kernel that has just started, after its contexts and before its first cell."""
+        self.doors: list[str] = []
+        """The doors by which front ends have the session open, each as often as it is open."""
+        self.on_door: Callable[[dict[str, Any]], None] = _ignore
+        self.waiting: frozenset[str] = frozenset()
+        """The queries that the running cell waits for."""
+        self.provided: set[str] = set()
+        """Queries that a provider is to answer."""
+        self.on_rest: Callable[[frozenset[str]], None] = _ignore
+        """Is told of queries that a cell waited for and waits for no more."""
+        self.spent: Callable[[], dict[str, float]] = dict
+        """Tells what queries of the session have used of providers."""
+        self._told: list[dict[str, Any]] = []
+        self._suspension: asyncio.Future[None] | None = None
+        self._store = store
+        self._gateway = gateway
+        self._turn = asyncio.Lock()
+        self._cells = 0
+        self._starting = asyncio.Lock()
+        self._attached: dict[str, int] = {}
+        self._stale = True
+        self._fresh = False
+        self._outcomes: dict[str, dict[str, Any]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def kernel_id(self) -> str | None:
+        """The id of the live kernel."""
+        return self.info.kernel_id if self.info is not None else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session has a kernel, as far as is known."""
+        return self.kernel_id is not None
+
+    def next_suspension(self) -> asyncio.Future[None]:
+        """Return the future that is done when a cell begins to wait for answers; never cancel it."""
+        if self._suspension is None:
+            self._suspension = asyncio.get_running_loop().create_future()
+        return self._suspension
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """The queries that the running cell waits for and an agent is to answer."""
+        return self.waiting - self.provided
+
+    @property
+    def busy(self) -> bool:
+        """Whether a cell runs or is about to."""
+        return self._cells > 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until no other cell of the session runs, and keep the others out."""
+        self._cells += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._cells -= 1
+        if self._behind and self.alive and not self.busy:
+            self._later(self._catch_up_alone())
+
+    async def start(self) -> str:
+        """Return the id of the live kernel, starting one if there is none."""
+        async with self._starting:
+            return self.kernel_id or await self._spawn()
+
+    async def open(self) -> str:
+        """Return the id of the live kernel for a front end: at once if it runs a cell, else when it is up to date."""
+        if self.busy and self.kernel_id is not None:
+            return self.kernel_id
+        await self._ready_alone()
+        return await self.start()
+
+    def adopt(self, info: KernelInfo, attached: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Take over a live kernel, one that an earlier daemon has started or a fork of another session's.
+
+        ``attached`` are the revisions of the contexts that it is known to have.
+        """
+        self._became(info)
+        self._attached.update(attached)
+
+    def has(self, context: ContextRow) -> bool:
+        """Whether the kernel has been given this very revision."""
+        return self._attached.get(context.name) == context.revision
+
+    async def fork(self, session: str, policy: Policy) -> ForkInfo:
+        """Fork the kernel for another session: as it is, or as it was before the cell that runs.
+
+        Raises what `HostClient.fork` does.
+        """
+        async with self.watched():
+            if self.busy:  # the kernel cannot be brought up to date before its cell ends
+                return await self._fork(await self.start(), session, policy)
+            async with self.turn():
+                return await self._fork(await self._ready(), session, policy)
+
+    async def copy_for(self, door: str) -> str:
+        """Fork the kernel without its language wall for the front end at a door; returns the id of the copy's kernel.
+
+        Raises what `HostClient.fork` does.
+        """
+        async with self.watched():
+            kernel_id = await self.open()
+            request = self._request(self.session.id, without_language_wall(self.policy))
+            label = {"copy_of": self.session.id, "door": door, "owner": self._gateway.owner}
+            request = replace(request, label=label, connection_file=None, trusted=True)
+            return (await (await self._gateway.client()).fork(kernel_id, request)).kernel.kernel_id
+
+    async def _fork(self, kernel_id: str, session: str, policy: Policy) -> ForkInfo:
+        client = await self._gateway.client()
+        return await client.fork(kernel_id, self._request(session, policy))
+
+    async def execute(self, code: str) -> Execution:
+        """Start a cell in an up-to-date kernel; the caller holds the `turn`.
+
+        Raises:
+            KernelDied, HostGone: the kernel could not be started or ended at once.
+        """
+        async with self.watched():
+            kernel_id = await self._ready()
+            return (await self._gateway.client()).execute(kernel_id, code)
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Bracket anything that asks the kernel: when it turns out to be gone, that is noted here.
+
+        One that has died (`KernelDied`) is not gone: the host has put another process in its place.
+        """
+        try:
+            yield
+        except (HostGone, UnknownKernel) as error:
+            if isinstance(error, HostGone):
+                self._gateway.lost()
+            self.forget()
+            self.notice = LOST  # whoever asked may be no cell: the next cell must hear of it too
+            if isinstance(error, UnknownKernel):
+                lost = "its variables are lost, loaded contexts are kept"
+                raise KernelDied("the kernel has ended", lost) from error
+            raise
+
+    async def ask(self, question: Callable[[HostClient, str], Awaitable[Any]]) -> Any:
+        """Put a question to the live kernel; the caller has checked `alive`."""
+        async with self.watched():
+            kernel_id = await self.start()
+            return await question(await self._gateway.client(), kernel_id)
+
+    def changed(self) -> None:
+        """Note that the contexts have changed: an idle kernel learns it soon, a busy one after its cell."""
+        self._stale = True
+        if self.alive and not self.busy:
+            self._later(self._catch_up_alone())
+
+    async def last_used(self) -> float:
+        """When the kernel was last asked for something, by a notebook too (seconds since the epoch; 0: not known)."""
+        if self.info is None:
+            return 0.0
+        try:
+            client = await self._gateway.client(start=False)
+            return (await client.kernel_info(self.info.kernel_id)).last_used
+        except (KernelError, OSError):
+            return 0.0
+
+    async def hand_over(self, outcomes: dict[str, dict[str, Any]]) -> None:
+        """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended."""
+        if self.waiting:
+            await asyncio.wait({self._later(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
+            return
+        self._outcomes |= outcomes
+        if self.alive and not self.busy:
+            await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
+
+    def refuse(self, ids: list[str], reason: str) -> None:
+        """Let queries fail that nobody could answer; told to the code that uses them, and with the next answer."""
+        self.notice = f"{', '.join(ids)} failed: {reason}"
+        self._later(self.hand_over({query: {"error": reason} for query in ids}))
+
+    async def _answer_cell(self, outcomes: dict[str, dict[str, Any]]) -> None:
+        """Hand answers to a cell that waits, past everything that is queued behind it."""
+        try:
+            await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes))
+        except (KernelError, OSError) as error:
+            self._outcomes = outcomes | self._outcomes
+            log.warning("the kernel of session %s has not taken its answers: %s", self.session.id, error)
+
+    def finished(self, dropped: list[str], defined: list[str]) -> list[str]:
+        """Take note of what a cell did to the globals; return the contexts that it has bound anew or deleted.
+
+        A context that was loaded again while the cell ran is not one of them: the cell took the earlier one.
+        """
+        self.names.update(defined)
+        gone = []
+        for name in dropped:
+            revision = self._attached.pop(name, None)
+            row = contexts.find(self._store, self.session.id, name)
+            if row is not None and row.revision == revision:
+                gone.append(name)
+            elif row is not None:
+                self._stale = True
+        return gone
+
+    async def stop(self) -> None:
+        """End the kernel and free its memory; nothing happens when there is none."""
+        for task in list(self._background):
+            task.cancel()
+        info = self.info
+        self.forget()
+        if info is None:
+            return
+        shared = False
+        with suppress(KernelError, OSError, TimeoutError):
+            client = await self._gateway.client(start=False)
+            shared = await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
+        await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
+
+    async def rollback(self, cells: int) -> RollbackInfo:
+        """Undo the last completed cells.
+
+        Raises what `HostClient.rollback` does; KernelBusy also while a cell runs or waits.
+        """
+        if self.busy:
+            raise KernelBusy("the session runs a cell; wait for it, or interrupt it: then memory is as before it")
+        async with self.turn(), self.watched():
+            kernel_id = await self.start()
+            done = await (await self._gateway.client()).rollback(kernel_id, cells)
+        self.names.difference_update(done.gone)
+        return done
+
+    async def restart(self) -> None:
+        """Begin anew with an empty namespace and the loaded contexts; starts a kernel if there is none."""
+        if self.kernel_id is not None:
+            await self.ask(lambda client, kernel_id: client.restart(kernel_id))
+        self.names.clear()
+        self.notice = ""
+        self._attached.clear()
+        self._stale = True
+        on_fresh, self.on_fresh = self.on_fresh, None  # who wants it empty does not want what was saved
+        try:
+            await self._ready_alone()
+        finally:
+            self.on_fresh = on_fresh
+
+    def forget(self) -> None:
+        """Let go of the kernel without ending it."""
+        if self.info is not None:
+            self._gateway.unlisten(self.info.kernel_id)
+        self.info = None
+        self._waits_for(frozenset())
+        self.doors.clear()
+        self.names.clear()
+        self._attached.clear()
+        self._stale = True
+
+    # --- starting and catching up -----------------------------------------------------------------
+
+    async def _spawn(self) -> str:
+        request = self._request(self.session.id, self.policy)
+        try:
+            client = await self._gateway.client()
+            info = await client.spawn(request)
+        except HostGone:
+            # The host ended since it was last used: one more try with a new one.
+            self._gateway.lost()
+            client = await self._gateway.client()
+            info = await client.spawn(request)
+        self._became(info)
+        self._fresh = True
+        self._outcomes = self._settled()
+        return info.kernel_id
+
+    def _request(self, session: str, policy: Policy) -> SpawnRequest:
+        kernel_id = secrets.token_hex(8)
+        return SpawnRequest(
+            kernel_id=kernel_id,
+            policy=policy,
+            workspace=self.session.workspace or None,
+            connection_file=str(rendezvous.runtime_dir() / "connections" / f"{kernel_id}.json"),
+            query_base=queries.next_in_code(self._store, session),
+            label={"session": session, "owner": self._gateway.owner},
+        )
+
+    def _became(self, info: KernelInfo) -> None:
+        self.forget()
+        self.info = info
+        self.waiting = frozenset(info.waiting)
+        self.doors = list(info.doors)
+        self._gateway.listen(info.kernel_id, self._on_event)
+
+    def _settled(self) -> dict[str, dict[str, Any]]:
+        """The answers that a fresh kernel's predecessor had, so that its ``llm_answers`` holds them too."""
+        settled = queries.of_session(self._store, self.session.id, QueryState.ANSWERED, QueryState.FAILED)
+        outcomes: dict[str, dict[str, Any]] = {row.id: _outcome(row) for row in settled}
+        for outcome in list(outcomes.values())[-1:]:
+            outcome["spent"] = self.spent()
+        return outcomes
+
+    async def ready(self, fill: Fresh) -> None:
+        """Start a kernel that is filled by ``fill``; raises the KernelError that kept it from that."""
+        self.on_fresh, before = fill, self.on_fresh
+        try:
+            await self._ready_alone()
+        finally:
+            self.on_fresh = before
+
+    async def _ready_alone(self) -> None:
+        async with self._turn, self.watched():
+            await self._ready()
+
+    async def _ready(self) -> str:
+        kernel_id = await self.start()
+        if self._behind:
+            await self._catch_up(kernel_id)
+        if self._fresh:
+            self._fresh = False
+            if self.on_fresh is not None:
+                await self.on_fresh(await self._gateway.client(), kernel_id)
+        return kernel_id
+
+    @property
+    def _behind(self) -> bool:
+        return self._stale or bool(self._outcomes)
+
+    async def _catch_up(self, kernel_id: str) -> None:
+        """Bind and unbind until the kernel has what the rows say; hand in answers."""
+        client = await self._gateway.client()
+        if self._stale:
+            self._stale = False
+            await self._catch_up_contexts(client, kernel_id)
+        if self._outcomes:
+            outcomes, self._outcomes = self._outcomes, {}
+            await client.answer(kernel_id, outcomes)
+
+    async def _catch_up_contexts(self, client: HostClient, kernel_id: str) -> None:
+        wanted = {row.name: row for row in contexts.of_session(self._store, self.session.id)}
+        for name in [name for name in self._attached if name not in wanted]:
+            del self._attached[name]
+            await client.detach(kernel_id, name)
+        for row in wanted.values():
+            if self._attached.get(row.name) != row.revision:
+                await self._attach(client, kernel_id, row)
+
+    async def _attach(self, client: HostClient, kernel_id: str, row: ContextRow) -> None:
+        """Bind one context. One that cannot be bound is told with the next answer; cells run without it."""
+        self._attached[row.name] = row.revision
+        texts = self._gateway.texts
+        try:
+            attachment = await asyncio.to_thread(lambda: texts.attachment(texts.get(row.digest)))
+            with attachment:
+                await client.attach(kernel_id, row.name, attachment, row.type, row.metadata)
+        except (KernelDied, HostGone, UnknownKernel):
+            raise
+        except (ContextError, KernelError, OSError, RuntimeError) as error:
+            if machine_full(error) is not None:  # for now: the next cell tries again
+                del self._attached[row.name]
+                self._stale = True
+            log.warning("context %s of session %s cannot be attached: %s", row.name, row.session, error)
+            self.notice = f"{row.name!r} could not be made a variable, but peek and scan read it: {error}"
+
+    async def _catch_up_alone(self) -> None:
+        try:
+            async with self._turn, self.watched():
+                if self.kernel_id is not None and self._behind:
+                    await self._catch_up(self.kernel_id)
+        except (KernelError, OSError) as error:
+            self._stale = True  # the next cell tries again, and says what is wrong
+            log.warning("the kernel of session %s is not up to date: %s", self.session.id, error)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        kind = event.get("event")
+        if kind == "queries":
+            self._asked(event["queries"])
+        elif kind == "waiting":
+            self._suspended(frozenset(map(str, event.get("ids", ()))))
+        elif kind == "cell":
+            self.on_cell(event)
+        elif kind == "door":
+            self._door(event)
+        elif kind == "dropped":  # by a cell that a notebook ran; a cell of ours says it in its result
+            gone = self.finished([str(name) for name in event.get("names", ())], [])
+            if gone:
+                contexts.drop(self._store, self.session.id, gone)
+        elif kind == "ended":
+            self.tell_all()
+            if not self.busy:  # a running cell's own answer tells it
+                self.notice = LOST
+            self.forget()
+
+    def _door(self, event: dict[str, Any]) -> None:
+        """A front end has come, or one has left."""
+        if event.get("open"):
+            self.doors.append(str(event.get("door")))
+        elif event.get("door") in self.doors:
+            self.doors.remove(str(event.get("door")))
+        self.on_door(event)
+
+    def _asked(self, told: list[dict[str, Any]]) -> None:
+        """Take note of queries, together with those that come with them; before whatever the cell does next."""
+        self.provided.update(str(query.get("id")) for query in told if query.get("mode") == "provider")
+        if not self._told:
+            asyncio.get_running_loop().call_soon(self._tell_some)
+        self._told += told
+
+    def _tell_some(self) -> None:
+        """Have some queries written down; while the others wait, requests for these go out."""
+        some, self._told = self._told[:_TOLD_AT_ONCE], self._told[_TOLD_AT_ONCE:]
+        if self._told:
+            asyncio.get_running_loop().call_soon(self._tell_some)
+        if some:
+            self.on_queries(some)
+
+    def tell_all(self) -> None:
+        """Have all queries that were told written down."""
+        told, self._told = self._told, []
+        if told:
+            self.on_queries(told)
+
+    def _suspended(self, ids: frozenset[str]) -> None:
+        """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""
+        if not ids or not ids <= self.provided:
+            self.tell_all()  # whoever sees that the cell waits for an agent, or for nobody, has to see what was asked
+        self._waits_for(ids)
+        if not ids:
+            return
+        suspension, self._suspension = self._suspension, None
+        if suspension is not None:
+            suspension.set_result(None)
+        known = {name: self._outcomes.pop(name) for name in ids if name in self._outcomes}
+        if known:
+            self._later(self._answer_cell(known))
+
+    def _waits_for(self, ids: frozenset[str]) -> None:
+        before, self.waiting = self.waiting, ids
+        if before - ids:
+            self.on_rest(before - ids)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+
+def without_language_wall(policy: Policy) -> Policy:
+    """The policy of a copy for a developer's own code: as it is, but for the walls within the process."""
+    outside = tuple(wall for wall in policy.walls.require if wall not in ("language", "audit"))
+    language = policy.language.model_copy(update={"wall": "off"})
+    walls = policy.walls.model_copy(update={"require": outside})
+    return policy.model_copy(update={"language": language, "walls": walls})
+
+
+def _ignore(_news: object) -> None:
+    """Nobody wants to know."""
+
+
+def _remove_traces(info: KernelInfo, *, keep_scratch: bool) -> None:
+    """Delete what a kernel that has ended leaves: its connection file, and its scratch folder unless a fork has it."""
+    if not keep_scratch:
+        remove_folder(Path(info.scratch))
+    if info.connection_file:
+        Path(info.connection_file).unlink(missing_ok=True)
+
+
+def _outcome(row: queries.QueryRow) -> dict[str, str]:
+    if row.state is QueryState.FAILED:
+        return {"error": row.error or "failed"}
+    return {"answer": row.answer or ""}

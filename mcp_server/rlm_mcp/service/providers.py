@@ -1,0 +1,344 @@
+"""Answers that need no agent: those of a configured model (``llm.mode: provider``), and those that are known already.
+
+One task asks for each query whose turn it is; how many have it at once is the configuration's to say. What has come in
+is written down and handed to the kernel in one go, so that a batch of a thousand costs a few dozen transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlm_kernel.models.errors import ModelError
+from rlm_kernel.models.fitting import until_fitting
+from rlm_kernel.models.forms import check_schema
+from rlm_kernel.models.interface import Completion, Message
+from rlm_kernel.models.router import Models, open_models
+from rlm_kernel.models.settings import settings_file
+from rlm_mcp.service.answers import clean_text
+from rlm_mcp.service.line import Line
+from rlm_mcp.service.queries import Outcome, Queries
+from rlm_mcp.service.sessions import Clock, Session
+from rlm_memory import known_answers, queries
+from rlm_memory.errors import StoreFault
+from rlm_memory.queries import Bill, QueryRow
+from rlm_memory.store import Store
+
+__all__ = ["OverBudget", "Payer", "Providers"]
+
+log = logging.getLogger(__name__)
+
+_REST = 0.5
+"""Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
+processes and is a transaction, at the cost of requests that could go out meanwhile."""
+_CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
+
+
+class OverBudget(Exception):
+    """A provider has done as much for the session as its policy permits."""
+
+
+@dataclass
+class _Desk:
+    """What is under way for one session."""
+
+    line: Line
+    ready: list[Outcome] = field(default_factory=list)
+    handing: asyncio.Task[None] | None = None
+    at_work: int = 0
+    since: float = 0.0
+    spent: dict[str, float] = field(default_factory=dict)
+    """What has been used, without what is under way; empty until it was looked up."""
+    bills: list[Bill] = field(default_factory=list)
+    """What has been used and is not written down yet."""
+
+
+@dataclass(frozen=True)
+class Payer:
+    """Whose budget a session's queries are charged to: the session and its query of which all of this came.
+
+    ``depth`` is how many sessions lie between: 0 for a session that pays for itself.
+    """
+
+    session: Session
+    row: QueryRow
+    depth: int
+
+
+Recursion = Callable[[Session, QueryRow], Awaitable[str]]
+"""Has a model answer a query in a session of its own."""
+
+
+class Providers:
+    """Answers queries of code from a provider, and from the cache. ``recurse`` is how those of rlm_query are."""
+
+    def __init__(self, store: Store, given: Queries, clock: Clock) -> None:
+        self._store = store
+        self._queries = given
+        self._clock = clock
+        self._desks: dict[str, _Desk] = {}
+        self._models: list[Models] = []
+        """The last is used; those before it had another configuration, and their last requests may be under way."""
+        self._configured: object = None
+        self._payers: dict[str, Payer] = {}
+        self.recurse: Recursion | None = None
+
+    def payer(self, session: Session, row: QueryRow) -> Payer:
+        """Tell who pays for a query of the session."""
+        return self._payers.get(session.id) or Payer(session, row, 0)
+
+    @contextmanager
+    def paid_by(self, child: str, payer: Payer) -> Iterator[None]:
+        """Charge all that the session ``child`` asks to ``payer``."""
+        self._payers[child] = replace(payer, depth=payer.depth + 1)
+        try:
+            yield
+        finally:
+            del self._payers[child]
+
+    def asked(self, session: Session, rows: Sequence[QueryRow]) -> None:
+        """Look after queries that code has asked: answer those that are ours to answer."""
+        at_once: dict[str | None, int] = {}
+        known = known_answers.find(self._store, rows, self._clock()) if session.policy.llm.cache else {}
+        for row in rows:
+            if row.id in known:
+                self._ready(session, Outcome(row, answer=known[row.id]))
+            elif row.mode == "provider":
+                if row.model not in at_once:
+                    at_once[row.model] = self._at_once(row.model)
+                self._desk(session).line.join(row, at_once[row.model])
+
+    def withdraw(self, session: Session, ids: Iterable[str]) -> None:
+        """Stop working on queries that nobody waits for any more, and cancel them."""
+        desk = self._desks.get(session.id)
+        stopped = desk.line.leave(ids) if desk is not None else []
+        if stopped:
+            queries.cancel_pending(self._store, session.id, self._clock(), among=stopped)
+
+    def give_up(self, session: Session) -> None:
+        """Cancel what a provider was to answer: the cell that waited for it went with its kernel."""
+        asked = [row.id for row in queries.pending(self._store, session.id) if row.mode == "provider"]
+        queries.cancel_pending(self._store, session.id, self._clock(), among=asked)
+
+    def drop(self, session: str) -> None:
+        """Forget a session that has ended."""
+        desk = self._desks.pop(session, None)
+        if desk is not None:
+            self._write_bills(session, desk)
+            desk.line.close()
+
+    def spent(self, session: Session) -> dict[str, float]:
+        """What the queries of this life of the session have used of providers: tokens, cost and seconds.
+
+        Of a session that another one pays for it is what that one has used.
+        """
+        session = self._payers[session.id].session if session.id in self._payers else session
+        desk = self._desk(session)
+        if not desk.spent:
+            used = queries.spent(self._store, session.id, session.row.created_at)
+            seconds = self._store.peek_count(_seconds_scope(session)) / 1000
+            desk.spent = {"tokens": used.tokens, "cost": used.cost, "seconds": seconds}
+        running = asyncio.get_running_loop().time() - desk.since if desk.at_work else 0.0
+        now = {**desk.spent, "seconds": desk.spent["seconds"] + running}
+        return {name: round(used, 6) for name, used in now.items()}
+
+    def budget(self, session: Session) -> dict[str, dict[str, float]]:
+        """What the session's queries have used, and what they may."""
+        limits, spent = session.policy.limits, self.spent(session)
+        calls = queries.count_since(self._store, session.id, session.row.created_at)
+        return {
+            "calls": {"used": calls, "limit": limits.queries},
+            **{name: {"used": used, "limit": getattr(limits, f"query_{name}")} for name, used in spent.items()},
+        }
+
+    async def aclose(self) -> None:
+        """Stop everything; queries that wait are asked again by the next daemon."""
+        desks = list(self._desks.values())
+        tasks = [task for desk in desks for task in desk.line.close()]
+        await asyncio.gather(*tasks, *(desk.handing for desk in desks if desk.handing), return_exceptions=True)
+        for session, desk in self._desks.items():
+            self._write_bills(session, desk)
+        for models in self._models:
+            await models.aclose()
+
+    # --- one query --------------------------------------------------------------------------------
+
+    async def _work(self, session: Session, row: QueryRow) -> None:
+        try:
+            answer = await self._answer(session, row)
+            if session.policy.llm.cache:
+                known_answers.keep(self._store, row, answer, self._clock())
+            outcome = Outcome(row, answer=answer)
+        except OverBudget as error:
+            outcome = Outcome(row, error=str(error), over=True)
+        except ModelError as error:
+            outcome = Outcome(row, error=str(error))
+        except Exception as error:
+            log.exception("query %s of session %s failed in an unexpected way", row.id, session.id)
+            outcome = Outcome(row, error=f"rlm-kernel failed: {type(error).__name__}; the daemon's log has the details")
+        self._ready(session, outcome)
+
+    async def _answer(self, session: Session, row: QueryRow) -> str:
+        """Ask until the answer fits its form, as often as the policy says."""
+        if row.form is not None:
+            check_schema(row.form)
+        payer = self.payer(session, row)
+        if row.recursive and self.recurse is not None and payer.depth < payer.session.policy.limits.query_depth:
+            return clean_text(await self.recurse(session, row))
+
+        async def ask(messages: list[Message]) -> str:
+            came = await self.complete(payer, messages, model=row.model, schema=row.form)
+            return clean_text(came.text) + (_CUT if row.form is None and came.finish == "length" else "")
+
+        if row.form is None:
+            return await ask([{"role": "user", "content": row.prompt}])
+        return await until_fitting(ask, row.prompt, row.form, session.policy.llm.schema_attempts)
+
+    async def complete(
+        self,
+        payer: Payer,
+        messages: Sequence[Message],
+        *,
+        model: str | None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Completion:
+        """Ask once, within what is left of the payer's budget, and write down what it has used.
+
+        Raises:
+            OverBudget: something is used up.
+            ModelError: there is no answer.
+        """
+        session, row, models = payer.session, payer.row, self._opened()
+        loop, desk = asyncio.get_running_loop(), self._desk(session)
+        began = False
+
+        def begin() -> None:
+            nonlocal began
+            limit.reschedule(loop.time() + self._left(session))
+            self._begin(desk)
+            began = True
+
+        try:
+            async with asyncio.timeout(None) as limit:
+                came = await models.complete(messages, model=model, schema=schema, on_turn=begin)
+        except TimeoutError:
+            if limit.expired():
+                raise OverBudget(self._over(session, "seconds")) from None
+            raise
+        finally:
+            if began:
+                self._end(session, desk)
+        usage = came.usage
+        desk.spent["tokens"] += usage.tokens
+        desk.spent["cost"] += usage.cost
+        desk.bills.append(Bill(row.id, came.model, usage.input_tokens, usage.output_tokens, usage.cost))
+        self._soon(session, desk)
+        return came
+
+    def _left(self, session: Session) -> float:
+        """Return the seconds that are left; raises `OverBudget` when anything is used up."""
+        spent, limits = self.spent(session), session.policy.limits
+        for name, used in spent.items():
+            if used >= getattr(limits, f"query_{name}"):
+                raise OverBudget(self._over(session, name))
+        return limits.query_seconds - spent["seconds"]
+
+    @staticmethod
+    def _over(session: Session, name: str) -> str:
+        limit = getattr(session.policy.limits, f"query_{name}")
+        return f"the budget is used up: queries of this session may use {limit:g} {name} (limits.query_{name})"
+
+    @staticmethod
+    def _begin(desk: _Desk) -> None:
+        if not desk.at_work:
+            desk.since = asyncio.get_running_loop().time()
+        desk.at_work += 1
+
+    def _end(self, session: Session, desk: _Desk) -> None:
+        desk.at_work -= 1
+        if not desk.at_work:
+            self._write_seconds(session, desk, at_work=True)
+
+    def _write_seconds(self, session: Session, desk: _Desk, *, at_work: bool = False) -> None:
+        """Count the time in which anything was under way, however much."""
+        if at_work or desk.at_work:
+            milliseconds = round(1000 * (asyncio.get_running_loop().time() - desk.since))
+            desk.since += milliseconds / 1000
+            desk.spent["seconds"] += milliseconds / 1000
+            self._store.count(_seconds_scope(session), milliseconds)
+
+    def _write_bills(self, session: str, desk: _Desk) -> None:
+        """Write down what has been used."""
+        bills, desk.bills = desk.bills, []
+        queries.spend(self._store, session, bills)
+
+    # --- handing in -------------------------------------------------------------------------------
+
+    def _ready(self, session: Session, outcome: Outcome) -> None:
+        """Hand in what came, and write down what it has used."""
+        desk = self._desk(session)
+        desk.ready.append(outcome)
+        self._soon(session, desk)
+
+    def _soon(self, session: Session, desk: _Desk) -> None:
+        """Hand in at once, but after that only now and then while more is on its way."""
+        if desk.handing is None or desk.handing.done():
+            desk.handing = asyncio.create_task(self._hand_in(session, desk))
+
+    async def _hand_in(self, session: Session, desk: _Desk) -> None:
+        while desk.ready or desk.bills:
+            outcomes, desk.ready = desk.ready, []
+            try:
+                with self._store.transaction():
+                    self._write_bills(session.id, desk)
+                    self._write_seconds(session, desk)
+                    settled = self._queries.settle(session, outcomes)
+                await self._queries.hand_in(session, settled, self.spent(session))
+            except StoreFault:
+                log.exception("answers of session %s cannot be written down", session.id)
+                return
+            if not desk.line.empty.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REST):
+                        await desk.line.empty.wait()
+
+    # --- the models -------------------------------------------------------------------------------
+
+    def _desk(self, session: Session) -> _Desk:
+        desk = self._desks.get(session.id)
+        if desk is None:
+            desk = self._desks[session.id] = _Desk(Line(lambda row: self._work(session, row)))
+        return desk
+
+    def _at_once(self, model: str | None) -> int:
+        """How many queries to a model are under way at once."""
+        try:
+            return self._opened().settings.find(model)[1].concurrency
+        except ModelError:
+            return 1  # the query's task says what is wrong
+
+    def _opened(self) -> Models:
+        """Return the models; opened anew when their configuration has changed."""
+        configured = _stamp()
+        if not self._models or configured != self._configured:
+            self._models.append(open_models())
+            self._configured = configured
+        return self._models[-1]
+
+
+def _stamp() -> object:
+    try:
+        found = os.stat(settings_file())
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _seconds_scope(session: Session) -> str:
+    """The counter of one life of a session, in milliseconds."""
+    return f"provider {session.id} {session.row.created_at}"

@@ -1,0 +1,194 @@
+"""``rlm_query`` of code in provider mode: a model works on its own, in a fork of the session that asks.
+
+The loop is the one of `rlm_kernel.recursion`; here are its workspace and its model on this side of the socket. What the
+child and all that it asks use is charged to the session that pays for the one that asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from rlm_kernel.errors import KernelError
+from rlm_kernel.models.errors import ModelRefused
+from rlm_kernel.models.interface import Completion, Message
+from rlm_kernel.recursion import pages, prompts
+from rlm_kernel.recursion.budget import Budget, Limits
+from rlm_kernel.recursion.loop import Loop
+from rlm_kernel.recursion.workspace import Answering, Asked, Outcome, Turn
+from rlm_mcp.hello import ClientHello
+from rlm_mcp.service.contexts import Source
+from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.providers import Payer, Providers
+from rlm_mcp.service.queries import GivenAnswer, row_shown
+from rlm_mcp.service.record import keep_turn
+from rlm_mcp.service.sessions import Session
+from rlm_memory import queries
+from rlm_memory.queries import QueryRow
+from rlm_memory.store import Store
+
+if TYPE_CHECKING:
+    from rlm_mcp.service.service import Service
+
+__all__ = ["Recursion"]
+
+TURNS = 30
+"""Turns that a model has for a query."""
+
+
+class Recursion:
+    """Answers queries of ``rlm_query``."""
+
+    def __init__(self, service: Service, store: Store, providers: Providers) -> None:
+        self.service = service
+        self.store = store
+        self.providers = providers
+
+    async def answer(self, parent: Session, row: QueryRow) -> str:
+        """Have a model answer the query in a session of its own, which ends with it.
+
+        Raises:
+            ModelError: it gives no answer, or there can be no session for it.
+            OverBudget: the budget is used up.
+        """
+        payer = self.providers.payer(parent, row)
+        depth = payer.session.policy.limits.query_depth
+        budget = Budget(Limits(turns=TURNS, calls=None, seconds=None, depth=depth))
+        workspace = await self.opened(parent, row.prompt, payer)
+        copies = f"{prompts.COPIES}; {workspace.notice}" if workspace.notice else prompts.COPIES
+        try:
+            model = _Charged(self.providers, payer)
+            loop = Loop(workspace, model, budget, root_model=row.model, depth=payer.depth + 1)
+            solution = await loop.solve(prompts.task_of_child(row.prompt), [prompts.TASK, copies])
+        finally:
+            await workspace.end()
+        return solution.answer
+
+    async def opened(self, parent: Session, task: str, payer: Payer) -> _ServiceWorkspace:
+        """Fork a session for a task; raises ModelRefused when that cannot be."""
+        try:
+            forked = await self.service.fork(parent, None, None)
+            session = self.service.sessions.get(forked.fields["session"])
+            if session is None:
+                raise ToolFault("session_not_found", "the fork has ended")
+            workspace = _ServiceWorkspace(self, session, payer, forked.fields.get("notice", ""))
+            try:
+                await workspace.load(task)
+            except BaseException:
+                await workspace.end()
+                raise
+        except (ToolFault, KernelError) as error:
+            raise ModelRefused(f"there can be no session for this query: {fault_from(error).message}") from error
+        return workspace
+
+
+class _Charged:
+    """The configured models, paid by a session."""
+
+    def __init__(self, providers: Providers, payer: Payer) -> None:
+        self._providers = providers
+        self._payer = payer
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        schema: Mapping[str, Any] | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """Return the answer; see `Model.complete`."""
+        return await self._providers.complete(self._payer, messages, model=model, schema=schema)
+
+
+class _ServiceWorkspace:
+    """A forked session as a run sees it. ``notice`` says what it is a copy of."""
+
+    def __init__(self, recursion: Recursion, session: Session, payer: Payer, notice: str) -> None:
+        self.notice = notice
+        self._recursion = recursion
+        self._service = recursion.service
+        self._session = session
+        self._payer = payer
+        self._held = ExitStack()
+        self._held.enter_context(self._service.sessions.use(session))
+        self._held.enter_context(recursion.providers.paid_by(session.id, payer))
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._session.id
+
+    async def load(self, task: str) -> None:
+        """Load the task as the text ``task``."""
+        source = Source(content=task)
+        await self._service.contexts.load(self._session, "task", source, "custom", {}, ClientHello(), _no_progress)
+
+    async def run(self, code: str, answering: Answering) -> Outcome:
+        """Run code. What it asks of a provider is answered elsewhere; what waits for an agent is answered here."""
+        outcome, run = Outcome(code), self._service.runs.start(self._session, code)
+        try:
+            fields: dict[str, Any] = {}
+            while "success" not in fields:
+                told = await self._service.runs.follow(run, _no_progress)
+                fields = json.loads(await self._service.render(self._session, told))
+                if fields.get("pending_llm_queries"):
+                    await self._answer(answering, outcome, later="success" in fields)
+        except ToolFault as fault:
+            outcome.error = fault.message
+            return outcome
+        except BaseException:
+            self._service.runs.abandon(run)
+            raise
+        outcome.stdout, outcome.stderr = fields["stdout"], fields["stderr"]
+        outcome.result, outcome.error = fields.get("result"), fields["error"]
+        outcome.seconds = fields["execution_time_seconds"]
+        return outcome
+
+    async def read(self, name: str) -> str | None:
+        """Return a variable as text, page by page."""
+        parts = []
+        offset: int | None = 0
+        while offset is not None:
+            try:
+                page = await self._service.reading.peek(self._session, name, offset, pages.LINES, pages.CHARS)
+            except (ToolFault, KernelError) as error:
+                if fault_from(error).code == "variable_not_found":
+                    return None
+                raise
+            parts.append(page.fields["content"])
+            offset = pages.after(page.fields)
+        return "\n".join(parts)
+
+    async def fork(self, task: str) -> _ServiceWorkspace:
+        """Fork the session."""
+        payer = self._recursion.providers.payer(self._session, self._payer.row)
+        return await self._recursion.opened(self._session, task, payer)
+
+    async def note(self, turn: Turn) -> None:
+        """Write a turn down."""
+        keep_turn(self._recursion.store, self.session, turn.row())
+
+    async def end(self) -> None:
+        """End the session."""
+        self._held.close()
+        await self._service.control.end(self._session)
+
+    async def _answer(self, answering: Answering, outcome: Outcome, *, later: bool) -> None:
+        pending = [row for row in queries.pending(self._recursion.store, self.session) if row.mode != "provider"]
+        answers = await answering([Asked.read(row_shown(row)) for row in pending])
+        outcome.answers += answers
+        given = [GivenAnswer(one.query.id, one.text, None if one.text is not None else one.error) for one in answers]
+        taken = await self._service.queries.answer(self._session, given)
+        refused = [GivenAnswer(str(item["id"]), error=str(item.get("message"))) for item in taken.fields["failed"]]
+        if refused:  # whoever waits is told, and does not wait for ever
+            await self._service.queries.answer(self._session, refused)
+        if later:
+            outcome.answered_later = [one.id for one in given]
+
+
+async def _no_progress(done: float, message: str, total: float | None = None) -> None:
+    """Nobody watches a child."""

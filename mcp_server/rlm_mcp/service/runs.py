@@ -1,0 +1,393 @@
+"""Runs: cells as the agent sees them. A call waits for its run for a while; the run goes on without it.
+
+A run waits for its turn in the session, runs one cell, and keeps what came of it until somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlm_kernel.errors import HostGone, KernelDied, KernelError
+from rlm_kernel.hostclient import CellResult, Execution
+from rlm_mcp.service.answers import Answer, clean, clean_text
+from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
+from rlm_mcp.service.journal import Journal
+from rlm_mcp.service.pictures import Pictures, pictures_in
+from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.queries import asked_row, row_shown
+from rlm_mcp.service.sessions import Session
+from rlm_memory import contexts, queries
+from rlm_memory.queries import Asked, QueryRow, QueryState
+from rlm_memory.store import Store
+
+__all__ = ["Run", "Runs", "Waiting"]
+
+CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
+_MOST_WAITING = 32
+"""Cells of one session that may wait for their turn."""
+_MOST_KEPT = 64
+"""Finished runs of one session whose answers are kept."""
+_LONGEST_TAIL = 2000
+"""Characters shown of the output of a cell that still runs."""
+_LAST_WORD_SECONDS = 10.0
+"""How long the end of a cell is awaited whose session ends."""
+_NUMBERS_TAKEN = 100
+"""Run numbers reserved in the database at once, so that a cell costs no write."""
+_DEATHS = frozenset({"KernelRolledBack", "KernelDied", "UnknownKernel", "HostGone"})
+"""Error names that the host gives to a cell whose process is gone."""
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long a call waits for its run, and how often it tells the client that it still does (seconds)."""
+
+    longest: float = 45.0
+    progress: float = 10.0
+
+
+@dataclass(eq=False)
+class Run:
+    """One cell on its way. ``outcome`` ends with the answer, or with the `ToolFault` that became of it."""
+
+    id: str
+    session: Session
+    code: str
+    outcome: asyncio.Future[Answer] = field(init=False)
+    execution: Execution | None = None
+    began: bool = False
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def state(self) -> str:
+        """``queued``, ``running`` or ``finished``."""
+        if self.outcome.done():
+            return "finished"
+        return "queued" if self.execution is None else "running"
+
+    @property
+    def suspended(self) -> bool:
+        """Whether its cell, or a notebook's cell before it, waits for answers of an agent."""
+        return self.state == "running" and bool(self.session.kernel.asks)
+
+    async def stdout_so_far(self) -> str:
+        """Return what the cell has printed until now."""
+        if self.execution is None:
+            return ""
+        with suppress(KernelError):
+            out, _ = await self.execution.output_so_far()
+            return out
+        return ""
+
+    async def interrupt(self) -> None:
+        """Stop it: a waiting run never starts, a running one gets KeyboardInterrupt."""
+        if self.execution is not None:
+            await self.execution.interrupt()
+        else:
+            self.outcome.cancel()
+
+    def finish(self, task: asyncio.Future[Answer]) -> None:
+        """Keep what came of it, and nothing of how: a session has dozens of runs that somebody may ask for again."""
+        self.outcome = asyncio.get_running_loop().create_future()
+        self.execution = None
+        if task.cancelled():
+            self.outcome.cancel()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error.anew() if isinstance(error, ToolFault) else error)
+            self.outcome.exception()  # one that nobody waits for is not reported as forgotten
+        else:
+            self.outcome.set_result(task.result())
+
+
+class Runs:
+    """All runs of the daemon, by session."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], waiting: Waiting, journal: Journal) -> None:
+        self._store = store
+        self._journal = journal
+        self._clock = clock
+        self._waiting = waiting
+        self._runs: dict[str, dict[str, Run]] = {}
+        self.pictures = Pictures()
+        self._numbers = iter(range(0))
+        self._stopping: set[asyncio.Task[object]] = set()
+
+    @property
+    def longest(self) -> float:
+        """Seconds for which a call may block."""
+        return self._waiting.longest
+
+    def start(self, session: Session, code: str) -> Run:
+        """Queue a cell.
+
+        Raises:
+            ToolFault: too many cells of the session wait already.
+        """
+        if len(self.active(session)) >= _MOST_WAITING:
+            raise ToolFault(
+                "busy",
+                f"{_MOST_WAITING} cells of this session wait for their turn already",
+                "wait for one of them, or interrupt the running one",
+                active=[run.id for run in self.active(session)],
+            )
+        run = Run(f"r{self._next_number()}", session, code)
+        run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
+        run.outcome.add_done_callback(run.finish)
+        held = self._runs.setdefault(session.id, {})
+        held[run.id] = run
+        for old in [known for known in held.values() if known.outcome.done()][:-_MOST_KEPT]:
+            del held[old.id]
+        return run
+
+    def active(self, session: Session) -> list[Run]:
+        """List the session's runs that have not finished, the oldest first."""
+        return [run for run in self._runs.get(session.id, {}).values() if not run.outcome.done()]
+
+    def find(self, session: Session, run: str | None) -> Run:
+        """Return the run of that id, or the session's latest.
+
+        Raises:
+            ToolFault: there is none.
+        """
+        held = self._runs.get(session.id, {})
+        if run is None and held:
+            run = next(reversed(held))
+        if run is None or run not in held:
+            raise run_not_found(run or "", [known.id for known in self.active(session)])
+        return held[run]
+
+    async def follow(self, run: Run, progress: Progress, *, longest: float | None = None) -> Answer:
+        """Wait for the run, but not for longer than a call may block; then tell that it is running.
+
+        A run that waits for answers of queries is told at once, with the queries.
+        """
+        limit = min(longest if longest is not None else self._waiting.longest, self._waiting.longest)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        kernel = run.session.kernel
+        while not run.outcome.done():
+            if run.suspended:
+                return await self._suspended(run)
+            left = limit - (loop.time() - began)
+            if left <= 0:
+                return await _running(run)
+            ends: set[asyncio.Future[Any]] = {run.outcome, kernel.next_suspension()}
+            pause = min(left, self._waiting.progress)
+            done, _ = await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if not done and loop.time() - began < limit:
+                await progress(loop.time() - began, f"{run.id} is {run.state}")
+        return _result_of(run)
+
+    def suspended(self, session: Session) -> Run | None:
+        """Return the run that waits for answers of queries, if one does."""
+        return next((run for run in self.active(session) if run.suspended), None)
+
+    async def _suspended(self, run: Run) -> Answer:
+        waiting = run.session.kernel.asks
+        asked = [row for row in queries.pending(self._store, run.session.id) if row.id in waiting]
+        fields = {
+            "status": "waiting",
+            "run": run.id,
+            "stdout": _tail(await run.stdout_so_far()),
+            "pending_llm_queries": [row_shown(row) for row in asked],
+            "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
+        }
+        return Answer(fields, CUTTABLE)
+
+    def abandon(self, run: Run) -> None:
+        """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
+        if not run.outcome.done():
+            self._background(run.interrupt())
+
+    async def interrupt(self, session: Session) -> list[str]:
+        """Interrupt every active run of the session, the waiting ones first; return their ids."""
+        stopped = self.active(session)
+        for run in reversed(stopped):
+            await run.interrupt()
+        return [run.id for run in stopped]
+
+    def drop(self, session: str) -> None:
+        """Forget the session's runs; those that wait never start."""
+        self.pictures.drop(session)
+        for run in self._runs.pop(session, {}).values():
+            if run.execution is not None and not run.outcome.done():
+                # Its kernel is ended with the session: somebody has to hear of it.
+                self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
+            run.outcome.cancel()
+
+    async def aclose(self) -> None:
+        """Let go of every run; cells that run go on in their kernels."""
+        tasks = [run.outcome for held in self._runs.values() for run in held.values()]
+        self._runs.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
+
+    # --- one run ----------------------------------------------------------------------------------
+
+    async def _work(self, run: Run) -> Answer:
+        kernel, began = run.session.kernel, self._journal.now()
+        try:
+            async with kernel.turn():
+                run.execution, run.began = await kernel.execute(run.code), True
+                notice, kernel.notice = kernel.notice, ""
+                began = self._journal.now()
+                try:
+                    async with kernel.watched():
+                        result = await run.execution.result()
+                finally:
+                    kernel.tell_all()
+                _raise_if_died(result)
+                self._journal.ran(run.session.id, run.code, began, result)
+                return self._settle(run, result, notice)
+        except KernelError as error:
+            if isinstance(error, KernelDied | HostGone):
+                kernel.notice = ""  # the error tells it
+            self._journal.died(run.session.id, run.code, began, str(error), run.asked)
+            queries.cancel_pending(self._store, run.session.id, self._clock(), among=run.asked)
+            gone = queries.of_session(self._store, run.session.id, QueryState.CANCELLED)
+            cancelled = [row.id for row in gone if row.id in run.asked]
+            fault = fault_from(error)
+            fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
+            raise fault from error
+
+    def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
+        """Write down what the cell changed, and shape its answer."""
+        session = run.session
+        gone = session.kernel.finished(list(result.dropped), list(result.defined))
+        contexts.drop(self._store, session.id, gone)
+        if untold := [query for query in result.queries if query.get("id") not in run.asked]:
+            self.note_queries(session, untold)
+        fields = _fields(result, notice, self._unanswered(session, result))
+        if shown := pictures_in(result.data, session.policy.limits.image_bytes):
+            self.pictures.keep(session.id, run.id, shown)
+            fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
+        return Answer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+    def _unanswered(self, session: Session, result: CellResult) -> list[dict[str, Any]]:
+        """The cell's queries without those that were answered while it waited for them."""
+        if not result.queries:
+            return []
+        pending = set(queries.pending_ids(self._store, session.id))
+        return [query for query in result.queries if query.get("id") in pending]
+
+    def note_queries(self, session: Session, told: list[dict[str, Any]]) -> list[QueryRow]:
+        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end."""
+        asked = [_asked(query) for query in told]
+        for run in self.active(session):
+            if run.state == "running":
+                run.asked.update(query.id for query in asked)
+        return queries.record(self._store, session.id, asked, self._clock())
+
+    def _next_number(self) -> int:
+        number = next(self._numbers, None)
+        if number is None:
+            first = self._store.count("run", _NUMBERS_TAKEN) + 1
+            self._numbers = iter(range(first, first + _NUMBERS_TAKEN))
+            number = next(self._numbers)
+        return number
+
+    def _background(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        task.add_done_callback(_retrieved)
+
+
+def _asked(query: dict[str, Any]) -> Asked:
+    """A query as the host tells it."""
+    model = query.get("model")
+    return Asked(
+        clean_text(str(query.get("id", ""))),
+        clean_text(str(query.get("prompt", ""))),
+        clean_text(str(model)) if model is not None else None,
+        str(query.get("mode") or "deferred"),
+        clean(query.get("schema")),
+        query.get("recursive") is True,
+    )
+
+
+def _raise_if_died(result: CellResult) -> None:
+    """A cell whose process died under it is no answer of code: the host says so with a name of its own."""
+    error = result.error or {}
+    if error.get("ename") in _DEATHS:
+        raise KernelDied(*_halves(str(error.get("evalue") or "the kernel process died")))
+
+
+def _halves(said: str) -> tuple[str, str]:
+    reason, _, lost = said.partition("; ")
+    return reason, lost or "variables may be lost, loaded contexts are kept"
+
+
+def _result_of(run: Run) -> Answer:
+    if run.outcome.cancelled():
+        said = "was given up while it ran: its session ended" if run.began else "was stopped before it began"
+        raise ToolFault("interrupted", f"run {run.id} {said}", "call eval_code again", run=run.id)
+    error = run.outcome.exception()
+    if isinstance(error, Exception):
+        raise fault_from(error).anew()
+    return run.outcome.result()
+
+
+async def _running(run: Run) -> Answer:
+    fields: dict[str, Any] = {
+        "status": "running",
+        "run": run.id,
+        "stdout": _tail(await run.stdout_so_far()),
+        "hint": f"call wait(run={run.id!r}) for the result",
+    }
+    if run.state == "queued":
+        fields["hint"] += "; it waits until other code of this session has finished"
+        if run.session.kernel.asks:
+            fields["hint"] += f", which waits for answer_queries: {', '.join(sorted(run.session.kernel.asks))}"
+    return Answer(fields)
+
+
+def _tail(text: str) -> str:
+    """The end of what a cell has printed so far; all of it comes with the result."""
+    if len(text) <= _LONGEST_TAIL:
+        return text
+    return f"…[{len(text) - _LONGEST_TAIL:,} characters before]…\n{text[-_LONGEST_TAIL:]}"
+
+
+def _fields(result: CellResult, notice: str, asked: list[dict[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "success": result.status == "ok",
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "error": _error_text(result),
+        "execution_time_seconds": round(result.seconds, 3),
+        "pending_llm_queries": [asked_row(query) for query in asked],
+        "defined_variables": list(result.defined),
+    }
+    if result.result is not None:
+        fields["result"] = result.result
+    if notice:
+        fields["notice"] = notice
+    return fields
+
+
+def _error_text(result: CellResult) -> str | None:
+    """The traceback as plain text, its last line the error itself; None for a cell that ended well."""
+    if result.status == "ok":
+        return None
+    error = result.error or {}
+    name, value = error.get("ename") or "Error", error.get("evalue") or ""
+    lines = [str(line) for line in error.get("traceback") or []]
+    last = f"{name}: {value}" if value else str(name)
+    text = _ANSI.sub("", "\n".join(lines)).rstrip()
+    # A refusal tells its place above its message, and in a value of its own words: one of them is enough.
+    told = re.search(rf"^(?:[\w.]+\.)?{re.escape(str(name))}(?::|$)", text, re.MULTILINE)
+    return text if told else f"{text}\n{last}".lstrip()
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Look at a task's outcome, so that one nobody waits for is not reported as forgotten."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,461 @@
+"""Snapshots: a session as a file that outlives its kernel, its machine and its rows.
+
+A kernel hands out its variables as bytes that nobody here looks into. They come back through the kernel of a session
+with the same or another policy, which decides what of them it takes (`rlm_kernel.image.snapshot`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlm_kernel.contexts.errors import ContextError
+from rlm_kernel.contexts.store import ContextStore
+from rlm_kernel.errors import KernelError
+from rlm_kernel.hostclient import HostClient
+from rlm_kernel.version import VERSION
+from rlm_mcp.errors import ClientFault
+from rlm_mcp.hello import ClientHello
+from rlm_mcp.service.answers import clean_text, moment
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.journal import Journal
+from rlm_mcp.service.names import check_context_name, check_session_id
+from rlm_mcp.service.sessions import DEFAULT_POLICY, Clock, Session, Sessions
+from rlm_mcp.snapshot_file import (
+    TEMPORARY,
+    Archive,
+    Cell,
+    Code,
+    Context,
+    Manifest,
+    Missing,
+    Query,
+    Turn,
+    Variable,
+    Writer,
+)
+from rlm_memory import contexts, journal, queries, turns
+from rlm_memory.contexts import Origin, StoredContent
+from rlm_memory.errors import QuotaExceeded
+from rlm_memory.journal import Author, JournalEntry
+from rlm_memory.queries import QueryRow, QueryState
+from rlm_memory.store import Store
+from rlm_memory.turns import TurnRow
+from rlm_sandbox.errors import PolicyError
+from rlm_sandbox.policy import load_policy
+
+__all__ = ["Request", "Snapshots"]
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".rlmsnap"
+_LARGEST_VARIABLE = 128 << 20
+_ROOM = 64 << 20
+"""Bytes of variables that a kernel hands out at once."""
+_PIECE = 1 << 20
+_LASTING_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to restore: the file ``path``, or the snapshot kept of the session ``source``.
+
+    ``session`` is under which id (empty: the one that was saved), ``policy`` under which rules (empty: the default's
+    for a file, those that it was saved under for a snapshot that we keep).
+    """
+
+    source: str
+    path: Path | None
+    session: str
+    policy: str
+
+
+class Snapshots:
+    """Saves sessions to files and opens them again; ``ask`` has a provider answer queries."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: ContextStore,
+        sessions: Sessions,
+        cells: Journal,
+        clock: Clock,
+        folder: Path,
+        ask: Callable[[Session, Sequence[QueryRow]], None],
+    ) -> None:
+        self._store, self._files, self._sessions, self._ask = store, files, sessions, ask
+        self._journal, self._clock, self._folder = cells, clock, folder
+
+    def kept(self, session: str) -> Path:
+        """Where the snapshot of a session is that was saved without naming a file."""
+        return self._folder / f"{session}{SUFFIX}"
+
+    def tidy(self) -> None:
+        """Remove what a daemon that was killed while it saved has left in our folder."""
+        for path in self._folder.glob(f"{TEMPORARY}*"):
+            with suppress(OSError):
+                path.unlink()
+
+    # --- saving -----------------------------------------------------------------------------------
+
+    async def save(self, session: Session, path: Path | None, *, embed: bool = True) -> dict[str, Any]:
+        """Write the session to ``path`` (default: our own folder) and say what is in the file and what is not.
+
+        With ``embed`` the file holds the texts of the contexts, without it only their digests.
+
+        Raises:
+            ToolFault: the file cannot be written, or would replace one that holds more.
+            KernelError: the kernel ended meanwhile.
+        """
+        target = path or self.kept(session.id)
+        if not session.kernel.alive and path is None and target.exists():
+            raise ToolFault(
+                "no_kernel",
+                f"session {session.id} has no kernel now, and {target} may hold variables of an earlier one",
+                "name another file to save contexts and queries alone",
+            )
+        try:
+            if path is None:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+            writer = Writer(target.parent)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        try:
+            async with session.kernel.turn():
+                code, variables, missing = await self._variables(session, writer)
+            texts, lost = await asyncio.to_thread(self._contexts, session, writer, embed)
+            manifest = self._manifest(session, code, variables, texts, [*missing, *lost], writer)
+            size = await asyncio.to_thread(writer.finish, manifest, target)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        finally:
+            writer.abandon()
+        return {
+            "saved": session.id,
+            "file": str(target),
+            "bytes": size,
+            "variables": [item.name for item in variables],
+            "code": [item.name for item in code],
+            "contexts": [item.name for item in texts],
+            "not_saved": [item.model_dump() for item in manifest.missing],
+        }
+
+    async def save_lasting(self, session: Session) -> None:
+        """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell."""
+        if not session.policy.reopen or session.kernel.busy or not await session.kernel.last_used():
+            return  # not known when it was used: its kernel has gone, and none is to be started for this
+        try:
+            await asyncio.wait_for(self.save(session, None), _LASTING_SECONDS)
+        except (ClientFault, KernelError, OSError, TimeoutError) as error:
+            log.warning("session %s could not be saved before its kernel ends: %s", session.id, error)
+
+    async def _variables(self, session: Session, writer: Writer) -> tuple[list[Code], list[Variable], list[Missing]]:
+        code: list[Code] = []
+        kept: list[Variable] = []
+        missing: list[Missing] = []
+        names: Sequence[str] | None = None
+        if not session.kernel.alive:
+            return code, kept, [Missing(name="(variables)", reason="the session has no kernel")]
+        limit = min(_LARGEST_VARIABLE, session.policy.limits.memory_bytes // 4)
+        while names is None or names:
+            before = names
+            reply, blobs = await session.kernel.ask(partial(_handed_out, names=names, limit=limit))
+            try:
+                code += [Code(name=item["name"], source=clean_text(item["source"])) for item in reply["code"]]
+                missing += [_missing(item["name"], item["reason"]) for item in reply["failed"]]
+                for row, blob in zip(reply["variables"], blobs, strict=True):
+                    kept.append(await asyncio.to_thread(_kept, writer, row, blob, len(kept)))
+                names = [str(name) for name in reply["left"]]
+            except (KeyError, TypeError, ValueError) as error:
+                raise KernelError("the kernel answered with something that is no list of variables") from error
+            if before is not None and len(names) >= len(before):
+                missing += [_missing(name, "the kernel did not hand it out") for name in names]
+                break
+        return code, kept, missing
+
+    def _contexts(self, session: Session, writer: Writer, embed: bool) -> tuple[list[Context], list[Missing]]:
+        kept, missing = [], []
+        for number, row in enumerate(contexts.of_session(self._store, session.id)):
+            try:
+                whole = embed and not self._files.get(row.digest).data  # a binary file has to be there still
+                file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if whole else None
+            except ContextError as error:
+                missing.append(_missing(row.name, str(error)))
+                continue
+            facts = {name: getattr(row, name) for name in ("name", "digest", "size", "line_count", "type")}
+            kept.append(Context(**facts, metadata=dict(row.metadata), origin=row.origin.value, file=file))
+        return kept, missing
+
+    def _text(self, digest: str) -> Iterator[bytes]:
+        with self._files.attachment(self._files.get(digest)) as lease:
+            at = 0
+            while piece := os.pread(lease.fds[0], _PIECE, at):
+                at += len(piece)
+                yield piece
+
+    def _manifest(
+        self,
+        session: Session,
+        code: list[Code],
+        variables: list[Variable],
+        texts: list[Context],
+        missing: list[Missing],
+        writer: Writer,
+    ) -> Manifest:
+        return Manifest(
+            program=VERSION,
+            python=platform.python_version(),
+            created_at=self._clock(),
+            session=session.id,
+            policy=session.row.policy,
+            workspace=session.row.workspace,
+            code=code,
+            variables=variables,
+            contexts=texts,
+            queries=[_query(row) for row in queries.of_session(self._store, session.id)],
+            journal=[_cell(entry) for entry in self._journal.of_session(session.id)],
+            turns=[_turn(row) for row in turns.of_session(self._store, session.id)],
+            missing=missing,
+            files=writer.files,
+        )
+
+    # --- restoring --------------------------------------------------------------------------------
+
+    async def restore(self, request: Request, hello: ClientHello) -> dict[str, Any]:
+        """Open a session from a snapshot and say what came back and what did not.
+
+        Raises:
+            SnapshotRefused: the file is no sound snapshot; nothing was changed.
+            ToolFault: there is none, or the session has something in it already.
+        """
+        path = request.path or self.kept(check_session_id(request.source))
+        if not path.is_file():
+            raise ToolFault("no_snapshot", f"there is no snapshot {path}", "save the session first: rlm-kernel save")
+        with await asyncio.to_thread(Archive.open, path) as archive:
+            manifest = archive.manifest
+            session = self._open(manifest, request, hello)
+            missing = list(manifest.missing)
+            missing += await self._rows(session, archive)
+            report: list[dict[str, Any]] = []
+
+            async def fill(client: HostClient, kernel: str) -> None:
+                report.append(await self._fill(session, client, kernel, archive))
+
+            session.last_used = self._clock()
+            try:
+                await session.kernel.ready(fill)
+                done = report[0]
+            except (KernelError, OSError) as error:
+                done = {"restored": [], "failed": [{"name": "(variables)", "reason": str(error)}]}
+        self._ask_again(session)
+        answer = {
+            "restored": session.id,
+            "policy": session.row.policy,
+            "saved_at": moment(manifest.created_at),
+            "variables": done["restored"],
+            "contexts": contexts.names(self._store, session.id),
+            "pending_llm_queries": queries.pending_ids(self._store, session.id),
+            "not_restored": [*(item.model_dump() for item in missing), *done["failed"]],
+        }
+        if session.row.policy != manifest.policy:
+            answer["notice"] = f"it was saved under the policy {manifest.policy!r}; --policy names one to restore under"
+        return answer
+
+    async def reopen(self, session: Session) -> None:
+        """Give a session that idled away its saved contexts again, if its policy says so."""
+        async with session.reopening:
+            path = self.kept(session.id)
+            if session.reopened or not path.is_file():
+                return
+            session.reopened = True
+            try:
+                with await asyncio.to_thread(Archive.open, path) as archive:
+                    await self._rows(session, archive)
+                self._ask_again(session)
+            except (ClientFault, OSError) as error:
+                session.kernel.notice = f"the saved session could not be opened again: {error}"
+
+    async def revive(self, session: Session, client: HostClient, kernel: str) -> None:
+        """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it."""
+        path = self.kept(session.id)
+        if not path.is_file():
+            return
+        try:
+            with await asyncio.to_thread(Archive.open, path) as archive:
+                done = await self._fill(session, client, kernel, archive)
+                when = moment(archive.manifest.created_at)
+        except (ClientFault, OSError) as error:
+            session.kernel.notice = f"the saved variables could not be restored: {error}"
+            return
+        lost = "; ".join(f"{item['name']}: {item['reason']}" for item in done["failed"])
+        session.kernel.notice = f"variables are as they were saved at {when}" + (f"; without {lost}" if lost else "")
+
+    def _open(self, manifest: Manifest, request: Request, hello: ClientHello) -> Session:
+        name = check_session_id(request.session or manifest.session)
+        known = self._sessions.get(name)
+        if known is not None and (known.kernel.alive or contexts.names(self._store, name)):
+            raise ToolFault(
+                "session_in_use",
+                f"session {name} has contexts or a running kernel",
+                "end it first, or restore under another id with --session",
+                session=name,
+            )
+        ours = request.path is None
+        policy = request.policy or (manifest.policy if ours else "")
+        try:
+            load_policy(policy or DEFAULT_POLICY)
+        except PolicyError as error:
+            raise ToolFault("policy_error", str(error), "name another policy with --policy") from error
+        # A file may come from anywhere: the folder that code may read is never one that it names.
+        cwd = manifest.workspace if ours else hello.cwd
+        environment = {"RLM_KERNEL_POLICY": policy} if policy else {}
+        return self._sessions.open(ClientHello(cwd=cwd, env=environment, pid=hello.pid), name)
+
+    async def _rows(self, session: Session, archive: Archive) -> list[Missing]:
+        """Write contexts, queries and journal down again; returns the contexts that could not be."""
+        manifest, missing = archive.manifest, []
+        for context in manifest.contexts:
+            try:
+                await self._context(session, archive, context)
+            except (ContextError, QuotaExceeded, ToolFault) as error:
+                missing.append(_missing(context.name, str(error)))
+        self._queries(session, manifest)
+        if not self._journal.of_session(session.id, 1):
+            journal.append(self._store, [_entry(session.id, cell) for cell in manifest.journal])
+        if not turns.of_session(self._store, session.id):
+            for turn in manifest.turns:
+                turns.append(self._store, _turn_row(session.id, turn))
+        session.kernel.changed()
+        return missing
+
+    def _queries(self, session: Session, manifest: Manifest) -> None:
+        """Write the queries down again. What a provider had not answered it is to answer at the cost of this life.
+
+        Where the policy does not permit that, or not as often, an agent is.
+        """
+        rows = [_query_row(session.id, query) for query in manifest.queries]
+        left = session.policy.limits.queries if session.policy.llm.permits("provider") else 0
+        for number, row in enumerate(rows):
+            if row.state is QueryState.PENDING and row.mode == "provider":
+                anew = replace(row, created_at=self._clock(), input_tokens=0, output_tokens=0)
+                rows[number] = anew if left > 0 else replace(row, mode="deferred")
+                left -= 1
+        queries.restore(self._store, rows)
+
+    def _ask_again(self, session: Session) -> None:
+        self._ask(session, [row for row in queries.pending(self._store, session.id) if row.mode == "provider"])
+
+    async def _context(self, session: Session, archive: Archive, context: Context) -> None:
+        name, quota = check_context_name(context.name), session.policy.limits.content_bytes
+        if context.file is None:
+            stored = await asyncio.to_thread(self._files.get, context.digest)
+        else:
+            pieces = archive.pieces(context.file)
+            stored = await asyncio.to_thread(lambda: self._files.put_chunks(pieces, limit=quota))
+        content = StoredContent(stored.digest, stored.loaded, stored.line_count, context.type, context.metadata)
+        origin = Origin(context.origin)
+        contexts.put(self._store, session.id, name, content, now=self._clock(), origin=origin, quota=quota)
+
+    async def _fill(self, session: Session, client: HostClient, kernel: str, archive: Archive) -> dict[str, Any]:
+        """Hand the variables to a kernel, in one file; returns the names and reasons that it gives."""
+        manifest, room = archive.manifest, session.policy.limits.memory_bytes // 4
+        taken: list[Variable] = []
+        rows: list[dict[str, Any]] = []
+        beyond: list[dict[str, Any]] = []
+        for item in manifest.variables:
+            size = 0 if item.file is None else manifest.files[item.file].size
+            if size > room:
+                said = f"its {size:,} bytes go beyond a quarter of the session's memory"
+                beyond.append(_missing(item.name, said).model_dump())
+                continue
+            room -= size
+            taken.append(item)
+            rows.append({"name": item.name, "bytes": size, "content_of": item.content_of})
+        file = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+        try:
+            await asyncio.to_thread(_copy, archive, taken, file)
+            code = [item.model_dump() for item in manifest.code]
+            reply = await client.restore_variables(kernel, code, rows, file)
+        finally:
+            os.close(file)
+        try:
+            failed = [_missing(item["name"], item["reason"]).model_dump() for item in reply["failed"]]
+            return {"restored": [clean_text(str(name)) for name in reply["restored"]], "failed": [*beyond, *failed]}
+        except (KeyError, TypeError) as error:
+            raise KernelError("the kernel answered with something that is no list of variables") from error
+
+
+def _copy(archive: Archive, variables: list[Variable], file: int) -> None:
+    for item in variables:
+        if item.file is not None:
+            for piece in archive.pieces(item.file):
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(file, view) :]
+
+
+async def _handed_out(
+    client: HostClient, kernel: str, names: Sequence[str] | None, limit: int
+) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    return await client.save_variables(kernel, names, limit, _ROOM)
+
+
+def _kept(writer: Writer, row: dict[str, Any], blob: bytes, number: int) -> Variable:
+    of = row["content_of"]
+    try:
+        file = None if of is not None else writer.add(f"variables/{number}.pickle", [blob])
+        return Variable(name=row["name"], type=row["type"][:200], file=file, content_of=of)
+    except ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _missing(name: object, reason: object) -> Missing:
+    return Missing(name=clean_text(str(name)[:200]), reason=clean_text(str(reason)[:1000]))
+
+
+def _query(row: QueryRow) -> Query:
+    values = asdict(row)
+    for name in ("session", "ordinal"):
+        del values[name]
+    return Query(**{**values, "state": row.state.value})
+
+
+def _query_row(session: str, query: Query) -> QueryRow:
+    return QueryRow(session=session, ordinal=0, **{**query.model_dump(), "state": QueryState(query.state)})
+
+
+def _cell(entry: JournalEntry) -> Cell:
+    values = {name: getattr(entry, name) for name in Cell.model_fields}
+    return Cell.model_validate({**values, "author": entry.author.value})
+
+
+def _turn(row: TurnRow) -> Turn:
+    values = asdict(row)
+    del values["session"]
+    return Turn.model_validate(values)
+
+
+def _turn_row(session: str, turn: Turn) -> TurnRow:
+    return TurnRow(session=session, **turn.model_dump())
+
+
+def _entry(session: str, cell: Cell) -> JournalEntry:
+    return JournalEntry(session=session, **{**cell.model_dump(), "author": Author(cell.author)})
+
+
+def _unwritable(path: Path, error: OSError) -> ToolFault:
+    return ToolFault(
+        "cannot_write",
+        f"the snapshot {path} cannot be written: {error.strerror or error}",
+        "free disk space or name a file in a folder that you can write; an earlier snapshot there is untouched",
+    )

@@ -1,0 +1,127 @@
+"""Variables that code made: asked of the session's kernel, and only of a kernel that is there already."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from rlm_kernel.contexts.plan import Syntax, compile_pattern
+from rlm_kernel.contexts.scan import Match, ScanResult
+from rlm_kernel.contexts.text import Page
+from rlm_kernel.errors import KernelBusy, UnknownVariable
+from rlm_kernel.hostclient import HostClient
+from rlm_mcp.service.errors import ToolFault, variable_not_found
+from rlm_mcp.service.sessions import Session
+from rlm_memory import contexts
+from rlm_memory.store import Store
+
+__all__ = ["KernelVariables"]
+
+_LIST_SECONDS = 1.0
+"""How long a list waits for a kernel that runs a cell of a notebook."""
+_ASK_SECONDS = 20.0
+"""How long a question about one variable waits for the running cell."""
+
+Question = Callable[[HostClient, str], Awaitable[Any]]
+
+
+class KernelVariables:
+    """The kernel variables of every session."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def rows(self, session: Session) -> list[dict[str, Any]] | None:
+        """List them: name, type, size, preview, line_count. None while the kernel runs code and cannot be asked."""
+        if session.kernel.busy:
+            return None
+        if not session.kernel.alive:
+            return []
+        known = set(contexts.names(self._store, session.id))
+        try:
+            rows = await session.kernel.ask(lambda client, kernel: client.variables(kernel, wait_seconds=_LIST_SECONDS))
+        except KernelBusy:
+            return None
+        return [row for row in rows if row.get("name") not in known]
+
+    async def export(self, session: Session, name: str, limit: int) -> bytes:
+        """Return a variable as UTF-8 text of at most ``limit`` bytes."""
+        data: bytes = await self._ask(
+            session,
+            name,
+            lambda client, kernel: client.export_variable(kernel, name, limit, wait_seconds=_ASK_SECONDS),
+        )
+        return data
+
+    async def peek(self, session: Session, name: str, offset: int, limit: int, room: int) -> Page:
+        """Return a page of a variable's lines, of at most ``room`` characters."""
+        found = await self._ask(
+            session,
+            name,
+            lambda client, kernel: client.peek_variable(kernel, name, offset, limit, room, wait_seconds=_ASK_SECONDS),
+        )
+        returned, total = int(found["returned"]), int(found["total_lines"])
+        end = offset + returned
+        return Page(str(found["content"]), offset, returned, total, end < total, end, False)
+
+    async def scan(
+        self,
+        session: Session,
+        name: str,
+        pattern: str,
+        *,
+        context_lines: int,
+        max_matches: int,
+        seconds: float,
+        options: Mapping[str, bool | int],
+    ) -> ScanResult:
+        """Search a variable's lines."""
+        syntax = Syntax(*(bool(options.get(field.name)) for field in fields(Syntax)))
+        compile_pattern(pattern, syntax)  # so that a bad one is refused in the same words as for a context
+        found = await self._ask(
+            session,
+            name,
+            lambda client, kernel: client.scan_variable(
+                kernel,
+                name,
+                pattern,
+                context_lines=context_lines,
+                max_matches=max_matches,
+                seconds=seconds,
+                options=options,
+                wait_seconds=_ASK_SECONDS,
+            ),
+        )
+        matches = tuple(Match(int(m["line"]), str(m["text"]), tuple(map(str, m["context"]))) for m in found["matches"])
+        return ScanResult(matches, bool(found["truncated"]), int(found["total"]), bool(found["exact"]), None)
+
+    async def delete(self, session: Session, name: str) -> None:
+        """Delete a variable, as ``del`` does."""
+        known = [str(row["name"]) for row in await self.rows(session) or ()]
+        if name not in known or not name.isidentifier() or keyword.iskeyword(name):
+            raise self.missing(session, name, known)
+        async with session.kernel.turn():
+            execution = await session.kernel.execute(f"del {name}")
+            async with session.kernel.watched():
+                await execution.result()
+        session.kernel.names.discard(name)
+
+    def missing(self, session: Session, name: str, others: list[str]) -> ToolFault:
+        """Say that the session has no such variable, which it has, and what became of it if that is known."""
+        because = ""
+        if session.expired:
+            because = "the session was idle for too long and everything in it was removed; load it again"
+        elif session.kernel.notice:
+            because = session.kernel.notice
+        known = contexts.names(self._store, session.id)
+        return variable_not_found(name, sorted({*known, *others}), because)
+
+    async def _ask(self, session: Session, name: str, question: Question) -> Any:
+        if not session.kernel.alive:
+            raise self.missing(session, name, [])
+        try:
+            return await session.kernel.ask(question)
+        except UnknownVariable as error:
+            raise self.missing(session, name, error.available) from error
