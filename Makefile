@@ -56,6 +56,7 @@ format: $(STAMP)  ## Rewrite the sources in the project's format
 type: $(STAMP)  ## Check the types, strictly
 	@$(BIN)/mypy
 	@$(BIN)/mypy bench/*.py
+	@$(BIN)/mypy hatch_build.py
 	@$(BIN)/mypy bench/compat/*.py
 
 cover: $(STAMP)  ## Run all tests with branch coverage, forked processes included
@@ -160,7 +161,7 @@ install: $(STAMP)  ## Only set up the environment
 
 # Hash-pinned files first, then this project itself: nothing is resolved and nothing is built in isolation, so
 # that what is installed is what the lock files name.
-$(STAMP): requirements/dev.txt pyproject.toml kernel/kernelspec/kernel.json
+$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py kernel/rlm_kernel/contexts/_native.c kernel/kernelspec/kernel.json
 	@test -n "$(PYTHON)" || { echo "rlm-kernel needs Python 3.11 or newer: install it, or name it with make PYTHON=..." >&2; exit 1; }
 ifneq ($(UV),)
 	@echo "Setting up $(VENV) with uv: a minute or so"

@@ -32,7 +32,7 @@ def main() -> None:
     for name in filter(None, given.preload.split(",")):
         importlib.import_module(name)
 
-    from rlm_kernel.contexts import arenas, sharedstr
+    from rlm_kernel.contexts import sharedstr
     from rlm_kernel.image.worker import Worker
     from rlm_sandbox.language.wall import LanguageWall
     from rlm_sandbox.oswall import confine
@@ -42,7 +42,6 @@ def main() -> None:
     LanguageWall.preload(default)
     confine.prepare(default)
     sharedstr.available()
-    arenas.feed()
     worker = Worker(socket.socket(fileno=given.fd), given.supervisor)
     worker.warm(default)
     worker.hello({"kernel_info": worker.kernel.kernel_info})

@@ -15,10 +15,11 @@ from scan_pairs import ATOMS, ENDS, NARROW, SUFFIXES, WIDE, WORD_ATOMS, WORDS, b
 
 from rlm_kernel.contexts import charsets, errors
 from rlm_kernel.contexts.literals import needles_for
+from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.plan import plan_for
 from rlm_kernel.contexts.scan import MAX_MATCHES, ScanResult, scan
 from rlm_kernel.contexts.store import ContextStore
-from rlm_kernel.contexts.text import Text, split_lines
+from rlm_kernel.contexts.text import Text
 from rlm_kernel.contexts.variable import ContextVariable
 
 EXAMPLES = 500

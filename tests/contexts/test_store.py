@@ -18,8 +18,9 @@ from rlm_kernel.contexts import errors, files
 from rlm_kernel.contexts.index import LineIndex
 from rlm_kernel.contexts.ingest import Ingest
 from rlm_kernel.contexts.model import BLOCK, StoredText
+from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.store import ContextStore
-from rlm_kernel.contexts.text import Text, split_lines
+from rlm_kernel.contexts.text import Text
 
 PIECES = st.one_of(
     st.binary(max_size=12),

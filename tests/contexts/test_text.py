@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from rlm_kernel.contexts import errors
 from rlm_kernel.contexts.lines import Lines
 from rlm_kernel.contexts.model import BLOCK
+from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.store import ContextStore
-from rlm_kernel.contexts.text import Text, split_lines
+from rlm_kernel.contexts.text import Text
 from rlm_kernel.contexts.variable import ContextVariable
 
 TEXTS = st.lists(

@@ -1,6 +1,8 @@
 """What a user installs holds everything, and works wherever it is started."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -8,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from rlm_kernel.contexts import native
 
 PACKAGES = {
     "rlm_sandbox": "sandbox",
@@ -19,15 +23,17 @@ HOSTILE = "raise SystemExit('a file of the user was imported')\n"
 SHADOWS = ("kernel", "yaml", "mcp", "re2", "memory", "sandbox/__init__", "mcp_server/__init__")
 
 
-def _run(command: Sequence[str | Path], cwd: Path) -> str:
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+def _run(command: Sequence[str | Path], cwd: Path, **environment: str) -> str:
+    result = subprocess.run(
+        command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=100, check=False
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
-def _build(kind: str, source: Path, folder: Path) -> Path:
+def _build(kind: str, source: Path, folder: Path, **environment: str) -> Path:
     code = f"import sys; from hatchling.build import build_{kind} as build; print(build(sys.argv[1]))"
-    return folder / _run([sys.executable, "-c", code, folder], source).split()[-1]
+    return folder / _run([sys.executable, "-c", code, folder], source, **environment).split()[-1]
 
 
 def _site_packages(python: str | Path) -> Path:
@@ -36,12 +42,18 @@ def _site_packages(python: str | Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the source distribution, and the wheel from that, as a release does."""
-    folder = tmp_path_factory.mktemp("dist")
-    unpacked = tmp_path_factory.mktemp("sdist")
-    _run(["tar", "-xzf", _build("sdist", root, folder), "-C", unpacked, "--strip-components=1"], root)
-    return _build("wheel", unpacked, folder)
+def unpacked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution, and unpack it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    archive = _build("sdist", root, tmp_path_factory.mktemp("dist"))
+    _run(["tar", "-xzf", archive, "-C", folder, "--strip-components=1"], root)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from the source distribution, as a release does."""
+    return _build("wheel", unpacked, tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +92,22 @@ def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source
     assert policies
     assert page
     assert (modules | policies | markers | page) - contents == set()
+
+
+def test_the_wheel_has_the_compiled_loops_if_this_installation_has_them(contents: set[str], wheel: Path) -> None:
+    """It is then for this version of Python and this kind of machine only."""
+    compiled = any(re.fullmatch(r"rlm_kernel/contexts/_native\..*\.so", name) for name in contents)
+    assert compiled == native.COMPILED == (not wheel.name.endswith("-py3-none-any.whl"))
+
+
+def test_without_a_compiler_the_wheel_is_for_every_machine(unpacked: Path, tmp_path: Path) -> None:
+    """Building it does not fail, and the modules in Python are all that is in it."""
+    for module in (unpacked / "kernel/rlm_kernel/contexts").glob("*.so"):
+        module.unlink()
+    wheel = _build("wheel", unpacked, tmp_path, PATH=str(tmp_path))
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".so")]
 
 
 def test_the_kernelspec_names_the_provisioner(contents: set[str], wheel: Path) -> None:

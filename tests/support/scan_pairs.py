@@ -23,8 +23,9 @@ from typing import Any
 from rlm_kernel.contexts.deadline import Expired, interrupting
 from rlm_kernel.contexts.errors import InvalidRegex, ScanTimeout
 from rlm_kernel.contexts.literals import needles_for
+from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.scan import ScanResult, scan
-from rlm_kernel.contexts.text import Text, split_lines
+from rlm_kernel.contexts.text import Text
 
 ATOMS = [
     *["a", "b", "e", "E", "k", "s", "i", "I", " ", "1", ".", r"\.", r"\t", r"\n", r"\r", r"\x00", ""],

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import xxhash
 
 from .model import BLOCK, StoredText
+from .native import ranks
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_LONG_LINE = 40  # bytes of a line from which on leaping over it beats looking at each byte
 _ASTRAL_LEADS = range(0xF0, 0xF5)  # first bytes of characters beyond U+FFFF
 _DECODED = 1 << 15  # bytes decoded at a time: larger strings would be given fresh pages by the system each time
 
@@ -119,26 +119,12 @@ class Ingest:
                 self._close_block()
 
     def _count_whole(self, body: bytes | bytearray, start: int, stop: int) -> None:
-        count, rank = BLOCK, self._ranks[-1]
-        for at in range(start, stop, BLOCK):
-            count = _newlines(body[at : at + BLOCK], count)
-            rank += count
-            self._ranks.append(rank)
+        self._ranks.frombytes(ranks(memoryview(body)[start:stop], BLOCK, self._ranks[-1]))
         self._size += stop - start
 
     def _close_block(self) -> None:
         self._ranks.append(self._ranks[-1] + self._in_block)
         self._in_block = 0
-
-
-def _newlines(block: bytes | bytearray, expected: int) -> int:
-    """How many newlines a block holds; `expected`, about how many, decides how they are counted.
-
-    `count` compares byte by byte.  `replace` leaps from one to the next, which is faster when they are rare.
-    """
-    if expected * _LONG_LINE < len(block):
-        return len(block) - len(block.replace(b"\n", b""))
-    return block.count(b"\n")
 
 
 def _is_latin(text: str) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, count, islice
-from operator import add, eq
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from itertools import chain, islice
+from operator import eq
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .keeping import KEEPER
+from .native import LineCache, equal_lines, line_starts
 
 if TYPE_CHECKING:
     from .text import Text
@@ -27,7 +28,6 @@ _LIST_SLICE = 100_000  # up to this many lines a slice is a plain list, beyond i
 _CLOSE = 64  # steps of a slice up to which all lines between are decoded
 _SCATTERED = 64  # this many far jumps pay for the array of all line starts
 _NEAR = 100  # lines skipped that are no jump
-_IN_A_ROW = 8  # with that array, this many lines one after the other are worth a stretch
 _PASSES = 2  # strings made so many times as there are lines pay for keeping them
 _NOTHING: list[str] = []  # a cache without lines, never changed
 
@@ -46,23 +46,15 @@ class _Missing:
         raise AttributeError(f"lines are read-only, so there is no {self._name}(); work on a copy: list(lines)")
 
 
-class Lines(Sequence[str]):
+class Lines(LineCache, Sequence[str]):
     """Lines `start` (inclusive) to `stop` (exclusive) of a text, without their line ends."""
 
     __slots__ = (
-        "_cache",
         "_cache_end",
-        "_cache_start",
-        "_content",
-        "_crlf",
         "_jumps",
         "_made",
-        "_next",
-        "_row",
-        "_row_end",
         "_size",
         "_start",
-        "_starts",
         "_stop",
         "_text",
     )
@@ -77,12 +69,8 @@ class Lines(Sequence[str]):
         self._cache = _NOTHING
         self._cache_start = self._size  # index, relative to this view, of the first cached line
         self._cache_end = 0  # byte offset after the last one
-        self._next = 0  # the line after the last one that was asked for, or that is cached
-        self._row = self._row_end = 0  # lines asked for one after the other, and the one after them
         self._jumps = 0  # far ones so far
         self._made = 0  # strings so far
-        self._content, self._crlf = "", text.facts.crlf
-        self._starts: array[int] | None = None  # where lines start in the content, once that pays
 
     def __len__(self) -> int:
         return self._size
@@ -96,20 +84,6 @@ class Lines(Sequence[str]):
         highs = range(self._stop, self._start, -_BACKWARDS)
         chunks = (self._text.decoded(max(self._start, high - _BACKWARDS), high) for high in highs)
         return chain.from_iterable(map(reversed, chunks))
-
-    @overload
-    def __getitem__(self, key: int) -> str: ...
-    @overload
-    def __getitem__(self, key: slice) -> Sequence[str]: ...
-    def __getitem__(self, key: Any) -> Any:
-        """One line, or the lines of a slice (a list; from 100,000 lines on another view)."""
-        try:
-            at = key - self._cache_start
-            if at >= 0:
-                return self._cache[at]
-        except (TypeError, ValueError, IndexError):  # not cached, or no integer
-            pass
-        return self._fetch(key)
 
     def __contains__(self, line: object) -> bool:
         return next(self._where(line, 0, self._size), None) is not None
@@ -224,55 +198,31 @@ class Lines(Sequence[str]):
         return lines if step > 0 else lines[::-1]
 
     def _fetch(self, key: Any) -> Any:
-        """What is not cached, or is no plain number.  Written for scattered access: as few steps as can be."""
-        starts, size = self._starts, self._size
-        if starts is None or len(self._cache) == size or key.__class__ is not int:
-            return self._fetch_otherwise(key)
-        at = key if key >= 0 else key + size
-        if not 0 <= at < size:
-            raise IndexError("line index out of range")
-        if at == self._next and self._goes_on(at):
-            return self._decode_stretch(at)
-        self._next = at + 1
-        if self._cache is not _NOTHING:  # asking it in vain takes longer than all the rest
-            self._cache, self._cache_start = _NOTHING, size
-        line = self._start + at
-        found: str = self._content[starts[line] : starts[line + 1] - 1]
-        return found.removesuffix("\r") if self._crlf else found
-
-    def _goes_on(self, at: int) -> bool:
-        """Whether lines are asked for one after the other, so that it is time to decode many at once."""
-        if at != self._row_end:
-            self._row = 0
-        self._row += 1
-        self._row_end = at + 1
-        return self._row > _IN_A_ROW or self._cache is not _NOTHING
-
-    def _fetch_otherwise(self, key: Any) -> Any:
+        """What is not at hand, or is no plain number."""
         if isinstance(key, slice):
             return self._slice(key)
         try:
-            at = int(key.__index__())
+            given = int(key.__index__())
         except AttributeError:
             raise TypeError(f"line indices must be integers or slices, not {type(key).__name__}") from None
-        if self._starts is not None and len(self._cache) != self._size:
-            return self._fetch(at)
-        at = at if at >= 0 else at + self._size
+        at = given if given >= 0 else given + self._size
         if not 0 <= at < self._size:
             raise IndexError("line index out of range")
-        return self._look(at)
-
-    def _look(self, at: int) -> str:
-        """A line, by what is cached and the index of blocks."""
-        cached = at - self._cache_start
-        if 0 <= cached < len(self._cache):  # it was asked for by its number from the end
-            return self._cache[cached]
-        if not 0 <= cached - len(self._cache) < _NEAR:
+        if type(key) is not int or given < 0:
+            return self[at]
+        if not 0 <= at - self._cache_start - len(self._cache) < _NEAR:
             self._jumps += 1
             if self._jumps > _SCATTERED and self._text.line_count > 2 * _SCATTERED:
-                self._content, self._starts = self._text.content, _line_starts(self._text)
-                return str(self._fetch(at))
+                return self._cut(at)
         return self._decode_stretch(at)
+
+    def _cut(self, at: int) -> str:
+        """A line, after which all are cut out of the content by where they start."""
+        text = self._text
+        self.forget()
+        self._cut_from(text.content, _line_starts(text), self._start, self._size, text.facts.crlf)
+        line: str = self[at]
+        return line
 
     def _decode_stretch(self, at: int) -> str:
         if self._keeps():
@@ -281,22 +231,22 @@ class Lines(Sequence[str]):
         follows = at == self._cache_start + len(self._cache)
         low = self._cache_end if follows else text.start_of(self._start + at)
         self._cache, self._cache_end = text.stretch(low, text.start_of(self._stop), _STRETCH)
-        self._cache_start, self._next = at, at + len(self._cache)
+        self._cache_start = at
         self._made += len(self._cache)
         return self._cache[0]
 
 
 def _line_starts(text: Text) -> array[int]:
     """Where in `content` each line starts, and last where one after the last would: 1 is for the newline."""
-    starts = array("I" if text.facts.chars + 1 < 1 << 32 else "Q", [0])
-    low = at = 0
+    typecode = "I" if text.facts.chars + 1 < 1 << 32 else "Q"
+    starts = array(typecode, bytes(array(typecode).itemsize * (text.line_count + 1)))
+    low, line, at = 0, 1, 0
     while low < text.size:
-        high = text.end_of_stretch(low, text.size, _CHUNK)
-        lengths = list(map(len, str(text.view[low:high], "utf-8").split("\n")))
-        if high < text.size or not text.facts.open_end:
-            lengths.pop()  # what follows the last newline
-        starts.extend(map(add, accumulate(lengths), count(at + 1)))
-        low, at = high, starts[-1]
+        high = text.end_of_stretch(low, text.size, _SEARCHED)
+        line, at = line_starts(text.view[low:high], starts, line, at, text.facts.ascii)
+        low = high
+    if text.facts.open_end:
+        starts[line] = at + 1
     return starts
 
 
@@ -304,18 +254,10 @@ def _occurrences(text: Text, line: str, start: int, stop: int) -> Iterator[int]:
     """Numbers of the lines, of those from `start` to `stop`, that are `line`; found without decoding any."""
     if "\n" in line:
         return
-    needle = b"\n" + line.encode(errors="surrogatepass") + b"\n"
+    wanted = line.encode(errors="surrogatepass")
     low, end = text.start_of(start), text.start_of(stop)
     while low < end:
         high = text.end_of_stretch(low, end, _SEARCHED)
-        piece = b"\n" + bytes(text.view[low:high])
-        if high == text.size and text.facts.open_end:
-            piece += b"\n"
-        if text.facts.crlf:
-            piece = piece.replace(b"\r\n", b"\n")
-        number, passed, at = -1, 0, piece.find(needle)
-        while at >= 0:
-            number = (text.index.line_of(low) if number < 0 else number) + piece.count(b"\n", passed, at)
-            yield number
-            passed, at = at, piece.find(needle, at + len(needle) - 1)
-        low = high
+        found, passed = equal_lines(text.view[low:high], wanted, text.facts.crlf)
+        yield from (start + at for at in found)
+        start, low = start + passed, high

@@ -24,7 +24,6 @@ _LIBC.mmap.argtypes = [
     ctypes.c_int64,
 ]
 _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _LARGE_PAGE = 1 << 21
 _MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not export it
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -58,13 +57,13 @@ class Mapping:
         return memoryview(array).cast("B").toreadonly()
 
 
-def reserve(length: int, protection: int = mmap.PROT_READ) -> int:
-    """Zero pages that nothing else will be mapped over; read-only ones count against no limit.  Raises: OSError.
+def reserve(length: int) -> int:
+    """Zero pages that nothing else will be mapped over; they count against no limit.  Raises: OSError.
 
     What is large begins where large pages can: a file at a boundary at which those of the page cache are used as such.
     """
     spare = _LARGE_PAGE if length > _LARGE_PAGE else 0
-    found = _call_mmap(None, length + spare, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, protection)
+    found = _call_mmap(None, length + spare, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     before = -found % _LARGE_PAGE if spare else 0
     for start, surplus in ((found, before), (found + before + length, spare - before)):
         if surplus:
@@ -72,13 +71,8 @@ def reserve(length: int, protection: int = mmap.PROT_READ) -> int:
     return found + before
 
 
-def prefer_large_pages(address: int, length: int) -> None:
-    """Tell the system that this memory had better come in large pages; if it has none, nothing changes."""
-    _LIBC.madvise(address, length, mmap.MADV_HUGEPAGE)
-
-
-def _call_mmap(address: int | None, length: int, flags: int, fd: int, protection: int = mmap.PROT_READ) -> int:
-    got = _LIBC.mmap(address, length, protection, flags, fd, 0)
+def _call_mmap(address: int | None, length: int, flags: int, fd: int) -> int:
+    got = _LIBC.mmap(address, length, mmap.PROT_READ, flags, fd, 0)
     if got is None or got == _MAP_FAILED:
         number = ctypes.get_errno()
         raise OSError(number, f"mmap of {length} bytes: {os.strerror(number)}")

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from . import arenas, sharedstr
+from . import sharedstr
 from .errors import BadRange
 from .index import LineIndex
 from .ingest import Ingest
 from .lines import Lines
 from .mapping import Mapping
 from .model import StoredText
+from .native import split
+from .plain import split_lines
 
 MAX_PAGE_LINES = 20_000
 """Most lines one page holds; larger limits are clamped."""
@@ -113,7 +115,7 @@ class Text:
             return Page("", offset, 0, self.line_count, False, self.line_count, False)
         low, high = self.start_of(offset), self.start_of(stop)
         if max_chars is None or high - low <= max_chars:
-            text = "\n".join(split_lines(self._string(low, high), self.facts.crlf))
+            text = "\n".join(split(self.view[low:high], self.facts.crlf, False))
             return Page(text, offset, stop - offset, self.line_count, stop < self.line_count, stop, False)
         # A character takes at most 4 bytes and a carriage return vanishes: this much holds max_chars or the
         # whole page.
@@ -124,7 +126,7 @@ class Text:
         """Lines `start` to `stop` (exclusive, at most line_count) as a list."""
         if start >= stop:
             return []
-        return split_lines(self._string(self.start_of(start), self.start_of(stop)), self.facts.crlf)
+        return split(self.view[self.start_of(start) : self.start_of(stop)], self.facts.crlf, False)
 
     def part(self, start: int, stop: int) -> Text:
         """A private text of the lines `start` to `stop` (exclusive)."""
@@ -144,9 +146,7 @@ class Text:
     def stretch(self, low: int, end: int, size: int) -> tuple[list[str], int]:
         """About `size` bytes of whole lines between two byte offsets, and the offset after them."""
         high = self.end_of_stretch(low, end, size)
-        piece = self._string(low, high)
-        lines = arenas.split(piece) if self.size >= _LARGE else piece.split("\n")
-        return _without_ends(lines, self.facts.crlf and "\r" in piece), high
+        return split(self.view[low:high], self.facts.crlf, self.size >= _LARGE), high
 
     def end_of_stretch(self, low: int, end: int, size: int) -> int:
         """Where the first line that ends `size` bytes after `low` or later does end; not beyond `end`."""
@@ -159,11 +159,6 @@ class Text:
     def end_of_line(self, offset: int) -> int:
         """Offset of the first newline at or after `offset`, or the size of the text."""
         return find_newline(self.view, offset, self.size)
-
-    def _string(self, low: int, high: int) -> str:
-        """Whole characters between two byte offsets; of a string that is there, when bytes are characters."""
-        content: str | None = self.__dict__.get("content") if self.facts.ascii else None
-        return str(self.view[low:high], "utf-8") if content is None else content[low:high]
 
     def _whole_characters(self, low: int, high: int) -> str:
         while low < high < self.size and self.view[high] & 0xC0 == 0x80:
@@ -189,20 +184,6 @@ def check_page(offset: int, limit: int, max_chars: int | None) -> None:
         raise BadRange(f"limit is {limit}; ask for at least one line")
     if max_chars is not None and max_chars < 1:
         raise BadRange(f"max_chars is {max_chars}; allow at least one character")
-
-
-def split_lines(decoded: str, crlf: bool = True) -> list[str]:
-    """The lines of whole lines: each ends at a newline, and one carriage return before the end goes too.
-
-    Args: crlf, false when there is none.
-    """
-    return _without_ends(decoded.split("\n"), crlf and "\r" in decoded)
-
-
-def _without_ends(lines: list[str], crlf: bool) -> list[str]:
-    if not lines[-1]:
-        lines.pop()  # what follows the last newline
-    return [line.removesuffix("\r") for line in lines] if crlf else lines
 
 
 def find_newline(view: memoryview, start: int, stop: int) -> int:
