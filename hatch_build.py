@@ -28,6 +28,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             why = getattr(error, "stderr", None) or error
             self.app.display_warning(f"{_SOURCE.name} was not compiled, so lines of contexts are made in Python: {why}")
             return
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
-        build_data["force_include"][str(module)] = f"rlm_kernel/contexts/{module.name}"
+        if version != "editable":  # which finds it beside its source
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+            build_data["force_include"][str(module)] = f"rlm_kernel/contexts/{module.name}"
