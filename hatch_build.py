@@ -19,6 +19,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         source = Path(self.root) / _SOURCE
         module = source.with_suffix(str(sysconfig.get_config_var("EXT_SUFFIX")))
         linker = sysconfig.get_config_var("LDSHARED") or "cc -shared"
+        # With CPython's assertions: what is wrong had better end a kernel process than read beyond its objects.
         options = ["-O3", "-fPIC", "-Wall", "-Wextra", f"-I{sysconfig.get_path('include')}"]
         try:
             subprocess.run(

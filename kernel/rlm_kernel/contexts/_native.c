@@ -262,7 +262,7 @@ static Py_ssize_t start_of(const Py_buffer *starts, Py_ssize_t line) {
 
 static PyObject *cut_line(const LineCache *self, Py_ssize_t line) {
     Py_ssize_t low = start_of(&self->starts, line), high = start_of(&self->starts, line + 1) - 1;
-    if (self->crlf && high > low && high <= PyUnicode_GET_LENGTH(self->content) &&
+    if (self->crlf && low >= 0 && high > low && high <= PyUnicode_GET_LENGTH(self->content) &&
         PyUnicode_READ_CHAR(self->content, high - 1) == '\r') {
         high--;
     }
