@@ -205,12 +205,12 @@ static Py_ssize_t count_characters(const char *text, const char *end) {
 }
 
 static void put_start(const Py_buffer *starts, Py_ssize_t line, uint64_t at) {
-    if (line < 0 || line >= starts->len / starts->itemsize) {
+    if (line < 0) {
         return;
     }
-    if (starts->itemsize == 8) {
+    if (starts->itemsize == 8 && line < starts->len / 8) {
         ((uint64_t *)starts->buf)[line] = at;
-    } else if (starts->itemsize == 4) {
+    } else if (starts->itemsize == 4 && line < starts->len / 4) {
         ((uint32_t *)starts->buf)[line] = (uint32_t)at;
     }
 }
