@@ -239,7 +239,8 @@ class Policy(_Section):
     urls: tuple[str, ...] = Field(
         (),
         description="URLs that load_context may load, whether or not cells have the network: a prefix that ends with / "
-        "stands for everything below it. Redirects to other places are refused.",
+        "stands for everything below it. Redirects to other places are refused, but for those of the Hub (hf) to its "
+        "stores.",
     )
     limits: Limits = Field(Limits(), description="How much a session may use.")
     walls: WallPolicy = Field(WallPolicy(), description="Which walls must stand.")

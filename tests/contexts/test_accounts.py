@@ -42,6 +42,50 @@ def test_a_url_has_the_account_of_the_longest_prefix_that_covers_it(write: Write
         assert account_of(other) is None
 
 
+def test_the_narrowest_prefix_goes_first_however_it_is_spelt(write: Write) -> None:
+    """The same place may be written with more letters, and mean more."""
+    write(
+        "'https://a.example:443/x/': {user: wide, password_env: PASSWORD}\n"
+        "'https://a.example/x/y/': {user: narrow, password_env: PASSWORD}\n"
+        "'hf://models/acme/model@main/': {password_env: PASSWORD}\n"
+        "'hf://acme/model/day/': {password_file: $DIR/key}\n"
+    )
+    web, hub = account_of("https://a.example/x/y/z"), account_of("hf://acme/model/day/x")
+    assert (web and web.user, hub and hub.password) == ("narrow", "from a file")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfs://logs/x",
+        "abfs://logs@another.dfs.core.windows.net/x",
+        "abfs://other@examplestore.dfs.core.windows.net/x",
+        "abfss://logs@examplestore.dfs.core.windows.net/x",
+        "abfs://logs@examplestore.dfs.core.windows.net@evil.example/x",
+        "az://logs/x",
+        "hf://acme/logs/x",
+        "hf://datasets/acme/logs@dev/x",
+        "hf://datasets/acme/logs2/x",
+        "github://acme:logs@main/x",
+        "github://acme:logs2/x",
+        "github://acme:logs@HEAD@evil/x",
+        "https://huggingface.co/datasets/acme/logs/resolve/main/x",
+        "https://raw.githubusercontent.com/acme/logs/HEAD/x",
+    ],
+)
+def test_an_account_of_one_place_is_of_no_other(write: Write, url: str) -> None:
+    """Nor of the same place by another scheme, storage account or revision: each is named by itself."""
+    write(
+        "'abfs://logs@examplestore.dfs.core.windows.net/': {user: examplestore, password_env: PASSWORD}\n"
+        "'hf://datasets/acme/logs/': {password_env: PASSWORD}\n"
+        "'github://acme:logs/': {password_env: PASSWORD}\n"
+    )
+    assert account_of("abfs://logs@examplestore.dfs.core.windows.net/x") is not None
+    assert account_of("hf://datasets/acme/logs@main/x") is not None
+    assert account_of("github://acme:logs@HEAD/x") is not None
+    assert account_of(url) is None
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -54,6 +98,13 @@ def test_a_url_has_the_account_of_the_longest_prefix_that_covers_it(write: Write
         ("'https://a.example': {password_env: PASSWORD}", "has no path"),
         ("'ftp://a.example/': {password_env: PASSWORD}", "has no `user`"),
         ("'gs://logs/': {user: u, password_env: PASSWORD}", "a token alone"),
+        ("'hf://acme/model/': {user: u, password_env: PASSWORD}", "a token alone"),
+        ("'github://acme:logs/': {user: u, password_env: PASSWORD}", "a token alone"),
+        ("'hf://acme/': {password_env: PASSWORD}", "is not of the form hf://"),
+        (
+            "'abfs://logs@examplestore.dfs.core.windows.net/': {user: another, password_env: PASSWORD}",
+            "names the storage account 'examplestore'",
+        ),
         ("'s3://logs/': {password_env: PASSWORD}", "AWS_ACCESS_KEY_ID"),
         ("'smb://a.example/': {password_env: PASSWORD}", "has no `user`"),
         ("'hdfs://a.example/': {user: u, password_env: PASSWORD}", "is not read"),

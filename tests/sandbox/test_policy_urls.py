@@ -18,12 +18,20 @@ PREFIXES = (
     "sftp://example.org/pub/",
     "webdavs://example.org/pub/",
     "smb://example.org/logs/",
+    "abfs://logs/day/",
+    "abfss://logs@examplestore.dfs.core.windows.net/day/",
+    "hf://datasets/acme/logs/day/",
+    "hf://acme/model@v1.0/",
+    "hf://spaces/acme/app@refs%2Fpr%2F1/app.py",
+    "github://acme:logs/day/",
+    "github://acme:logs@v1.0/",
 )
+READ = "http, https, ftp, sftp, webdav, webdavs, smb, s3, gs, az, abfs, abfss, hf, github"
 
 NEVER_READ = (
-    "abfs", "abfss", "adl", "asynclocal", "asyncwrapper", "blockcache", "box", "cached", "dask", "data",
-    "dbfs", "dir", "dropbox", "dvc", "file", "filecache", "gcs", "gdrive", "generic", "git", "github", "gist",
-    "hdfs", "hf", "jlab", "jupyter", "lakefs", "libarchive", "local", "memory", "oci", "ocilake", "oss",
+    "adl", "asynclocal", "asyncwrapper", "blockcache", "box", "cached", "dask", "data",
+    "dbfs", "dir", "dropbox", "dvc", "file", "filecache", "gcs", "gdrive", "generic", "git", "gist",
+    "hdfs", "jlab", "jupyter", "lakefs", "libarchive", "local", "memory", "oci", "ocilake", "oss",
     "pyscript", "reference", "root", "s3a", "simplecache", "ssh", "tar", "tosfs", "wandb",
     "webhdfs", "zip",
 )  # fmt: skip
@@ -45,6 +53,15 @@ NEVER_READ = (
         "sftp://example.org:22/pub/x",
         "webdavs://example.org/pub/a%20b",
         "smb://example.org:445/logs/a",
+        "ABFS://logs/day/a%20b",
+        "abfss://logs@examplestore.dfs.core.windows.net/day/a/b",
+        "hf://datasets/acme/logs/day/a",
+        "hf://datasets/acme/logs@main/day/a@b",
+        "hf://models/acme/model@v1.0/a/b",
+        "hf://spaces/acme/app@refs/pr/1/app.py",
+        "github://acme:logs@/day/a@b",
+        "github://acme:logs@HEAD/day/a",
+        "GitHub://acme:logs@v1.0/a:b",
     ],
 )
 def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
@@ -59,6 +76,10 @@ def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
         "https://example.org/database/x",
         "https://example.org/data/../secret",
         "https://example.org/data/%2e%2e/secret",
+        "https://example.org/data/.",
+        "https://example.org/data/%2E",
+        "az://logs/day/.",
+        "hf://datasets/acme/logs/day/.",
         "https://example.org/data/%252e%252e/secret",
         "https://example.org/data/..\\secret",
         "http://example.org/data/x",
@@ -105,6 +126,78 @@ def test_what_lies_below_a_prefix_is_permitted(url: str) -> None:
         "smb://example.org/LOGS/x",
         "//example.org/data/x",
         "",
+        "abfs://logs/night/x",
+        "abfs://logs/day",
+        "abfs://logs2/day/x",
+        "abfs://LOGS/day/x",
+        "abfs://logs:80/day/x",
+        "abfs://logs@evil.example/day/x",
+        "abfs://logs@examplestore.dfs.core.windows.net/day/x",
+        "abfs://examplestore.dfs.core.windows.net/logs/day/x",
+        "abfs://logs/day/x?comp=list",
+        "abfs://logs/day/..%2fnight/x",
+        "abfss://logs@Examplestore.dfs.core.windows.net/day/x",
+        "abfss://logs@examplestore.blob.core.windows.net/day/x",
+        "abfss://logs@examplestore.dfs.core.windows.net:80/day/x",
+        "abfss://logs@examplestore.dfs.core.windows.net./day/x",
+        "abfss://logs@examplestore.dfs.core.windows.net.evil.example/day/x",
+        "abfss://logs@evil.example#.dfs.core.windows.net/day/x",
+        "abfss://logs@evil.example/.dfs.core.windows.net/day/x",
+        "abfss://logs@evilexample\u3002examplestore.dfs.core.windows.net/day/x",
+        "abfss://logs@examplestore.dfs.core.windows.net@evil.example/day/x",
+        "abfss://evil@logs@examplestore.dfs.core.windows.net/day/x",
+        "abfss://logs%40examplestore.dfs.core.windows.net/day/x",
+        "abfss://log\u017f@examplestore.dfs.core.windows.net/day/x",
+        "abfss://logs@another.dfs.core.windows.net/day/x",
+        "hf://acme/logs/day/x",
+        "hf://datasets/acme/logs/night/x",
+        "hf://datasets/acme/logs/day",
+        "hf://datasets/acme/logs2/day/x",
+        "hf://datasets/acme/logs@dev/day/x",
+        "hf://datasets/acme/logs@refs/pr/1/day/x",
+        "hf://datasets/acme/logs@/day/x",
+        "hf://datasets/acme/logs@main@dev/day/x",
+        "hf://datasets/acme/logs@main%40dev/day/x",
+        "hf://datasets/acme/logs@main%2F..%2Fmain/day/x",
+        "hf://datasets/acme/logs@main/..%2F..%2Fother/x",
+        "hf://datasets/acme/logs/day/../night/x",
+        "hf://datasets/acme/logs/day/%2e%2e/night/x",
+        "hf://datasets/acme/logs%2fday/x",
+        "hf://datasets/acme%2flogs/day/x",
+        "hf://datasets/acme/../acme/logs/day/x",
+        "hf://datasets//acme/logs/day/x",
+        "hf:///datasets/acme/logs/day/x",
+        "hf://datasets@evil.example/acme/logs/day/x",
+        "hf://huggingface.co/datasets/acme/logs/day/x",
+        "hf://datasets/\uff41cme/logs/day/x",
+        "hf://datasets/acme/logs/day/x?download=true",
+        "hf://datasets/acme/logs/day/x#y",
+        "hf://datasets/acme/logs/day/a b",
+        "hf://datasets/acme/logs/day/x::https://evil.example/",
+        "hf://kernels/acme/model@v1.0/x",
+        "hf://acme/model/x",
+        "hf://acme/model@v1.0.1/x",
+        "hf://acme/model@v1%2e0/x",
+        "hf://spaces/acme/app@refs/pr/1/app.py2",
+        "hf://spaces/acme/app@refs/pr/12/app.py",
+        "github://acme:logs/night/x",
+        "github://acme:logs/day",
+        "github://acme:logs@main/day/x",
+        "github://acme:logs@v1.0@evil/x",
+        "github://acme:logs@v1.0:80/x",
+        "github://acme:logs@raw.evil.example@v1.0/x",
+        "github://acme:logs:other@v1.0/x",
+        "github://acme:logs@v1.0%2f../x",
+        "github://acme:logs@v1.0/../../other/v1.0/x",
+        "github://acme:logs@v1.0/%2e%2e/x",
+        "github://acme:..@v1.0/x",
+        "github://acme:logs2@v1.0/x",
+        "github://Acme:logs@v1.0/x",
+        "github://acme/logs/day/x",
+        "github://logs@v1.0/x",
+        "github://\u0430cme:logs@v1.0/x",
+        "github://acme:logs@v1.0/x?token=y",
+        "github://acme:logs/day/a\\b",
     ],
 )
 def test_what_does_not_is_not(url: str) -> None:
@@ -121,9 +214,21 @@ def test_what_does_not_is_not(url: str) -> None:
         ("file://localhost/srv/", "files.read"),
         ("https://example.org/?q=", "query"),
         ("https://u@example.org/", "no URL"),
-        ("hdfs://example.org/pub/", "only http, https, ftp, sftp, webdav, webdavs, smb, s3, gs, az are"),
+        ("hdfs://example.org/pub/", f"only {READ} are"),
         ("S3://bucket", "no path"),
         ("s3://bucket/?prefix=logs/", "no URL"),
+        ("abfs://logs", "is not of the form abfs://CONTAINER/PATH"),
+        ("abfs://logs@evil.example/", "is not of the form"),
+        ("abfs://*/", "is not of the form"),
+        ("hf://", "is not of the form"),
+        ("hf://datasets/", "is not of the form"),
+        ("hf://datasets/acme/", "is not of the form hf://datasets/OWNER/NAME/PATH"),
+        ("hf://datasets/acme/logs", "PATH may be left out"),
+        ("hf://datasets/acme/logs/day/../", "holds a"),
+        ("hf://datasets/acme/logs/?x", "holds a"),
+        ("github://acme/", "is not of the form github://OWNER:NAME/PATH"),
+        ("github://acme:*/", "is not of the form"),
+        ("github://acme:logs@a/b/../", "holds a"),
     ],
 )
 def test_a_prefix_that_could_not_be_meant_is_refused_with_what_to_write(prefix: str, why: str) -> None:
@@ -135,9 +240,7 @@ def test_a_prefix_that_could_not_be_meant_is_refused_with_what_to_write(prefix: 
 @pytest.mark.parametrize("scheme", NEVER_READ)
 def test_a_scheme_that_is_not_on_the_list_is_in_no_policy(scheme: str) -> None:
     """All that fsspec knows besides: of this machine, one thing by another, or never tried."""
-    with pytest.raises(
-        ValidationError, match=r"reads this machine|only http, https, ftp, sftp, webdav, webdavs, smb, s3, gs, az are"
-    ):
+    with pytest.raises(ValidationError, match=f"reads this machine|only {READ} are"):
         Policy(urls=(f"{scheme}://place/",))
     assert not permits([f"{scheme}://place/"], f"{scheme}://place/x")
 
@@ -146,4 +249,6 @@ def test_a_policy_that_permits_more_urls_is_looser() -> None:
     """For a forked session."""
     outer = Policy(urls=PREFIXES)
     assert not loosened(Policy(urls=("https://example.org/data/part/",)), outer)
-    assert "urls" in loosened(Policy(urls=("https://example.org/",)), outer)
+    assert not loosened(Policy(urls=("hf://datasets/acme/logs@main/day/part/", "abfs://logs/day/x")), outer)
+    for wider in ("https://example.org/", "hf://datasets/acme/logs/", "github://acme:logs/", "abfs://logs/"):
+        assert "urls" in loosened(Policy(urls=(wider,)), outer)

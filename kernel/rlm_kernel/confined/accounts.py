@@ -6,6 +6,7 @@ The file says for prefixes of URLs who signs in there, and where the secret stan
     "webdavs://cloud.example.org/": {user: anna, password_file: ~/.keys/cloud}
     "gs://example-logs/": {password_env: GCLOUD_TOKEN}
     "az://example-logs/": {user: examplestore, password_file: ~/.keys/azure}
+    "hf://datasets/example/logs/": {password_env: HF_TOKEN}
 
 It is read anew for each URL, so that a token may be renewed.
 """
@@ -25,8 +26,9 @@ from rlm_kernel.confined.schemes import scheme_of
 from rlm_kernel.contexts.errors import SourceError
 from rlm_kernel.rendezvous import config_dir
 from rlm_sandbox.errors import PolicyFileError
-from rlm_sandbox.policy_urls import permits, wrong_prefix
+from rlm_sandbox.policy_urls import narrowest, wrong_prefix
 from rlm_sandbox.policy_yaml import dotted, read_document
+from rlm_sandbox.url_forms import form_of
 
 __all__ = ["Account", "account_of", "accounts_file"]
 
@@ -38,7 +40,7 @@ _SIGNATURE = re.compile(r"\bsig=([^&\s]+)")
 _NAME = "mend it, or name another in accounts.yaml"
 _MEND = "mend that file, then load again"
 _WITH_USER = ("ftp", "sftp", "smb", "webdav", "webdavs")
-_WITH_TOKEN = ("gs",)
+_WITH_TOKEN = ("gs", "hf", "github")
 
 
 class _Entry(BaseModel):
@@ -85,15 +87,14 @@ def accounts_file() -> Path:
 
 
 def account_of(url: str) -> Account | None:
-    """The account for a URL: that of the longest prefix.
+    """The account for a URL: that of the prefix with the longest path.
 
     Raises: SourceError when the file is not as it must be, or a secret is not there.
     """
     entries = _entries(accounts_file())
-    covering = [prefix for prefix in entries if permits([prefix], url)]
-    if not covering:
+    prefix = narrowest(entries, url)
+    if prefix is None:
         return None
-    prefix = max(covering, key=len)
     entry = entries[prefix]
     key = None if entry.key_file is None else _held(prefix, entry.key_file)
     known = entry.known_hosts or (_KNOWN_HOSTS if os.path.isfile(os.path.expanduser(_KNOWN_HOSTS)) else None)
@@ -108,7 +109,7 @@ def _entries(file: Path) -> dict[str, _Entry]:
     try:
         for prefix, values in read_document(file).values.items():
             entries[prefix] = _Entry.model_validate(values)
-            if wrong := wrong_prefix(prefix) or _unfit(scheme_of(prefix), entries[prefix]):
+            if wrong := wrong_prefix(prefix) or _unfit(prefix, entries[prefix]):
                 raise SourceError(f"{file}: {prefix[:200]!r} {wrong}", _MEND)
     except PolicyFileError as problem:
         raise SourceError(str(problem), _MEND) from None
@@ -118,14 +119,17 @@ def _entries(file: Path) -> dict[str, _Entry]:
     return entries
 
 
-def _unfit(scheme: str, entry: _Entry) -> str:
-    """Why an entry is none for a scheme; nothing if it is one."""
+def _unfit(prefix: str, entry: _Entry) -> str:
+    """Why an entry is none for its prefix; nothing if it is one."""
+    scheme, form = scheme_of(prefix), form_of(prefix)
     if scheme == "s3":
         return "cannot be here: s3 has the account of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     if scheme in _WITH_USER and entry.user is None:
         return "has no `user`; name who signs in"
     if scheme in _WITH_TOKEN and entry.user is not None:
         return "has a `user`, but takes a token alone; leave it out"
+    if entry.user is not None and form is not None and form.owner not in ("", entry.user):
+        return f"names the storage account {form.owner!r}, whose key another `user` has not; mend one of them"
     if scheme != "sftp" and (entry.key_file or entry.known_hosts):
         return "has a key_file or known_hosts, which are for sftp; name the password"
     return ""

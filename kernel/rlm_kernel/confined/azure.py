@@ -10,11 +10,14 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-__all__ = ["HEADERS", "MARKS_FOLDER", "NAMES", "place", "sign"]
+from rlm_sandbox.url_forms import form_of
+
+__all__ = ["HEADERS", "MARKS_FOLDER", "NAMES", "needed", "place", "sign"]
 
 _NAME, _ENDPOINT = "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT"
 NAMES = (_NAME, _ENDPOINT)
 """The variables of the environment that say whose containers are meant, of which one is enough."""
+_CLOUD = ".blob.core.windows.net"
 _VERSION = "2021-08-06"
 HEADERS = {"x-ms-version": _VERSION}
 MARKS_FOLDER = ("x-ms-meta-hdi_isfolder", "true")
@@ -22,10 +25,24 @@ _OTHER_SIGNED_HEADERS = 11
 """Of those that a signature is made of, all that a plain request has not, from Content-Encoding to Range."""
 
 
+def needed(url: str) -> tuple[str, ...]:
+    """The variables of which one must be there: none for a URL that names its storage account."""
+    form = form_of(url)
+    return () if form is not None and form.owner else NAMES
+
+
 def place(url: str) -> str:
-    """Where an object is: below the endpoint that the environment names, or at Azure's own."""
+    """Where an object is: at the storage account that the URL names, or else below the endpoint of the environment.
+
+    Raises: ValueError when an `abfss` URL would be asked for without TLS.
+    """
+    form = form_of(url)
     container, _, key = url.partition("://")[2].partition("/")
-    endpoint = os.environ.get(_ENDPOINT) or f"https://{os.environ.get(_NAME, '')}.blob.core.windows.net"
+    if form is not None and form.owner:
+        return f"https://{form.owner}{_CLOUD}/{form.name}/{quote(key)}"
+    endpoint = os.environ.get(_ENDPOINT) or f"https://{os.environ.get(_NAME, '')}{_CLOUD}"
+    if form is not None and form.scheme == "abfss" and not endpoint.lower().startswith("https://"):
+        raise ValueError(f"abfss is read over TLS only, and {_ENDPOINT} is no https URL")
     return f"{endpoint.rstrip('/')}/{container}/{quote(key)}"
 
 

@@ -2,6 +2,9 @@
 
 Each request is checked against the policy's prefixes, also those to which a server redirects. Nothing is taken from the
 environment but whom to trust: no proxy, no credentials. An account goes with requests below its own prefix only.
+
+Only the Hub (`leads_on`) may lead to what no prefix covers, as it does to its stores, which may not lead on: by https,
+without an account, and to no address that is not public, but for the kind of address that it has itself.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from xml.etree import ElementTree as ET
 
 import httpx2
 
+from rlm_kernel.confined.gate import Leash
 from rlm_kernel.confined.schemes import OVER_HTTP, OverHttp, scheme_of
 from rlm_sandbox.policy_urls import permits
+from rlm_sandbox.url_forms import repository_of
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -51,6 +56,7 @@ def run(request: dict[str, Any], say: Say) -> None:
     ``request`` has besides: `permitted`, the policy's prefixes; `account` or None.
     """
     url, most = request["url"], request["most"]
+    leash = Leash() if OVER_HTTP[scheme_of(url)].leads_on else None
     try:
         with (
             os.fdopen(request["fd"], "wb", buffering=0) as target,
@@ -58,13 +64,15 @@ def run(request: dict[str, Any], say: Say) -> None:
         ):
             if OVER_HTTP[scheme_of(url)].is_dav:
                 _must_be_file(client, request)
-            with closing(_answer(client, request)) as answer:
+            with closing(_answer(client, request, leash)) as answer:
                 taken = _copied(answer, target, most)
     except MemoryError:
         raise
     except _Unfit as unfit:
         say({"fault": "source", "message": f"{url} {unfit}", "advice": unfit.advice})
     except Exception as problem:  # a server may say anything
+        if leash is not None and leash.refused is not None and isinstance(problem, httpx2.ConnectError):
+            problem = ConnectionError(f"it leads to {leash.refused}, which is no public address")
         what = f"{url} cannot be read ({type(problem).__name__}: {problem})"
         say({"fault": "source", "message": what, "advice": _ANOTHER})
     else:
@@ -74,7 +82,7 @@ def run(request: dict[str, Any], say: Say) -> None:
 def _must_be_file(client: httpx2.Client, request: dict[str, Any]) -> None:
     """Ask a WebDAV server what it is, as of a folder many answer with a page for people."""
     said = b""
-    with closing(_answer(client, request, "PROPFIND", {"Depth": "0"})) as answer:
+    with closing(_answer(client, request, None, "PROPFIND", {"Depth": "0"})) as answer:
         for piece in answer.iter_raw():
             said += piece
             if len(said) > _LONGEST_PROPERTIES:
@@ -86,17 +94,21 @@ def _must_be_file(client: httpx2.Client, request: dict[str, Any]) -> None:
 
 
 def _answer(
-    client: httpx2.Client, request: dict[str, Any], method: str = "GET", headers: Mapping[str, str] | None = None
+    client: httpx2.Client,
+    request: dict[str, Any],
+    leash: Leash | None,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
 ) -> httpx2.Response:
     """The answer behind all redirects, of which only the head is read."""
-    named = request["url"]
-    place = OVER_HTTP[scheme_of(named)].place(named)
+    named, account, is_lent = request["url"], request["account"], False
+    asked, place = OVER_HTTP[scheme_of(named)], ""
     for _ in range(_MOST_REDIRECTS):
-        if not permits(request["permitted"], named):
+        if not is_lent and not permits(request["permitted"], named):
             what = f"leads to {named[:200]}, which the policy does not permit"
             raise _Unfit(what, "add it to `urls`, or name another")
-        how, account = OVER_HTTP[scheme_of(named)], request["account"]
-        is_signed = account is not None and permits([account["prefix"]], named)
+        how, place = OVER_HTTP[scheme_of(named)], place or asked.place(named)
+        is_signed = not is_lent and account is not None and permits([account["prefix"]], named)
         place, signed = how.sign(account, place) if is_signed else (place, {})
         # What is stored is wanted as it is stored: packed files are recognised by what they hold.
         all_headers = {"Accept-Encoding": "identity", **how.headers, **(headers or {}), **signed}
@@ -104,7 +116,8 @@ def _answer(
         if answer.is_error:
             answer.close()
             said = f"{answer.status_code} {answer.reason_phrase}"
-            raise _Unfit(f"cannot be read (the server says {said})", _advice(answer, how, is_signed=is_signed))
+            advice = _ANOTHER if is_lent else _advice(answer, how, named, is_signed=is_signed)
+            raise _Unfit(f"cannot be read (the server says {said})", advice)
         if answer.next_request is None:
             if how.marks_folder is not None and answer.headers.get(how.marks_folder[0]) == how.marks_folder[1]:
                 answer.close()
@@ -114,21 +127,22 @@ def _answer(
         place = str(answer.next_request.url)
         if scheme_of(place) not in ("http", "https"):
             raise _Unfit(f"leads to {place[:200]}, which is not asked for by http", "give that URL itself")
-        named = _named(request["url"], place)
+        named = asked.named(request["url"], place)
+        is_lent = False
+        if leash and how.leads_on and scheme_of(named) == "https" and not permits(request["permitted"], named):
+            is_lent = True
+            leash.hold()
     raise _Unfit(f"leads on more than {_MOST_REDIRECTS} times", "give the URL that it ends at")
 
 
-def _named(url: str, place: str) -> str:
-    """A place to which a server leads, as policies name it: what a WebDAV server leads to is WebDAV."""
-    return f"webdav{place.removeprefix('http')}" if OVER_HTTP[scheme_of(url)].is_dav else place
-
-
-def _advice(answer: httpx2.Response, how: OverHttp, *, is_signed: bool) -> str:
+def _advice(answer: httpx2.Response, how: OverHttp, named: str, *, is_signed: bool) -> str:
     if is_signed and answer.status_code in _NOT_TAKEN:
         return "mend its account in accounts.yaml"
-    if answer.status_code == httpx2.codes.UNAUTHORIZED:
-        return "name an account for it in accounts.yaml"
-    return f"{_ANOTHER}, or name an account for it in accounts.yaml" if how.hides and not is_signed else _ANOTHER
+    form = repository_of(named)
+    line = f', such as "{form}": {{password_file: FILE}}' if form else ""
+    if how.hides and not is_signed:
+        return f"{_ANOTHER}, or name an account for it in accounts.yaml{line}"
+    return "name an account for it in accounts.yaml" if answer.status_code == httpx2.codes.UNAUTHORIZED else _ANOTHER
 
 
 def _copied(answer: httpx2.Response, target: RawIOBase, most: int) -> int:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "Leash", "kind_of"]
 
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+"""Addresses by which a network with IPv6 alone reaches those of IPv4."""
 _CONNECTING = ("socket.connect", "socket.sendto", "socket.sendmsg")
 
 
@@ -57,3 +60,52 @@ class Gate:
     def _refusal(self, name: str) -> OSError:
         self.refused = name[:200]
         return PermissionError(errno.EACCES, f"the host {self.refused} may not be asked")
+
+
+class Leash:
+    """Where a process may connect to once a server has led it away: to public addresses, and to such as it came from.
+
+    It looks at addresses as they are connected to, so names that resolve now so and then otherwise do not matter.
+
+    Attributes:
+        refused: the last address that was neither.
+    """
+
+    def __init__(self) -> None:
+        self.refused: str | None = None
+        self._known = {"public"}
+        self._is_held = False
+        sys.addaudithook(self._connecting)
+
+    def hold(self) -> None:
+        """Let this process connect to no other kind of address than so far, for good."""
+        self._is_held = True
+
+    def _connecting(self, event: str, args: tuple[Any, ...]) -> None:
+        if event not in _CONNECTING or args[1] is None:
+            return
+        name = str(args[1][0]) if isinstance(args[1], tuple) else str(args[1])
+        kind = kind_of(name)
+        if not self._is_held:
+            self._known.add(kind)
+        elif kind not in self._known:
+            self.refused = name[:200]
+            raise PermissionError(errno.EACCES, f"the address {self.refused} may not be asked")
+
+
+def kind_of(address: str) -> str:
+    """What an address is in: ``public``, ``private``, ``loopback``, ``link-local``, or ``other``."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return "other"
+    if isinstance(found, ipaddress.IPv6Address):
+        translated = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF) if found in _TRANSLATED else None
+        found = found.ipv4_mapped or found.sixtofour or translated or found
+    if isinstance(found, ipaddress.IPv6Address) and found.is_site_local:
+        return "private"
+    if found.is_loopback or found.is_link_local:
+        return "loopback" if found.is_loopback else "link-local"
+    if found.is_multicast or found.is_unspecified or found.is_reserved:
+        return "other"
+    return "public" if found.is_global else "private"

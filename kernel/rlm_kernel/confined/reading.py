@@ -105,8 +105,8 @@ def _reader(url: str, account: Account | None, request: dict[str, Any], fd: int)
     how = OVER_HTTP.get(scheme) or SCHEMES[scheme]
     if isinstance(how, Scheme) and how.signs_in and account is None:
         raise SourceError(f"{url} is read with an account only", f"name one for it in {accounts_file()}")
-    if isinstance(how, OverHttp) and how.one_of and not any(map(os.environ.get, how.one_of)):
-        named = " or ".join(how.one_of)
+    if isinstance(how, OverHttp) and (needed := how.one_of(url)) and not any(map(os.environ.get, needed)):
+        named = " or ".join(needed)
         raise SourceError(
             f"{url} does not say on which server it is", f"start the daemon with {named} in its environment"
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from rlm_kernel.confined import azure
+from rlm_kernel.confined import azure, repositories
 from rlm_sandbox.policy_urls import PORTS
 
 __all__ = ["OVER_HTTP", "SCHEMES", "Reach", "Scheme", "scheme_of"]
@@ -67,6 +67,14 @@ def _basic_or_bearer(account: Mapping[str, Any], place: str) -> tuple[str, dict[
     return place, {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
 
 
+def _by_itself(_asked: str, place: str) -> str:
+    return place
+
+
+def _nothing(_url: str) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class OverHttp:
     """How URLs of one scheme are asked for by http.
@@ -76,7 +84,9 @@ class OverHttp:
         sign: that URL, and the headers, with which an account asks for it.
         headers: what is asked for with besides.
         variables: as of `Scheme`.
-        one_of: variables of which the daemon must have one.
+        one_of: the variables of which the daemon must have one for a URL.
+        named: how policies name a place to which the server of a URL leads.
+        leads_on: whether its own server may lead to any public host, by https.
         is_dav: whether the server can be asked if it is a folder.
         marks_folder: the header by which an answer says so.
         hides: whether the server says of what is not for all that it is not there.
@@ -86,7 +96,9 @@ class OverHttp:
     sign: Callable[[Mapping[str, Any], str], tuple[str, dict[str, str]]] = _basic_or_bearer
     headers: Mapping[str, str] = field(default_factory=dict)
     variables: tuple[str, ...] = ()
-    one_of: tuple[str, ...] = ()
+    one_of: Callable[[str], tuple[str, ...]] = _nothing
+    named: Callable[[str, str], str] = _by_itself
+    leads_on: bool = False
     is_dav: bool = False
     marks_folder: tuple[str, str] | None = None
     hides: bool = False
@@ -159,6 +171,11 @@ def _dav_place(url: str) -> str:
     return "http" + url[len("webdav") :]
 
 
+def _dav_named(_asked: str, place: str) -> str:
+    """What a WebDAV server leads to is WebDAV."""
+    return f"webdav{place.removeprefix('http')}"
+
+
 def _object_place(url: str) -> str:
     bucket, _, key = url.partition("://")[2].partition("/")
     endpoint = os.environ.get(_GOOGLE) or "https://storage.googleapis.com"
@@ -166,21 +183,32 @@ def _object_place(url: str) -> str:
     return f"{endpoint.rstrip('/')}/storage/v1/b/{bucket}/o/{quote(key, safe='')}?alt=media"
 
 
+_CONTAINERS = OverHttp(
+    azure.place,
+    azure.sign,
+    azure.HEADERS,
+    variables=azure.NAMES,
+    one_of=azure.needed,
+    marks_folder=azure.MARKS_FOLDER,
+    hides=True,
+)
 OVER_HTTP = {
     "http": OverHttp(),
     "https": OverHttp(),
-    "webdav": OverHttp(_dav_place, is_dav=True),
-    "webdavs": OverHttp(_dav_place, is_dav=True),
+    "webdav": OverHttp(_dav_place, named=_dav_named, is_dav=True),
+    "webdavs": OverHttp(_dav_place, named=_dav_named, is_dav=True),
     "gs": OverHttp(_object_place, variables=(_GOOGLE,)),
-    "az": OverHttp(
-        azure.place,
-        azure.sign,
-        azure.HEADERS,
-        variables=azure.NAMES,
-        one_of=azure.NAMES,
-        marks_folder=azure.MARKS_FOLDER,
+    "az": _CONTAINERS,
+    "abfs": _CONTAINERS,
+    "abfss": _CONTAINERS,
+    "hf": OverHttp(
+        repositories.hub_place,
+        variables=(repositories.HUB,),
+        named=repositories.hub_named,
+        leads_on=True,
         hides=True,
     ),
+    "github": OverHttp(repositories.github_place, named=repositories.github_named, hides=True),
 }
 SCHEMES = {
     "ftp": Scheme("fsspec", _ftp_options, _own_host, opening=_LARGE_BLOCKS),

@@ -20,7 +20,8 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.progress import patiently
 from rlm_mcp.service.sessions import Session
 from rlm_mcp.service.texts import SYSTEM_FOLDERS, readable_path
-from rlm_sandbox.policy_urls import READ_SCHEMES, instead, is_url, permits, unread_scheme
+from rlm_sandbox.policy_urls import READ_SCHEMES, instead, is_url, permits, unread_scheme, wrong_form
+from rlm_sandbox.url_forms import repository_of
 
 __all__ = ["FileSource", "Taken", "resolved", "take"]
 
@@ -92,11 +93,14 @@ def _permitted(given: Sequence[str], session: Session) -> FileSource:
     if unread := unread_scheme(url):
         said = f"{url[:200]!r} has the scheme {unread!r}, and of URLs only {', '.join(READ_SCHEMES)} are read"
         raise ToolFault("cannot_read", said, instead(unread))
+    if wrong := wrong_form(url):
+        raise ToolFault("cannot_read", f"{url[:200]!r} {wrong}", "give it so, or the https URL of the same data")
     prefixes = session.policy.urls
     if not permits(prefixes, url):
         said = f"policy {session.row.policy!r} does not permit to load {url[:200]!r}"
         hint = f"load what lies under one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
-        raise ToolFault("cannot_read", said, hint)
+        whole = repository_of(url)
+        raise ToolFault("cannot_read", said, f'{hint}; all of it is `urls: ["{whole}"]`' if whole else hint)
     return FileSource([url], [], urls=prefixes)
 
 

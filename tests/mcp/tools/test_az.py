@@ -16,10 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from certificates import make_certificate
+from resolved import read_as
 
 pytest.importorskip("azure.storage.blob", reason="azure-storage-blob is not installed: `make test-stores` installs it")
 
 from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, generate_container_sas
+
+from rlm_kernel.confined.azure import needed
 
 PLACES = os.pathsep.join([f"{sys.prefix}/azurite/node_modules/.bin", os.environ.get("PATH", "")])
 AZURITE = shutil.which("azurite-blob", path=PLACES)
@@ -28,6 +32,7 @@ pytestmark = [
     pytest.mark.skipif(AZURITE is None, reason="azurite is not installed: `make store-servers` installs it, with npm"),
 ]
 USER, KEY = "examplestore", base64.b64encode(b"a secret key").decode()
+HOST = f"{USER}.blob.core.windows.net"
 LARGE = 20_000_000
 SECONDS_TO_START = 90
 
@@ -42,6 +47,12 @@ def port_of(process: subprocess.Popen[bytes], said: Path) -> int:
             return int(found[1])
         time.sleep(0.05)
     raise AssertionError(f"azurite does not listen; it ended with {process.poll()} and said {said.read_text()!r}")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of this machine, and of the host that the storage account has at Azure."""
+    return make_certificate(tmp_path_factory.mktemp("tls"), "localhost", HOST)
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +193,55 @@ async def test_what_cannot_be_read_is_said(connect, policy: str, accounts: Accou
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=url)
         assert (answer["error"], said in answer["message"]) == ("cannot_read", True)
+
+
+@pytest.mark.parametrize("scheme", ["abfs", "abfss"])
+async def test_abfs_names_the_same_objects_and_is_permitted_by_itself(
+    connect, policy: str, permitting: Callable[[str], str], accounts: Accounts, scheme: str
+) -> None:
+    """K-1, ours: with the key of the storage account; not where another scheme is permitted, or has the account."""
+    async with connect("az", RLM_KERNEL_POLICY=policy) as agent:
+        refused = await agent("load_context", name="log", path=f"{scheme}://logs/day/app.log")
+        assert f'`urls: ["{scheme}://logs/"]`' in refused["hint"]
+    async with connect(RLM_KERNEL_POLICY=permitting(f"{scheme}://logs/day/")) as agent:
+        accounts(f"'az://logs/': {{user: {USER}, password_file: $SECRET}}", KEY)
+        refused = await agent("load_context", name="log", path=f"{scheme}://logs/day/app.log")
+        assert f'"{scheme}://logs/": {{password_file: FILE}}' in refused["hint"]
+        accounts(f"'{scheme}://logs/': {{user: {USER}, password_file: $SECRET}}", KEY)
+        assert (await agent("load_context", name="log", path=f"{scheme}://logs/day/app.log"))["line_count"] == 2
+        assert (await agent("load_context", name="large", path=f"{scheme}://logs/day/large"))["size"] == LARGE
+        assert (await agent("load_context", name="odd", path=f"{scheme}://logs/day/a+ü%20~"))["line_count"] == 2
+        folder = await agent("load_context", name="folder", path=f"{scheme}://logs/day/folder")
+        assert "it is a folder" in folder["message"]
+
+
+async def test_abfss_is_never_read_without_tls(
+    connect, permitting: Callable[[str], str], azurite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the endpoint of the environment would be."""
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", azurite.replace("https:", "http:"))
+    async with connect(RLM_KERNEL_POLICY=permitting("abfss://public/")) as agent:
+        answer = await agent("load_context", name="log", path="abfss://public/day/app.log")
+        assert "over TLS only, and AZURE_STORAGE_ENDPOINT is no https URL" in answer["message"]
+
+
+@pytest.mark.parametrize("held", [lambda: KEY, lambda: shared_access(5)], ids=["key", "signature"])
+def test_a_url_that_names_its_storage_account_asks_that_one(
+    azurite: str,
+    certificate: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    held: Callable[[], str],
+) -> None:
+    """By its own host at Azure, whatever endpoint or account the environment names."""
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "https://evil.example")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "another")
+    prefix = f"abfss://logs@{USER}.dfs.core.windows.net/"
+    account = {"prefix": prefix, "user": USER if held() == KEY else None, "password": held()}
+    request = {"url": f"{prefix}day/app.log", "permitted": [prefix], "account": account}
+    port = int(re.sub(r".*:(\d+)/.*", r"\1", azurite))
+    assert needed(request["url"]) == ()
+    assert read_as(HOST, port, certificate, tmp_path / "taken", request) == {"size": 14}
+    assert (tmp_path / "taken").read_bytes() == b"one\nERROR two\n"
+    other = {**request, "account": {**account, "prefix": "abfss://logs@another.dfs.core.windows.net/"}}
+    assert "403" in read_as(HOST, port, certificate, tmp_path / "taken", other)["message"]

@@ -215,14 +215,15 @@ async def test_what_a_store_leads_to_is_permitted_for_itself_and_told_no_secret(
     assert (other.asked, other.accounts) == (["/open/log"], {None})
 
 
+@pytest.mark.parametrize("scheme", ["az", "abfs", "abfss"])
 async def test_a_store_whose_server_nobody_has_named_is_not_asked_for(
-    connect, permitting: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    connect, permitting: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     """The answer says by which variables the daemon would know it."""
     monkeypatch.delenv("AZURE_STORAGE_ENDPOINT", raising=False)
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    async with connect(RLM_KERNEL_POLICY=permitting("az://logs/")) as agent:
-        answer = await agent("load_context", name="log", path="az://logs/x")
+    async with connect(RLM_KERNEL_POLICY=permitting(f"{scheme}://logs/")) as agent:
+        answer = await agent("load_context", name="log", path=f"{scheme}://logs/x")
         assert (answer["error"], "AZURE_STORAGE_ACCOUNT_NAME" in answer["hint"]) == ("cannot_read", True)
 
 
