@@ -26,6 +26,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 [*shlex.split(linker), *options, source, "-o", module], check=True, capture_output=True, text=True
             )
         except (OSError, subprocess.CalledProcessError) as error:
+            module.unlink(missing_ok=True)  # one of another version of the source may be there
             why = getattr(error, "stderr", None) or error
             self.app.display_warning(f"{_SOURCE.name} was not compiled, so lines of contexts are made in Python: {why}")
             return
