@@ -9,12 +9,14 @@ import subprocess
 import sys
 import sysconfig
 import tracemalloc
+import weakref
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,6 +85,15 @@ def test_a_cache_answers_what_it_has_and_asks_for_the_rest(base: type) -> None:
     assert [row[0], row[1], row[2]] == ["one", "two", ("asked for", 2)]
 
 
+@pytest.mark.parametrize("base", [native.LineCache, plain.LineCache], ids=["native", "plain"])
+def test_a_narrow_number_of_numpy_is_asked_for(base: type) -> None:
+    """It would wrap around or overflow, and find another line."""
+    row = _row(base)
+    for key, first in ((np.int8(-100), 100), (np.uint8(3), 300), (np.bool_(True), 0)):
+        row._cache, row._cache_start = ["another"] * 200, first
+        assert row[key] == ("asked for", key)
+
+
 def test_all_of_lines_works_without_a_compiler() -> None:
     """What the tests of texts, variables and stores ask holds for an installation that has no compiled module."""
     code = """
@@ -142,11 +153,105 @@ assert _native.line_starts(b"\\n" * 9, few, 1, 0, True) == (10, 9)
 assert few.tolist() == [7, 1]
 _native.line_starts(b"\\n" * 9, few, -3, 0, True)
 assert few.tolist() == [4, 5]
+_native.line_starts(b"\\n" * 9, few, sys.maxsize - 3, 0, True)
+assert few.tolist() == [4, 5]
+odd = memoryview(bytearray(25))[1:].cast("Q")
+_native.line_starts(b"a\\n" * 2, odd, 1, 0, True)
+raw._cut_from("a\\na\\n", odd, 0, 2, False)
+assert raw[1] == "a"
 raw._cache = [raw]
 del raw, lines
 gc.collect()
 """
     )
+
+
+def test_a_text_that_changes_meanwhile_makes_no_broken_strings(compiled: ModuleType) -> None:
+    """A thread that reads a file into a buffer holds no lock; a false ASCII string has CPython read beyond tables."""
+    code = r"""
+import os, random, threading
+from rlm_kernel.contexts import _native
+whole = (b"a" * 99 + b"\n") * 20_000
+text = bytearray(whole)
+end = memoryview(text)[-60_000:]
+arriving, sent = os.pipe()
+
+def fed():
+    while os.readv(arriving, [end]):
+        end[:] = whole[-60_000:]
+
+if not os.fork():
+    os.close(arriving)
+    try:
+        while True:
+            for _ in range(random.randrange(40_000)):  # at any moment of the other's work
+                pass
+            os.write(sent, b"\xff" * 60_000)
+    finally:
+        os._exit(0)
+threading.Thread(target=fed, daemon=True).start()
+for _ in range(700):
+    try:
+        lines = _native.split(text, False, False)
+    except UnicodeDecodeError:
+        continue
+    assert all(max(line.encode()) < 0x80 for line in lines[-700:])
+os._exit(0)
+"""
+    assert _ends_well(code)
+
+
+def test_what_goes_may_ask_for_lines(compiled: ModuleType) -> None:
+    """Code that runs when the old content goes finds the new one, and what it puts there itself stays whole."""
+    gone = []
+
+    class Content(str):
+        __slots__ = ()
+
+        def __del__(self) -> None:
+            row._cut_from("from its end", Starts("I", [0, 5, 9]), 0, 2, False)
+
+    class Starts(array):  # type: ignore[type-arg]
+        def __del__(self) -> None:
+            gone.append(row[0])
+
+    row = _row(compiled.LineCache)
+    row._cut_from(Content("old"), array("I", [0, 1]), 0, 1, False)
+    row._cut_from("new", array("I", [0, 4]), 0, 1, False)
+    assert row[0] == "from"
+    assert gone == []
+    row._cut_from("newest", array("I", [0, 7]), 0, 1, False)
+    assert gone == ["newest"]
+
+
+def test_a_cycle_through_the_content_is_collected(compiled: ModuleType) -> None:
+    """As one through the cache is."""
+
+    class Content(str):
+        __slots__ = ("__weakref__", "row")
+        row: Any
+
+    content, row = Content("text"), _row(compiled.LineCache)
+    content.row = row
+    row._cut_from(content, array("I", [0, 5]), 0, 1, False)
+    ended = weakref.ref(content)
+    del content, row
+    gc.collect()
+    assert ended() is None
+
+
+def test_a_long_chain_of_caches_goes_as_other_objects_do(compiled: ModuleType) -> None:
+    """One that holds the next: not by as many calls within each other."""
+    code = """
+from rlm_kernel.contexts import _native
+first = None
+for _ in range(1_000_000):
+    before, first = first, _native.LineCache()
+    first._cache = before
+del before
+del first
+"""
+    assert _ends_well(code)
 
 
 def test_nothing_leaks(compiled: ModuleType) -> None:

@@ -65,33 +65,57 @@ static void *large_arena(void *context, size_t size) {
 
 /* --- lines ---------------------------------------------------------------------------------------*/
 
-static int is_ascii(const unsigned char *text, Py_ssize_t size) {
-    unsigned char seen = 0;
-    for (Py_ssize_t at = 0; at < size; at++) {
-        seen |= text[at];
+/* Copy, and say whether all of it is ASCII.
+
+What is looked at is what was copied: a thread that reads a file into this memory holds no lock meanwhile, and CPython
+looks up the characters of a string that says it is ASCII in tables that end there.
+*/
+static int copy_ascii(char *restrict to, const char *restrict text, Py_ssize_t size) {
+    enum { WORD = sizeof(uint64_t) };
+    uint64_t seen = 0, word;
+    if (size < WORD) {
+        while (size > 0) {
+            unsigned char byte = text[--size];
+            to[size] = (char)byte;
+            seen |= byte;
+        }
+    } else {
+        for (Py_ssize_t at = 0; at < size - WORD; at += WORD) {
+            memcpy(&word, text + at, WORD);
+            memcpy(to + at, &word, WORD);
+            seen |= word;
+        }
+        memcpy(&word, text + size - WORD, WORD); /* the last one overlaps with the one before */
+        memcpy(to + size - WORD, &word, WORD);
+        seen |= word;
     }
-    return seen < 0x80;
+    return (seen & 0x8080808080808080) == 0;
 }
 
-static PyObject *make_line(const char *text, Py_ssize_t size, int ascii) {
-    if (!ascii || size < 2) { /* characters of Latin-1 and the empty string are there already */
-        return PyUnicode_DecodeUTF8(text, size, NULL);
+/* A line. `ascii` says what is expected of it, and is told otherwise. */
+static PyObject *make_line(const char *text, Py_ssize_t size, int *ascii) {
+    if (*ascii && size > 1) { /* characters of Latin-1 and the empty string are there already */
+        PyObject *line = PyUnicode_New(size, 0x7f);
+        if (line == NULL) {
+            return NULL;
+        }
+        if (copy_ascii((char *)PyUnicode_1BYTE_DATA(line), text, size)) {
+            return line;
+        }
+        Py_DECREF(line);
+        *ascii = 0;
     }
-    PyObject *line = PyUnicode_New(size, 0x7f);
-    if (line != NULL) {
-        memcpy(PyUnicode_1BYTE_DATA(line), text, size);
-    }
-    return line;
+    return PyUnicode_DecodeUTF8(text, size, NULL);
 }
 
 static int append_lines(PyObject *lines, const Py_buffer *view, int crlf) {
     const char *text = view->buf, *end = text + view->len;
-    int ascii = is_ascii(view->buf, view->len);
+    int ascii = 1;
     while (text < end) {
         const char *newline = memchr(text, '\n', end - text);
         const char *stop = newline == NULL ? end : newline;
         int returns = crlf && stop > text && stop[-1] == '\r';
-        PyObject *line = make_line(text, stop - text - returns, ascii);
+        PyObject *line = make_line(text, stop - text - returns, &ascii);
         if (line == NULL) {
             return -1;
         }
@@ -204,14 +228,13 @@ static Py_ssize_t count_characters(const char *text, const char *end) {
     return found;
 }
 
-static void put_start(const Py_buffer *starts, Py_ssize_t line, uint64_t at) {
-    if (line < 0) {
-        return;
-    }
-    if (starts->itemsize == 8 && line < starts->len / 8) {
-        ((uint64_t *)starts->buf)[line] = at;
-    } else if (starts->itemsize == 4 && line < starts->len / 4) {
-        ((uint32_t *)starts->buf)[line] = (uint32_t)at;
+/* Buffers of session code begin at any address, so numbers are copied; a line below zero is one too high here. */
+static void put_start(const Py_buffer *starts, size_t line, uint64_t at) {
+    uint32_t few = (uint32_t)at;
+    if (starts->itemsize == 8 && line < (size_t)starts->len / 8) {
+        memcpy((char *)starts->buf + line * 8, &at, 8);
+    } else if (starts->itemsize == 4 && line < (size_t)starts->len / 4) {
+        memcpy((char *)starts->buf + line * 4, &few, 4);
     }
 }
 
@@ -225,18 +248,19 @@ static PyObject *line_starts(PyObject *module, PyObject *args) {
         return NULL;
     }
     const char *text = view.buf, *end = text + view.len;
+    size_t next = line;
     while (text < end) {
         const char *newline = memchr(text, '\n', end - text);
         const char *stop = newline == NULL ? end : newline + 1;
         at += ascii ? stop - text : count_characters(text, stop);
         if (newline != NULL) {
-            put_start(&starts, line++, at);
+            put_start(&starts, next++, at);
         }
         text = stop;
     }
     PyBuffer_Release(&starts);
     PyBuffer_Release(&view);
-    return Py_BuildValue("nK", line, at);
+    return Py_BuildValue("nK", (Py_ssize_t)next, at);
 }
 
 /* --- an index that is answered at once ----------------------------------------------------------*/
@@ -253,11 +277,18 @@ typedef struct {
 
 static PyObject *fetch_name;
 
-static Py_ssize_t start_of(const Py_buffer *starts, Py_ssize_t line) {
+static uint64_t start_of(const Py_buffer *starts, Py_ssize_t line) {
+    uint64_t at = 0;
+    uint32_t few = 0;
     if (line >= starts->len / starts->itemsize) {
         return 0;
     }
-    return starts->itemsize == 8 ? ((int64_t *)starts->buf)[line] : ((uint32_t *)starts->buf)[line];
+    if (starts->itemsize == 8) {
+        memcpy(&at, (char *)starts->buf + line * 8, 8);
+        return at;
+    }
+    memcpy(&few, (char *)starts->buf + line * 4, 4);
+    return few;
 }
 
 static PyObject *cut_line(const LineCache *self, Py_ssize_t line) {
@@ -285,15 +316,19 @@ static PyObject *cache_subscript(PyObject *object, PyObject *key) {
     return PyObject_CallMethodOneArg(object, fetch_name, key);
 }
 
-static void forget_content(LineCache *self) {
-    Py_CLEAR(self->content);
-    PyBuffer_Release(&self->starts); /* nothing, if there are none */
+/* Change what lines are cut from. What is let go may run code that asks this object, so it goes last. */
+static void put_content(LineCache *self, PyObject *content, Py_buffer starts) {
+    PyObject *old_content = self->content;
+    Py_buffer old_starts = self->starts;
+    self->content = content;
+    self->starts = starts;
+    Py_XDECREF(old_content);
+    PyBuffer_Release(&old_starts); /* nothing, if there are none */
 }
 
 static int cache_clear(PyObject *object) {
-    LineCache *self = (LineCache *)object;
-    Py_CLEAR(self->cache);
-    forget_content(self);
+    Py_CLEAR(((LineCache *)object)->cache);
+    put_content((LineCache *)object, NULL, (Py_buffer){0});
     return 0;
 }
 
@@ -312,18 +347,17 @@ static PyObject *cache_cut_from(PyObject *object, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "these are no lines that start there");
         return NULL;
     }
-    forget_content(self);
-    self->content = Py_NewRef(content);
-    self->starts = starts;
     self->start = start;
     self->size = size;
     self->crlf = crlf;
+    put_content(self, Py_NewRef(content), starts);
     Py_RETURN_NONE;
 }
 
 static int cache_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((LineCache *)self)->cache);
+    Py_VISIT(((LineCache *)self)->content);
     Py_VISIT(((LineCache *)self)->starts.obj);
     return 0;
 }
@@ -331,9 +365,11 @@ static int cache_traverse(PyObject *self, visitproc visit, void *arg) {
 static void cache_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, cache_dealloc) /* one may hold another as its cache, and so on */
     cache_clear(self);
     type->tp_free(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END
 }
 
 static PyMemberDef cache_members[] = {

@@ -88,13 +88,15 @@ class LineCache:
 
     def __getitem__(self, key: Any) -> Any:
         """One line, or what `_fetch` answers."""
-        try:
-            at = key - self._cache_start
-            if at >= 0:
+        if type(key) is not int or key < 0:  # numbers of numpy wrap around
+            return self._fetch(key)
+        at = key - self._cache_start
+        if at >= 0:
+            try:
                 return self._cache[at]
-        except (TypeError, ValueError, IndexError):  # not cached, or no integer
-            pass
-        if self._cuts is None or type(key) is not int or key < 0:
+            except IndexError:
+                pass
+        if self._cuts is None:
             return self._fetch(key)
         content, starts, lines, crlf = self._cuts
         try:
