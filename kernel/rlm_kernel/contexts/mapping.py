@@ -36,6 +36,8 @@ class Mapping:
     The descriptor may be closed at once.
     """
 
+    __slots__ = ("__weakref__", "address", "size")  # and no dictionary, which could be written to past all checks
+
     def __init__(self, fd: int, size: int) -> None:
         """Map the first `size` bytes of `fd`.  Raises: OSError, ValueError if the file is shorter."""
         if os.fstat(fd).st_size < size:

@@ -99,6 +99,8 @@ class Text:
         source = self._data if self.facts.ascii else self._wide
         if source is None or self._data is None or self.facts.chars < 2 or not sharedstr.available():
             return str(self.view, "utf-8")
+        if self.facts.chars * self.facts.unit > source.size or self.size > self._data.size:
+            raise ValueError("the text is longer than the map that its string is to lie in")
         encoding = sharedstr.encoding_of(self.facts.unit, self.facts.ascii)
         utf8 = (self._data.address, self.size)
         return sharedstr.make(source.address, self.facts.chars, encoding, utf8, source, self._data)

@@ -14,9 +14,13 @@ from typing import Any
 from rlm_kernel.contexts import frames
 from rlm_kernel.contexts.citations import cite
 from rlm_kernel.contexts.keeping import KEEPER
+from rlm_kernel.contexts.lines import Lines
+from rlm_kernel.contexts.mapping import Mapping as MappedFile
+from rlm_kernel.contexts.text import Text
 from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
 from rlm_kernel.image.shell import GuardedShell
 from rlm_sandbox.language.audit import trusted_section
+from rlm_sandbox.language.guards import protect
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.oswall.confine import Isolation, confine
 from rlm_sandbox.oswall.report import WallReport
@@ -31,6 +35,9 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 
+
+for _believed in (Text, Lines, MappedFile):  # strings are laid over memory by what these say
+    protect(_believed)
 
 HOMES = ("HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR")
 
