@@ -14,6 +14,7 @@ from session_processes import members, session_of
 
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.errors import CallerError, KernelBusy, PolicyLooser
+from rlm_kernel.host.host import LARGE_COPIES
 from rlm_kernel.hostclient import ForkInfo, HostClient, KernelInfo, SpawnRequest
 from rlm_sandbox.policy import MIB, load_policy
 
@@ -179,6 +180,13 @@ async def test_memory_of_a_fork_is_shared_until_it_is_written(host, spawn, fork,
     memory = psutil.Process(child.pid).memory_full_info()
     assert memory.rss > 200 * MIB * 0.9
     assert memory.uss < 40 * MIB
+
+
+async def test_kernels_begin_with_how_large_copies_are_made(host, kernel, fork) -> None:
+    """The C library reads it once, when a zygote starts; what is forked later has it too."""
+    child = (await fork(kernel)).kernel
+    for process in (kernel, child):
+        assert psutil.Process(process.pid).environ().items() >= LARGE_COPIES.items()
 
 
 async def test_a_stricter_policy_is_in_force_in_the_child(host, kernel, fork, value, tmp_path: Path) -> None:
