@@ -278,9 +278,9 @@ QUIET_LIBRARIES = {
 }
 """The environment in which importing a library starts no thread: a process with threads cannot be forked safely."""
 LARGE_COPIES = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=0xffffffffff"}
-"""The environment in which the C library copies what is large past no cache.
+"""The environment in which the C library copies what is large through the cache, too.
 
-Copies of a text go to pages that are new, which the system has just cleared in the cache.  Past it they take up to a
-quarter longer, most of all from a mapped file: it begins where a page begins, the copy a few words later in its own.
+Copies of a text go to new pages, which the system has just cleared there.  Past the cache they take up to a quarter
+longer, most of all from a mapped file: it begins where a page begins, and its copy a few words later in its own.
 """
 HEAVY = ("numpy", "pandas")
