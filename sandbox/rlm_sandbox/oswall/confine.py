@@ -31,6 +31,7 @@ STANDARD_FDS = (0, 1, 2)
 UMASK = 0o077
 
 HARMLESS_VARIABLES = (
+    "GLIBC_TUNABLES",  # how the C library copies and allocates
     "HOME",
     "LANG",
     "LANGUAGE",
