@@ -1,7 +1,9 @@
 """Pages, lines and content are what plain Python makes of the same text."""
 
 import random
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import pytest
@@ -115,6 +117,27 @@ def test_any_order_of_looking_gives_the_lines_of_the_plain_list(
     for beyond in (len(part), -len(part) - 1):
         with pytest.raises(IndexError, match="out of range"):
             view[beyond]
+
+
+def test_threads_find_their_lines_while_others_look_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one has decoded for its line is no answer to another."""
+    monkeypatch.setattr("rlm_kernel.contexts.lines._STRETCH", 200)
+    monkeypatch.setattr("rlm_kernel.contexts.lines._SCATTERED", 10**9)
+    lines, plain = Text.from_bytes(LONG.encode()).lines, LONG.split("\n")
+
+    def look(seed: int) -> None:
+        rng = random.Random(seed)
+        for start in rng.choices(range(5900), k=1000):
+            for at in range(start, start + rng.choice([1, 5, 30])):
+                assert lines[at] == plain[at]
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(look, range(8))] == [None] * 8
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def test_scattered_access_to_many_lines_is_right_throughout(some: tuple[Lines, list[str]]) -> None:

@@ -4,7 +4,7 @@ native.py says what each function does, and has it in Python for installations w
 most of its time for is a loop that looks at each byte by itself; memchr looks at 32 of them. An index that is answered
 here costs a tenth of a call of a method in Python.
 
-Code in a session reaches these functions and can set the attributes of a LineCache: nothing is assumed of them.
+Code in a session reaches these functions and methods: nothing is assumed of their arguments.
 */
 
 #define PY_SSIZE_T_CLEAN
@@ -12,7 +12,6 @@ Code in a session reaches these functions and can set the attributes of a LineCa
 #include <limits.h>
 #include <stdint.h>
 #include <string.h>
-#include <structmember.h>
 #include <sys/mman.h>
 
 /* --- memory in large pages -----------------------------------------------------------------------
@@ -267,7 +266,7 @@ static PyObject *line_starts(PyObject *module, PyObject *args) {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *cache;
+    PyObject *lines; /* a list of those that are there already, or NULL */
     Py_ssize_t first;
     PyObject *content; /* with the next ones: lines are cut out of it */
     Py_buffer starts;
@@ -302,13 +301,12 @@ static PyObject *cut_line(const LineCache *self, Py_ssize_t line) {
 
 static PyObject *cache_subscript(PyObject *object, PyObject *key) {
     const LineCache *self = (LineCache *)object;
-    if (PyLong_CheckExact(key) && self->first >= 0) {
+    if (PyLong_CheckExact(key)) {
         Py_ssize_t at = PyLong_AsSsize_t(key);
         if (at == -1 && PyErr_Occurred()) {
             PyErr_Clear();
-        } else if (at >= self->first && self->cache != NULL && PyList_CheckExact(self->cache) &&
-                   at - self->first < PyList_GET_SIZE(self->cache)) {
-            return Py_NewRef(PyList_GET_ITEM(self->cache, at - self->first));
+        } else if (self->lines != NULL && at >= self->first && at - self->first < PyList_GET_SIZE(self->lines)) {
+            return Py_NewRef(PyList_GET_ITEM(self->lines, at - self->first));
         } else if (at >= 0 && at < self->size && self->content != NULL) {
             return cut_line(self, self->start + at);
         }
@@ -327,9 +325,27 @@ static void put_content(LineCache *self, PyObject *content, Py_buffer starts) {
 }
 
 static int cache_clear(PyObject *object) {
-    Py_CLEAR(((LineCache *)object)->cache);
+    Py_CLEAR(((LineCache *)object)->lines);
     put_content((LineCache *)object, NULL, (Py_buffer){0});
     return 0;
+}
+
+static PyObject *cache_answer(PyObject *object, PyObject *args) {
+    LineCache *self = (LineCache *)object;
+    PyObject *lines;
+    Py_ssize_t first;
+    if (!PyArg_ParseTuple(args, "O!n:_answer", &PyList_Type, &lines, &first)) {
+        return NULL;
+    }
+    if (first < 0) {
+        PyErr_SetString(PyExc_ValueError, "lines are counted from 0");
+        return NULL;
+    }
+    PyObject *old = self->lines;
+    self->lines = Py_NewRef(lines);
+    self->first = first;
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
 }
 
 static PyObject *cache_cut_from(PyObject *object, PyObject *args) {
@@ -356,7 +372,7 @@ static PyObject *cache_cut_from(PyObject *object, PyObject *args) {
 
 static int cache_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((LineCache *)self)->cache);
+    Py_VISIT(((LineCache *)self)->lines);
     Py_VISIT(((LineCache *)self)->content);
     Py_VISIT(((LineCache *)self)->starts.obj);
     return 0;
@@ -365,20 +381,15 @@ static int cache_traverse(PyObject *self, visitproc visit, void *arg) {
 static void cache_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    Py_TRASHCAN_BEGIN(self, cache_dealloc) /* one may hold another as its cache, and so on */
+    Py_TRASHCAN_BEGIN(self, cache_dealloc) /* one may hold another in its list, and so on */
     cache_clear(self);
     type->tp_free(self);
     Py_DECREF(type);
     Py_TRASHCAN_END
 }
 
-static PyMemberDef cache_members[] = {
-    {"_cache", T_OBJECT_EX, offsetof(LineCache, cache), 0, NULL},
-    {"_cache_start", T_PYSSIZET, offsetof(LineCache, first), 0, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
 static PyMethodDef cache_methods[] = {
+    {"_answer", cache_answer, METH_VARARGS, "Answer with the lines of a list from now on, counted from a number."},
     {"_cut_from", cache_cut_from, METH_VARARGS, "Cut lines that are not cached out of a string from now on."},
     {NULL, NULL, 0, NULL},
 };
@@ -389,7 +400,6 @@ static PyType_Slot cache_slots[] = {
     {Py_tp_traverse, cache_traverse},
     {Py_tp_clear, cache_clear},
     {Py_tp_dealloc, cache_dealloc},
-    {Py_tp_members, cache_members},
     {Py_tp_methods, cache_methods},
     {0, NULL},
 };

@@ -4,6 +4,7 @@ Iteration decodes blocks and then runs at C speed.  Single indexing keeps the st
 loops over `range(len(lines))` are cheap; scattered indexing first searches the block, and after a while
 builds an array of line starts.  Looking for a whole line goes through the bytes, without making lines of them.
 A cell that goes through all lines for the third time gets a plain list of them, which is kept until it ends.
+Threads may use the same lines: what belongs together is read and set at once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CLOSE = 64  # steps of a slice up to which all lines between are decoded
 _SCATTERED = 64  # this many far jumps pay for the array of all line starts
 _NEAR = 100  # lines skipped that are no jump
 _PASSES = 2  # strings made so many times as there are lines pay for keeping them
-_NOTHING: list[str] = []  # a cache without lines, never changed
+_NOWHERE = (-1, 0)  # before anything was decoded
 
 
 class _Missing:
@@ -50,8 +51,9 @@ class Lines(LineCache, Sequence[str]):
     """Lines `start` (inclusive) to `stop` (exclusive) of a text, without their line ends."""
 
     __slots__ = (
-        "_cache_end",
+        "_decoded",
         "_jumps",
+        "_kept",
         "_made",
         "_size",
         "_start",
@@ -66,9 +68,8 @@ class Lines(LineCache, Sequence[str]):
         self._text = text
         self._start, self._stop = start, text.line_count if stop is None else stop
         self._size = self._stop - start
-        self._cache = _NOTHING
-        self._cache_start = self._size  # index, relative to this view, of the first cached line
-        self._cache_end = 0  # byte offset after the last one
+        self._decoded = _NOWHERE  # the index after the last line that was decoded for one, and the byte offset
+        self._kept: list[str] | None = None  # all of them
         self._jumps = 0  # far ones so far
         self._made = 0  # strings so far
 
@@ -76,9 +77,8 @@ class Lines(LineCache, Sequence[str]):
         return self._size
 
     def __iter__(self) -> Iterator[str]:
-        if len(self._cache) == self._size or self._keeps():
-            return iter(self._cache)
-        return chain.from_iterable(self._counted())
+        kept = self._all()
+        return chain.from_iterable(self._counted()) if kept is None else iter(kept)
 
     def __reversed__(self) -> Iterator[str]:
         highs = range(self._stop, self._start, -_BACKWARDS)
@@ -154,26 +154,34 @@ class Lines(LineCache, Sequence[str]):
     def forget(self) -> None:
         """Let go of a list that was kept, and begin to count anew."""
         self._made = 0
-        self._cache, self._cache_start, self._cache_end = _NOTHING, self._size, 0
+        self._kept = None
+        self._decoded = _NOWHERE
+        self._answer([], 0)
 
     def _counted(self) -> Iterator[list[str]]:
         for lines in self.chunks():
             self._made += len(lines)
             yield lines
 
-    def _keeps(self) -> bool:
-        """Whether it is time to keep all lines as a list, and there is room; then they are in the cache."""
-        if self._made < _PASSES * self._size or not self._size:
-            return False
+    def _all(self) -> list[str] | None:
+        """The list of all lines, if it is kept, or if it is time to keep one and there is room."""
+        kept = self._kept
+        if kept is not None or self._made < _PASSES * self._size or not self._size:
+            return kept
         low, high = (self._text.start_of(line) for line in (self._start, self._stop))
         self._made = 0
         if not KEEPER.admit(self, high - low, pure_ascii=self._text.facts.ascii):
-            return False
+            return None
         try:
-            self._cache, self._cache_start, self._cache_end = list(chain.from_iterable(self.chunks())), 0, high
+            kept = list(chain.from_iterable(self.chunks()))
         except MemoryError:  # the cell has taken the rest for itself
-            return False
-        return True
+            return None
+        self._keep_all(kept)
+        return kept
+
+    def _keep_all(self, lines: list[str]) -> None:
+        self._kept = lines
+        self._answer(lines, 0)
 
     def _where(self, line: object, low: int, high: int) -> Iterator[int]:
         """Which lines of a range of this view equal `line`."""
@@ -185,8 +193,9 @@ class Lines(LineCache, Sequence[str]):
     def _slice(self, key: slice) -> Sequence[str]:
         low, high, step = key.indices(self._size)
         picked = range(low, high, step)
-        if len(self._cache) == self._size and len(picked) <= _LIST_SLICE:
-            return self._cache[key]
+        kept = self._kept
+        if kept is not None and len(picked) <= _LIST_SLICE:
+            return kept[key]
         if step == 1:
             if len(picked) <= _LIST_SLICE:
                 return self._text.decoded(self._start + low, self._start + max(low, high))
@@ -210,7 +219,7 @@ class Lines(LineCache, Sequence[str]):
             raise IndexError("line index out of range")
         if type(key) is not int or given < 0:
             return self[at]
-        if not 0 <= at - self._cache_start - len(self._cache) < _NEAR:
+        if not 0 <= at - self._decoded[0] < _NEAR:
             self._jumps += 1
             if self._jumps > _SCATTERED and self._text.line_count > 2 * _SCATTERED:
                 return self._cut(at)
@@ -225,15 +234,20 @@ class Lines(LineCache, Sequence[str]):
         return line
 
     def _decode_stretch(self, at: int) -> str:
-        if self._keeps():
-            return self._cache[at]
+        kept = self._all()
+        if kept is not None:
+            return kept[at]
         text = self._text
-        follows = at == self._cache_start + len(self._cache)
-        low = self._cache_end if follows else text.start_of(self._start + at)
-        self._cache, self._cache_end = text.stretch(low, text.start_of(self._stop), _STRETCH)
-        self._cache_start = at
-        self._made += len(self._cache)
-        return self._cache[0]
+        after, end = self._decoded
+        low = end if at == after else text.start_of(self._start + at)
+        lines, end = text.stretch(low, text.start_of(self._stop), _STRETCH)
+        self._decoded = at + len(lines), end
+        self._made += len(lines)
+        if len(lines) == self._size:
+            self._keep_all(lines)
+        else:
+            self._answer(lines, at)
+        return lines[0]
 
 
 def _line_starts(text: Text) -> array[int]:

@@ -75,14 +75,14 @@ def line_starts(view: memoryview, starts: array[int], line: int, at: int, ascii:
 class LineCache:
     """Lines that are answered at once; `_fetch(key)` is asked for all others, and for what is no index."""
 
-    __slots__ = ("_cache", "_cache_start", "_cuts")
-    _cache: list[str]
-    _cache_start: int
+    __slots__ = ("_answers", "_cuts")
+    _answers: tuple[list[str], int]
     _cuts: tuple[str, memoryview, range, bool] | None
 
     def __new__(cls, *_: object) -> Self:
-        """Nothing is cut from anything yet."""
+        """Nothing is answered yet."""
         made = super().__new__(cls)
+        made._answers = [], 0
         made._cuts = None
         return made
 
@@ -90,21 +90,25 @@ class LineCache:
         """One line, or what `_fetch` answers."""
         if type(key) is not int or key < 0:  # numbers of numpy wrap around
             return self._fetch(key)
-        at = key - self._cache_start
-        if at >= 0:
+        lines, first = self._answers
+        if key >= first:
             try:
-                return self._cache[at]
+                return lines[key - first]
             except IndexError:
                 pass
         if self._cuts is None:
             return self._fetch(key)
-        content, starts, lines, crlf = self._cuts
+        content, starts, cut, crlf = self._cuts
         try:
-            line = lines[key]
+            line = cut[key]
         except IndexError:
             return self._fetch(key)
         found = content[starts[line] : starts[line + 1] - 1]
         return found.removesuffix("\r") if crlf else found
+
+    def _answer(self, lines: list[str], first: int, /) -> None:
+        """Answer with the lines of a list from now on, the first of which has the number `first`."""
+        self._answers = lines, first
 
     def _cut_from(self, content: str, starts: array[int], start: int, size: int, crlf: bool, /) -> None:
         """Cut lines that are not cached out of a string from now on; none are cached then.
