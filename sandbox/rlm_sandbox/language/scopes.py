@@ -1,9 +1,10 @@
 """Scopes while a cell is transformed: which names nothing binds again, which blocked ones are the user's own.
 
-A private attribute of a parameter (``self._x``) is checked once per call, at the function's entry, and the
-result kept in a local that no source text can name. That is sound only when nothing can bind the parameter
-again between the check and the use: no assignment of any form in the function, no ``nonlocal`` in a nested
-one. Other names are checked at each use, on a value that is held in a temporary.
+A private attribute of a parameter (``self._x``) is checked once per call, at the function's entry: the result
+chooses one of two bodies, or is kept in a local that no source text can name. That is sound only when nothing can
+bind the parameter again between the check and the use: no assignment of any form in the function, no
+``nonlocal`` in a nested one. Other names are checked at each use, read twice when only this frame can bind them,
+else on a value that is held in a temporary.
 """
 
 from __future__ import annotations
@@ -76,10 +77,12 @@ class Scope:
 
     def bind_walrus(self, name: str) -> None:
         """Record ``name := ...``, which binds in the scope around the comprehensions it stands in."""
-        scope = self
+        scope, deferred = self, False
         while scope.kind in (Kind.COMPREHENSION, Kind.GENERATOR) and scope.parent:
-            scope = scope.parent
+            scope, deferred = scope.parent, deferred or scope.kind is Kind.GENERATOR
         scope.bind(name)
+        if deferred:
+            scope.rebound_inside.add(name)
 
     def declare_global(self, names: Iterable[str]) -> None:
         """``global a, b``: the names are the module's."""
@@ -129,6 +132,15 @@ class Scope:
     def is_loop_variable(self, name: str) -> bool:
         """Whether ``name`` is a target of this comprehension: nothing but its own iteration can change it."""
         return name in self.bound and self.kind in (Kind.COMPREHENSION, Kind.GENERATOR)
+
+    def holds_still(self, name: str) -> bool:
+        """Whether two reads of ``name``, one right after the other, find the same object.
+
+        They do if nothing but one frame binds it; what runs in another frame may run on another thread.
+        """
+        if self.kind in (Kind.FUNCTION, Kind.LAMBDA):
+            return self.owns(name) and name not in self.rebound_inside
+        return self.is_loop_variable(name)
 
     def holds_temporaries(self) -> bool:
         """Whether a temporary bound here is a local of one frame, which no other thread can change."""

@@ -7,8 +7,9 @@ without a ``visit_`` method, such as one of a newer Python, does not compile unt
 from __future__ import annotations
 
 import ast
+import operator
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -220,3 +221,43 @@ def compare(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare
 def choose(test: ast.expr, body: ast.expr, orelse: ast.expr) -> ast.IfExp:
     """``body if test else orelse``, located where its body is."""
     return ast.IfExp(test, body, orelse, **where(body))
+
+
+def like(node: Node) -> Node:
+    """A node with the same children, to be given others."""
+    twin = node.__class__.__new__(node.__class__)
+    twin.__dict__.update(node.__dict__)
+    return twin
+
+
+def with_replaced(body: list[ast.stmt], by: Mapping[ast.AST, ast.AST], most: int) -> list[ast.stmt] | None:
+    """Statements with others in the place of some nodes; the two share what has none of these in it.
+
+    None if they have more than ``most`` nodes.
+    """
+    seen = 0
+
+    def replaced(node: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen > most or node in by:
+            return by.get(node, node)
+        twin = node
+        for field in node._fields:
+            child = getattr(node, field, None)
+            made = each(child) if child.__class__ is list else replaced(child) if _has_children(child) else child
+            if made is not child:
+                twin = like(node) if twin is node else twin
+                setattr(twin, field, made)
+        return twin
+
+    def each(nodes: list[Any]) -> list[Any]:
+        made = [replaced(node) if _has_children(node) else node for node in nodes]
+        return nodes if all(map(operator.is_, made, nodes)) else made
+
+    twins = each(body)
+    return twins if seen <= most else None
+
+
+def _has_children(value: Any) -> bool:
+    return isinstance(value, ast.AST) and value.__class__ not in _LEAVES

@@ -11,9 +11,23 @@ from typing import Any
 
 from rlm_sandbox.language.scopes import Assignment, Kind, Scope, Site
 from rlm_sandbox.language.transform_access import AccessRules
-from rlm_sandbox.language.transform_core import LOAD, STORE, Once, choose, compare, keep, load, text, where
+from rlm_sandbox.language.transform_core import (
+    LOAD,
+    STORE,
+    Once,
+    choose,
+    compare,
+    keep,
+    like,
+    load,
+    text,
+    where,
+    with_replaced,
+)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_SHORT = 200  # nodes of a body that may be written twice
 
 
 class FunctionRules(AccessRules):
@@ -86,7 +100,7 @@ class FunctionRules(AccessRules):
         """Guard one access on a plain name, where it stands."""
         value = site.node.value
         once: Once | None = keep(value) if site.may_keep else None
-        if site.is_local and scope.is_loop_variable(site.name):
+        if site.is_local and scope.holds_still(site.name):
             once = value, lambda: load(site.name, value)
         site.node.value = self.guarded(once, value, site.guard, site.arguments)
         self.open_sites -= 1
@@ -103,14 +117,42 @@ class FunctionRules(AccessRules):
                 parameters.append(name)
             elif self._check_where_assigned(scope.single_assignment(name), name, accesses):
                 locals_.append(name)
+                self._use_flag(name, accesses, scope, everywhere=False)
             else:
                 for site in accesses:
                     self.settle(site, scope)
-                continue
-            self._use_flag(name, accesses, scope, everywhere=scope.is_stable(name))
+        if parameters and self._write_twice(node, parameters[0], sites[parameters[0]], is_method):
+            del parameters[0]
+            is_method = False
+        for name in parameters:
+            self._use_flag(name, sites[name], scope, everywhere=True)
         self._at_entry(node, parameters, locals_, is_method)
         assert scope.parent is not None
         self.scope = scope.parent
+
+    def _write_twice(self, node: Function, name: str, sites: list[Site], is_method: bool) -> bool:
+        """Write a short body twice: natively for an object of the session's own, with guards for any other.
+
+        ``if TYPE(name) is not CACHE.owner and TYPE(name) not in SHELF.clean: <guarded> else: <native>`` is one test
+        for all accesses of a parameter. Only of one: what is not the session's own is a rare ``self``, but a usual
+        argument.
+        """
+        if self.scope.external:  # a declaration cannot stand a second time, after uses
+            return False
+        guarded: dict[ast.AST, ast.AST] = {}
+        for site in sites:
+            old, access = site.node.value, like(site.node)
+            arguments = [text(argument, old) for argument in site.arguments]
+            access.value = self.call_guard(site.guard, old, load(name, old), *arguments)
+            guarded[site.node] = access
+        start = _has_docstring(node)
+        native, first = node.body[start:], node.body[start]
+        twin = with_replaced(native, guarded, _SHORT)
+        if twin is None:
+            return False
+        node.body[start:] = [ast.If(self._foreign_at_entry(name, first, is_method), twin, native, **where(first))]
+        self.open_sites -= len(sites)
+        return True
 
     def _use_flag(self, name: str, sites: list[Site], scope: Scope, *, everywhere: bool) -> None:
         """``(GUARD(name) if .foreign_name is not None else name)``: one instruction asks whether a local is None.
@@ -157,18 +199,23 @@ class FunctionRules(AccessRules):
         node.body[position:position] = checks
 
     def _entry_check(self, name: str, at: ast.stmt, cached: bool) -> ast.Assign:
-        """``.foreign_name = True if TYPE(name) is not CACHE.owner and TYPE(name) not in SHELF.clean else None``.
+        """``.foreign_name = True if <name is foreign> else None``."""
+        test = self._foreign_at_entry(name, at, cached)
+        flag = choose(test, ast.Constant(True, **where(at)), ast.Constant(None, **where(at)))
+        return ast.Assign([ast.Name(_flag(name), STORE, **where(at))], flag, **where(at))
+
+    def _foreign_at_entry(self, name: str, at: ast.stmt, cached: bool) -> ast.expr:
+        """``TYPE(name) is not CACHE.owner and TYPE(name) not in SHELF.clean``; the first only of a method's own.
 
         ``CACHE.owner`` is the class that the method was defined in (if it is the session's own): comparing
         with it costs a fraction of the look-up, and is right for every object that is not of a subclass.
         """
-        test: ast.expr = self.is_foreign(load(name, at))
-        if cached:
-            owner = ast.Attribute(self.guard("CACHE", at), "owner", LOAD, **where(at))
-            other = compare(self.call_guard("TYPE", at, load(name, at)), ast.IsNot(), owner)
-            test = ast.BoolOp(ast.And(), [other, test], **where(at))
-        flag = choose(test, ast.Constant(True, **where(at)), ast.Constant(None, **where(at)))
-        return ast.Assign([ast.Name(_flag(name), STORE, **where(at))], flag, **where(at))
+        foreign = self.is_foreign(load(name, at))
+        if not cached:
+            return foreign
+        owner = ast.Attribute(self.guard("CACHE", at), "owner", LOAD, **where(at))
+        other = compare(self.call_guard("TYPE", at, load(name, at)), ast.IsNot(), owner)
+        return ast.BoolOp(ast.And(), [other, foreign], **where(at))
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
         """A lambda is a function whose temporaries are its own."""

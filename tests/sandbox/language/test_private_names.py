@@ -101,6 +101,69 @@ def test_a_local_checked_at_its_assignment_is_checked_again_when_bound_again(ses
     assert result == ["stored", "stored", "refused", "refused"] * 2
 
 
+FORMS = {
+    "plain": "return self._x",
+    "with a docstring": "'text'; self._x += 1; return self._x, self.form.__doc__",
+    "only after a docstring": "'''text'''\nreturn self._x, self.form.__doc__",
+    "a generator": "return list((lambda: (yield self._x))()) + [*(self._x for _ in 'ab')]",
+    "closures": "def inner(by=self._x):\n    return self._x + by\nreturn inner(), (lambda: self._x)()",
+    "a class": "class Inner:\n    y = self._x\n    def z(me): return self._x\nreturn Inner().z()",
+    "comprehensions": "return [self._x + i for i in range(self._x)], {self._x: [self._x for _ in 'a']}",
+    "finally": "try: return self._x\nfinally: self._x = 9",
+    "stores": "self._y = [self._x]; self._y += [2]; y = self._y; del self._y\nreturn y, hasattr(self, '_y')",
+    "another object": "other = Own(self._x)\nfor _ in 'ab': other._x += self._x\nreturn other._x",
+    "another argument": "return (lambda other: (self._x, other._x))(Own(5))",
+    "a global": "global counted\ncounted = self._x\nreturn counted",
+    "a nonlocal": "n = 0\ndef f():\n    nonlocal n; n += self._x\nf()\nreturn n",
+    "a walrus in a generator": "got = list(y for _ in 'a' if (y := Own(self._x)))[0]\nreturn got._x, y._x",
+    "long": "total = 0\n" + "total += self._x * 2\n" * 80 + "return total",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("base", ["object", "threading.Thread"], ids=["own", "of a library's"])
+def test_a_body_does_the_same_whosever_the_object_is(same, base: str, form: str) -> None:
+    """An object of a class that derives from a library's is checked at each access, the session's own once."""
+    body = FORMS[form].replace("\n", "\n" + 8 * " ")
+    same(f"""
+import threading
+class Own:
+    def __init__(self, x): self._x = x
+class Form({base}):
+    _x = 3
+    def form(self):
+        {body}
+one = Form()
+result = one.form(), one._x
+""")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_body_reads_nothing_of_a_library_in_whatever_form(session, form: str) -> None:
+    """The private attribute of a library's class stays refused where the body is checked as a whole."""
+    body = FORMS[form].replace("_x", "_bootstrap").replace("\n", "\n" + 8 * " ")
+    with pytest.raises(AttributeError, match="'_bootstrap' is private to objects of 'Form'"):
+        session.run(f"""
+import threading
+class Own:
+    def __init__(self, x): self._bootstrap = x
+class Form(threading.Thread):
+    def form(self):
+        {body}
+Form(target=print).form()
+""")
+
+
+def test_functions_in_functions_compile_in_their_number(session) -> None:
+    """A body that is written twice holds bodies that are: it doubles while it is short, and no further."""
+    depth = 40
+    lines = [f"{'    ' * level}def f{level}(p{level}, inner=None):" for level in range(depth)]
+    lines.append("    " * depth + "return " + " + ".join(f"p{level}._x" for level in range(depth)))
+    calls = [f"{'    ' * level}return f{level}(p{level - 1})" for level in range(depth - 1, 0, -1)]
+    source = "\n".join(["class Own: _x = 1", *lines, *calls, "result = f0(Own())"])
+    assert session.value(source) == depth
+
+
 def test_names_mangled_in_two_classes_are_not_mixed_up(session):
     """``__x`` in an inner class is another variable than ``__x`` outside: the outer check says nothing of it."""
     with pytest.raises(AttributeError):

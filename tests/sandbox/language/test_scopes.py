@@ -42,3 +42,18 @@ def test_comprehensions_generators_and_lambdas_see_the_same_names(same):
         fs = [lambda: i for i in range(3)]
         result = (C().scaled(), C.cells, [f() for f in fs], {(a, b) for a in range(2) for b in range(a + 1)})
     """)
+
+
+def test_a_name_that_another_frame_binds_is_read_once_for_check_and_use(session):
+    """A generator may run on another thread; what a frame binds alone, and its arguments, are read twice."""
+    binding = {
+        "y = given": False,
+        "y = given; y = 1": False,
+        "y = given; [(y := each) for each in given]": False,
+        "y = given; later = ((y := each) for each in given)": True,
+        "y = given; later = ([(y := each) for _ in 'a'] for each in given)": True,
+        "y = given\n  def later():\n    nonlocal y; y = 1": True,
+    }
+    for statements, kept in binding.items():
+        session.run(f"def f(given):\n  {statements}\n  return y._x")
+        assert (".value" in session.namespace["f"].__code__.co_varnames) is kept, statements
