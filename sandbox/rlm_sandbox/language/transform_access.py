@@ -79,7 +79,8 @@ class AccessRules(TransformCore):
         # A name with two underscores is stored under its class's name: one spelling, several variables.
         if isinstance(value, ast.Name) and scope.kind not in _AT_ONCE and not value.id.startswith("__"):
             node.value = value  # until the scope ends: see _settle
-            scope.sites.append(Site(node, value.id, guard, arguments, self.may_keep(), True, scope.all_loops()))
+            local = not self._deferred
+            scope.sites.append(Site(node, value.id, guard, arguments, self.may_keep(), local, scope.all_loops()))
             self.open_sites += 1
         else:
             node.value = self.pass_guard(value, guard, arguments)

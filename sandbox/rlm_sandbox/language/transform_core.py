@@ -60,6 +60,7 @@ class TransformCore(RestrictingNodeTransformer):
         self._first_token = (1 << 200) | secrets.randbits(190)
         self._tokens: dict[str, int] = {}
         self._no_temporaries = 0
+        self._deferred = 0
         self.open_sites = 0
         """Accesses whose guard is decided when a scope ends; none may be left when the cell does."""
 
@@ -168,6 +169,16 @@ class TransformCore(RestrictingNodeTransformer):
             yield
         finally:
             self._no_temporaries -= 1
+
+    @contextmanager
+    def evaluated_later(self) -> Iterator[None]:
+        """For what Python evaluates when it is asked for, in a frame of its own: type parameters and aliases."""
+        self._deferred += 1
+        try:
+            with self.without_temporaries():
+                yield
+        finally:
+            self._deferred -= 1
 
     def evaluate_once(self, value: ast.expr) -> Once | None:
         """``(first use, later uses)`` of a value that must be evaluated once, or None where that cannot be.

@@ -38,7 +38,7 @@ class FunctionRules(AccessRules):
         parameters = getattr(node, "type_params", None)
         if not parameters:
             return False
-        with self.without_temporaries():
+        with self.evaluated_later():
             self.each(parameters)
         return True
 
@@ -247,9 +247,9 @@ class FunctionRules(AccessRules):
             first.iter = self.visit(first.iter)
         self._enter(kind)
         for generator in node.generators:
-            generator.target = self.visit(generator.target)
-            if generator is not first:
-                with self.without_temporaries():
+            with self.without_temporaries():
+                generator.target = self.visit(generator.target)
+                if generator is not first:
                     generator.iter = self.visit(generator.iter)
             self.each(generator.ifs)
         for field in node._fields:

@@ -151,7 +151,7 @@ class GuardTransformer(FunctionRules):
         """``type Name[T] = ...``: evaluated lazily in a scope of its own."""
         node.name = self.visit(node.name)
         self.type_parameters(node)
-        with self.without_temporaries():
+        with self.evaluated_later():
             node.value = self.visit(node.value)
         return node
 

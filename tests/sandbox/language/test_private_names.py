@@ -24,6 +24,22 @@ def test_private_attributes_of_own_objects_work(same):
     """)
 
 
+def test_attributes_are_targets_of_loops_and_comprehensions(same):
+    """Also of a name that other frames bind, which is held in no temporary there."""
+    same("""
+        class Own: _last = None
+        def of(own):
+            def swap():
+                nonlocal own
+                own = Own()
+            first = [own._last for own._last in range(3)], {1 for own._last in "ab"}, [*(2 for own._last in "cd")]
+            swap()
+            for own._last in "ef": pass
+            return first, own._last
+        result = of(Own())
+    """)
+
+
 def test_private_names_of_variables_and_functions_work(same):
     """``_x`` as a variable, a function, a parameter, a module-level name."""
     same("""

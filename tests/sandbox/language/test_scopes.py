@@ -1,5 +1,11 @@
 """nonlocal, global, closures, walrus."""
 
+import dis
+import sys
+from types import CodeType
+
+import pytest
+
 
 def test_nonlocal_and_global_rebind_outer_names(same):
     """Counters in closures, module-level totals."""
@@ -57,3 +63,19 @@ def test_a_name_that_another_frame_binds_is_read_once_for_check_and_use(session)
     for statements, kept in binding.items():
         session.run(f"def f(given):\n  {statements}\n  return y._x")
         assert (".value" in session.namespace["f"].__code__.co_varnames) is kept, statements
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is of Python 3.12")
+def test_what_is_evaluated_later_checks_what_it_uses(session):
+    """An alias reads its names in a frame of its own, on whatever thread asks for its value."""
+    for statements in ("type A = y._x; late = A", "def g[T: y._x](): pass; late = g.__type_params__[0]"):
+        statement = statements.replace("; late", "\n  late")
+        session.run(f"def f(given):\n  for y in given: pass\n  {statement}\n  return late")
+        f = session.namespace["f"].__code__
+        inner = [each for each in f.co_consts if hasattr(each, "co_consts")]
+        codes = inner + [each for code in inner for each in code.co_consts if hasattr(each, "co_consts")]
+        assert sum(_loads(code, "y") for code in codes) == 1, statement
+
+
+def _loads(code: CodeType, name: str) -> int:
+    return sum(step.argval == name and step.opname == "LOAD_DEREF" for step in dis.get_instructions(code))
