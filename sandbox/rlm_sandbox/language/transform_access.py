@@ -53,7 +53,7 @@ class AccessRules(TransformCore):
             return node
         value = self.visit(node.value)
         if is_private(node.attr):
-            return self._checked(node, value, "STORE_PRIVATE", mangle(self.class_name, node.attr))
+            return self._checked_by_name(node, value, "STORE_PRIVATE")
         return self._checked(node, value, "STORE_PUBLIC")
 
     def _read(self, node: ast.Attribute) -> ast.expr:
@@ -66,18 +66,23 @@ class AccessRules(TransformCore):
             return node
         value = self.visit(node.value)
         if how is Access.PRIVATE:
-            return self._checked(node, value, "READ_PRIVATE", mangle(self.class_name, node.attr))
+            return self._checked_by_name(node, value, "READ_PRIVATE")
         if node.attr == "__class__":
             return self._type_of(node, value)
         if node.attr in FORMAT_METHODS:
             return self._format_method(node, value)
         return self._guarded_read(node, value)
 
+    def _checked_by_name(self, node: ast.Attribute, value: ast.expr, guard: str) -> ast.Attribute:
+        """The access spells the name that the guard checks: after a ``class C[T]``, 3.12.1 mangles by that class."""
+        node.attr = mangle(self.class_name, node.attr)
+        return self._checked(node, value, guard, node.attr)
+
     def _checked(self, node: ast.Attribute, value: ast.expr, guard: str, *arguments: str) -> ast.Attribute:
         """The same access on ``value``, which must be the session's own or pass ``guard``."""
         scope = self.scope
-        # A name with two underscores is stored under its class's name: one spelling, several variables.
-        if isinstance(value, ast.Name) and scope.kind not in _AT_ONCE and not value.id.startswith("__"):
+        # In a class, `__y` and `_Class__y` are one variable, and in another class `__y` is another one.
+        if isinstance(value, ast.Name) and scope.kind not in _AT_ONCE and "__" not in value.id:
             node.value = value  # until the scope ends: see _settle
             local = not self._deferred
             scope.sites.append(Site(node, value.id, guard, arguments, self.may_keep(), local, scope.all_loops()))

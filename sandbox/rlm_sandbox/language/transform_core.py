@@ -244,7 +244,7 @@ def like(node: Node) -> Node:
 def with_replaced(body: list[ast.stmt], by: Mapping[ast.AST, ast.AST], most: int) -> list[ast.stmt] | None:
     """Statements with others in the place of some nodes; the two share what has none of these in it.
 
-    None if they have more than ``most`` nodes.
+    None if they have more than ``most`` nodes, and items of lists.
     """
     seen = 0
 
@@ -263,6 +263,10 @@ def with_replaced(body: list[ast.stmt], by: Mapping[ast.AST, ast.AST], most: int
         return twin
 
     def each(nodes: list[Any]) -> list[Any]:
+        nonlocal seen
+        seen += len(nodes)
+        if seen > most:
+            return nodes
         made = [replaced(node) if _has_children(node) else node for node in nodes]
         return nodes if all(map(operator.is_, made, nodes)) else made
 

@@ -27,7 +27,7 @@ from rlm_sandbox.language.transform_core import (
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-_SHORT = 200  # nodes of a body that may be written twice
+_SHORT = 300  # nodes, and items of lists, of a body that may be written twice
 
 
 class FunctionRules(AccessRules):

@@ -18,7 +18,7 @@ import sys
 from typing import Any, Final
 
 from rlm_sandbox.language import advice
-from rlm_sandbox.language.names import Access, access, mangle, may_store
+from rlm_sandbox.language.names import Access, access, may_store
 from rlm_sandbox.language.scopes import Assignment, BlockedLoad
 from rlm_sandbox.language.transform_core import TransformCore, where
 from rlm_sandbox.language.transform_functions import FunctionRules
@@ -145,7 +145,7 @@ class GuardTransformer(FunctionRules):
         how = access(target.attr)
         if not may_store(target.attr) or how is Access.NATIVE:
             return self.visit(target)
-        return self._checked(target, self.visit(target.value), "UPDATE", mangle(self.class_name, target.attr))
+        return self._checked_by_name(target, self.visit(target.value), "UPDATE")
 
     def visit_TypeAlias(self, node: Any) -> Any:
         """``type Name[T] = ...``: evaluated lazily in a scope of its own."""

@@ -77,5 +77,13 @@ def test_what_is_evaluated_later_checks_what_it_uses(session):
         assert sum(_loads(code, "y") for code in codes) == 1, statement
 
 
+def test_the_name_that_is_checked_is_the_name_that_is_read(session):
+    """Python 3.12.1 mangles what follows a generic class inside a method by that class."""
+    generic = "class C[T]: pass" if sys.version_info >= (3, 12) else "class C: pass"
+    session.run(f"class K:\n  def f(self, other):\n    {generic}\n    other.__m += 1\n    return other.__m")
+    names = session.namespace["K"].f.__code__.co_names
+    assert [name for name in names if name.endswith("__m")] == ["_K__m"]
+
+
 def _loads(code: CodeType, name: str) -> int:
     return sum(step.argval == name and step.opname == "LOAD_DEREF" for step in dis.get_instructions(code))
