@@ -83,7 +83,7 @@ class AccessRules(TransformCore):
         scope = self.scope
         # In a class, `__y` and `_Class__y` are one variable, and in another class `__y` is another one.
         if isinstance(value, ast.Name) and scope.kind not in _AT_ONCE and "__" not in value.id:
-            node.value = value  # until the scope ends: see _settle
+            node.value = value  # until the scope ends: see settle
             local = not self._deferred
             scope.sites.append(Site(node, value.id, guard, arguments, self.may_keep(), local, scope.all_loops()))
             self.open_sites += 1

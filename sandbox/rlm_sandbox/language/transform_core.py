@@ -248,31 +248,25 @@ def with_replaced(body: list[ast.stmt], by: Mapping[ast.AST, ast.AST], most: int
     """
     seen = 0
 
-    def replaced(node: Any) -> Any:
+    def replaced(value: Any) -> Any:
         nonlocal seen
+        if value.__class__ is list:
+            seen += len(value)
+            made = value if seen > most else [replaced(item) for item in value]
+            return value if all(map(operator.is_, made, value)) else made
+        if not isinstance(value, ast.AST) or value.__class__ in _LEAVES:
+            return value
         seen += 1
-        if seen > most or node in by:
-            return by.get(node, node)
-        twin = node
-        for field in node._fields:
-            child = getattr(node, field, None)
-            made = each(child) if child.__class__ is list else replaced(child) if _has_children(child) else child
+        if seen > most or value in by:
+            return by.get(value, value)
+        twin = value
+        for field in value._fields:
+            child = getattr(value, field, None)
+            made = replaced(child)
             if made is not child:
-                twin = like(node) if twin is node else twin
+                twin = like(value) if twin is value else twin
                 setattr(twin, field, made)
         return twin
 
-    def each(nodes: list[Any]) -> list[Any]:
-        nonlocal seen
-        seen += len(nodes)
-        if seen > most:
-            return nodes
-        made = [replaced(node) if _has_children(node) else node for node in nodes]
-        return nodes if all(map(operator.is_, made, nodes)) else made
-
-    twins = each(body)
+    twins: list[ast.stmt] = replaced(body)
     return twins if seen <= most else None
-
-
-def _has_children(value: Any) -> bool:
-    return isinstance(value, ast.AST) and value.__class__ not in _LEAVES

@@ -139,12 +139,10 @@ class FunctionRules(AccessRules):
         """
         if self.scope.external:  # a declaration cannot stand a second time, after uses
             return False
-        guarded: dict[ast.AST, ast.AST] = {}
+        guarded: dict[ast.AST, ast.Attribute] = {}
         for site in sites:
-            old, access = site.node.value, like(site.node)
-            arguments = [text(argument, old) for argument in site.arguments]
-            access.value = self.call_guard(site.guard, old, load(name, old), *arguments)
-            guarded[site.node] = access
+            access = guarded[site.node] = like(site.node)
+            access.value = self._guard_of(site)
         start = _has_docstring(node)
         native, first = node.body[start:], node.body[start]
         twin = with_replaced(native, guarded, _SHORT)
@@ -164,11 +162,15 @@ class FunctionRules(AccessRules):
                 self.settle(site, scope)
                 continue
             old = site.node.value
-            arguments = [text(argument, old) for argument in site.arguments]
-            guarded = self.call_guard(site.guard, old, load(name, old), *arguments)
             foreign = compare(load(_flag(name), old), ast.IsNot(), ast.Constant(None, **where(old)))
-            site.node.value = choose(foreign, guarded, load(name, old))
+            site.node.value = choose(foreign, self._guard_of(site), load(name, old))
             self.open_sites -= 1
+
+    def _guard_of(self, site: Site) -> ast.Call:
+        """The call of an access's guard, where it stands."""
+        at = site.node.value
+        arguments = [text(argument, at) for argument in site.arguments]
+        return self.call_guard(site.guard, at, load(site.name, at), *arguments)
 
     def _check_where_assigned(self, assignment: Assignment | None, name: str, sites: list[Site]) -> bool:
         """Check a local variable at its only assignment, if a loop reads it again and again.
