@@ -1,4 +1,4 @@
-"""Compiles `_native.c` when the project is built or installed; without a compiler all works, a little slower."""
+"""Compiles the modules in C when the project is built or installed."""
 
 import shlex
 import subprocess
@@ -8,19 +8,38 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_SOURCE = Path("kernel/rlm_kernel/contexts/_native.c")
+
+class CompilationError(Exception):
+    """A module in C could not be compiled; the message says why, and what to do."""
+
+
+_REQUIRED = Path("sandbox/rlm_sandbox/language/_core.c")
+_OPTIONAL = Path("kernel/rlm_kernel/contexts/_native.c")
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Puts the compiled module beside its source, and into the wheel, which then is for this Python and system only."""
+    """Puts the compiled modules beside their sources and into the wheel, which is for this Python and system only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, or say why the module is missing."""
-        source = Path(self.root) / _SOURCE
+        """Compile; say why a module is missing, or end where nothing works without it."""
+        modules = {_REQUIRED: self._compile(_REQUIRED)}
+        try:
+            modules[_OPTIONAL] = self._compile(_OPTIONAL)
+        except CompilationError as error:
+            self.app.display_warning(f"lines of contexts are made in Python, which is slower: {error}")
+        if version != "editable":  # which finds them beside their sources
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+            for source, module in modules.items():
+                _, *package = source.parent.parts  # the first folder is a source root
+                build_data["force_include"][str(module)] = str(Path(*package, module.name))
+
+    def _compile(self, name: Path) -> Path:
+        source = Path(self.root) / name
         module = source.with_suffix(str(sysconfig.get_config_var("EXT_SUFFIX")))
         linker = sysconfig.get_config_var("LDSHARED") or "cc -shared"
         # With CPython's assertions: what is wrong had better end a kernel process than read beyond its objects.
-        options = ["-O3", "-fPIC", "-Wall", "-Wextra", f"-I{sysconfig.get_path('include')}"]
+        options = ["-O3", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter", f"-I{sysconfig.get_path('include')}"]
         try:
             subprocess.run(
                 [*shlex.split(linker), *options, source, "-o", module], check=True, capture_output=True, text=True
@@ -28,9 +47,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         except (OSError, subprocess.CalledProcessError) as error:
             module.unlink(missing_ok=True)  # one of another version of the source may be there
             why = getattr(error, "stderr", None) or error
-            self.app.display_warning(f"{_SOURCE.name} was not compiled, so lines of contexts are made in Python: {why}")
-            return
-        if version != "editable":  # which finds it beside its source
-            build_data["pure_python"] = False
-            build_data["infer_tag"] = True
-            build_data["force_include"][str(module)] = f"rlm_kernel/contexts/{module.name}"
+            raise CompilationError(
+                f"{name.name} was not compiled: {why}\nInstall a C compiler and Python's headers, and install again "
+                "(on Debian and Ubuntu: apt install gcc python3-dev)."
+            ) from None
+        return module

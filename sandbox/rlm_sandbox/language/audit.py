@@ -1,166 +1,166 @@
-"""The audit hook: a second net in the process, armed only while user code runs.
+"""The audit hook: a second net in the process, for what libraries do on behalf of user code, where no guard can see.
 
-A hook can never be removed, so one is installed per process and asks the rules of the wall in force. Whether
-it is armed is kept in a context variable: tasks that user code starts inherit it, tasks of the kernel do not. The
-wall's own work on behalf of user code happens above a frame that is marked. Threads start with an empty context;
-those that user code started are armed always.
+The hook itself is in `_core`. It decides in C, on exact types only, and its state is out of reach. This module tells it
+the rules. The nearest frame that is either the session's or marked as trusted decides whether the hook watches. Where
+there is neither (a finaliser, the callback of a library, a thread), a kernel's hook watches.
 
-Code of the session may also run where nobody called it: a finaliser, a callback of a weak reference or the ``finally``
-of a generator runs when an object goes, in the middle of the kernel's code or of the wall's. So that the variable is
-not set proves nothing (asyncio shows contexts to a loop, where it could be changed): before an event counts as the
-kernel's own, the frames are asked, and then the thread. While the collector works the hook is armed.
+No rule names an event that opens nothing.
 """
 
 from __future__ import annotations
 
-import gc
+import ast
+import importlib.util
+import os
+import pathlib
 import sys
-import threading
-import weakref
-from contextvars import ContextVar
-from types import FrameType, TracebackType
-from typing import Any, Final
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
-from rlm_sandbox.language.audit_rules import AuditRules
-from rlm_sandbox.language.registry import REGISTRY
+from rlm_sandbox.errors import CellError
+from rlm_sandbox.language import _core
+from rlm_sandbox.language.files import FileAccess
+from rlm_sandbox.language.origins import functions_of
 
-_armed: Final[ContextVar[bool]] = ContextVar("rlm_sandbox_armed", default=False)
-_THREAD_STARTS: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
-_HARMLESS: Final = frozenset({"builtins.id", "object.__getattr__", "sys._getframe", "ctypes.get_errno"})
-"""Events that ordinary code raises by the thousand and that no rule is about, and the number of an error."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-_find_thread: Final = threading._active.get  # type: ignore[attr-defined]
+is_armed: Final = _core.is_armed
+stop: Final = _core.lift
+"""Put the rules out of force, in a process that has no language wall any more."""
+refusals: Final = _core.refusals
+"""How many events the hook has refused in this process."""
 
+# What any program needs to read: the Python installation, fonts, time zones and a few facts about the machine.
+_SYSTEM_READS: Final = (
+    "/usr/share",
+    "/usr/lib",
+    "/etc/fonts",
+    "/etc/mime.types",
+    "/etc/localtime",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/self/status",
+    "/sys/fs/cgroup",
+    "/sys/devices/system/cpu",
+    "/dev/null",
+    "/dev/urandom",
+)
 
-class _State:
-    """The rules in force and the threads that user code started."""
-
-    def __init__(self) -> None:
-        self.rules: AuditRules | None = None
-        self.installed = False
-        self.threads: dict[int, weakref.ref[threading.Thread]] = {}
-        self.strangers = False
-        """Whether user code started a thread that is no Thread object."""
-        self.marks: list[tuple[FrameType, bool]] = []
-        """Frames above which user code runs (True) or the wall's own works for it (False); the last one counts."""
-        self.collector = 0
-        """The thread in which the collector works now."""
-
-
-_state: Final = _State()
-
-
-def install(rules: AuditRules | None) -> None:
-    """Put rules in force (None: none); the first call installs the hook."""
-    if rules is not None:
-        _state.rules = rules
-    if not _state.installed:
-        _state.installed = True
-        sys.addaudithook(_hook)
-        gc.callbacks.append(_collecting)
-        if sys.version_info < (3, 12):
-            _announce_threads()
-
-
-def _announce_threads() -> None:
-    """CPython 3.11 raises no event when a thread starts: ``threading`` is made to say so itself."""
-    real = threading._start_new_thread  # type: ignore[attr-defined]
-
-    def start_new_thread(function: Any, args: tuple[Any, ...], *kwargs: Any) -> int:
-        if is_armed():
-            _remember_thread((function,))
-        return real(function, args, *kwargs)  # type: ignore[no-any-return]
-
-    threading._start_new_thread = start_new_thread  # type: ignore[attr-defined]
+# Modules that compile text of their own making from checked parts (fields of a dataclass, for example), and those
+# of IPython that parse a cell before the wall does.
+_GENERATORS: Final = (
+    "IPython.core.async_helpers",
+    "IPython.core.compilerop",
+    "ast",
+    "attr._make",
+    "collections",
+    "dataclasses",
+    "decorator",
+    "linecache",
+    "sympy.core.evalf",
+    "sympy.core.function",
+    "traceback",
+)
+_GENERATOR_PACKAGES: Final = ("mpmath",)
+_IMPORTERS: Final = ("_frozen_importlib", "_frozen_importlib_external")
 
 
-def is_armed() -> bool:
-    """Whether what runs now is user code, or a library on its behalf."""
-    if _state.collector == threading.get_ident():
-        return True
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        for marked, armed in reversed(_state.marks):
-            if marked is frame:
-                return armed
-        if REGISTRY.is_user_frame(frame):
-            return True
-        frame = frame.f_back
-    if _armed.get():
-        return True
-    if not _state.threads and not _state.strangers:
+class AuditRefused(CellError, PermissionError):
+    """A library tried, on behalf of user code, what the policy does not allow."""
+
+    rule = "system"
+
+
+def trusted(function: Function) -> Function:
+    """Let the hook leave alone what this function does, and what it calls that is not the session's.
+
+    It is the wall's own work for the session: opening an event loop, importing a module, compiling a cell.
+    """
+    _core.mark(function.__code__, _core.TRUSTED | _core.OURS)
+    return function
+
+
+def enforce(files: FileAccess, *, network: bool, processes: bool, links: bool) -> None:
+    """Put the rules of a policy in force."""
+    roots = python_roots()
+    _core.enforce(
+        tuple(map(os.fsencode, files.read)),
+        tuple(map(os.fsencode, files.write)),
+        tuple(map(os.fsencode, (*roots, *map(os.path.realpath, _SYSTEM_READS)))),
+        network,
+        processes,
+        links,
+        AuditRefused,
+        files.refusal_of,
+        (pathlib.PosixPath, pathlib.PurePosixPath),
+        _is_neutral,
+    )
+    mark_generators()
+
+
+def python_roots() -> tuple[str, ...]:
+    """The folders of the Python installation and of everything on ``sys.path``."""
+    prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix]
+    return tuple({os.path.realpath(path) for path in [*prefixes, *sys.path] if path and os.path.isdir(path)})
+
+
+_marked: Final[set[str]] = set()
+
+
+def mark_generators() -> None:
+    """Tell the hook which code may compile text, in the modules that have been imported; called after each import."""
+    for name in _generators():
+        module = sys.modules.get(name)
+        if name not in _marked and module is not None:
+            _marked.add(name)
+            bits = _core.IMPORTER if name in _IMPORTERS else _core.GENERATOR
+            for function in functions_of(module):
+                _core.mark(function.__code__, bits)
+
+
+def _generators() -> Iterator[str]:
+    yield from (*_IMPORTERS, *_GENERATORS)
+    for package in _GENERATOR_PACKAGES:
+        if package in sys.modules:
+            yield from (name for name in list(sys.modules) if name == package or name.startswith(f"{package}."))
+
+
+# What a library would find among the real builtins, and a session does not get or gets changed.
+_RAW_NAMES: Final = frozenset(
+    """
+    eval exec compile open input breakpoint getattr setattr delattr hasattr vars globals locals type help
+    memoryview super __import__ __build_class__ __loader__ __spec__ __builtins__
+    """.split()
+)
+
+
+@trusted
+def _is_neutral(source: str) -> bool:
+    """Whether a text means the same with and without the guards."""
+    from rlm_sandbox.language.transformer import GuardTransformer
+
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return True  # it does not compile
+    if any(isinstance(node, ast.Name) and node.id in _RAW_NAMES for node in ast.walk(tree)):
         return False
-    with trusted_section():  # the look-up raises audit events of its own
-        return _is_user_thread()
+    before = ast.dump(tree)
+    transformer = GuardTransformer()
+    return ast.dump(transformer.transform(tree)) == before and not transformer.refusals
 
 
-def _collecting(phase: str, info: object) -> None:
-    """Arm the hook while the collector works: what it runs may be anybody's.
-
-    No context variable is set here: CPython does not survive that if it was about to set one itself.
-    """
-    _state.collector = threading.get_ident() if phase == "start" else 0
+@trusted
+def import_trusted(name: str) -> types.ModuleType:
+    """Import a module for the session; what it gets of it is decided elsewhere."""
+    return importlib.import_module(name)
 
 
-def _is_user_thread() -> bool:
-    # A thread without a context of its own. One that threading does not know (or only by a stand-in, which asking for
-    # the current thread makes) was started by a library in C on behalf of user code, or has not finished starting.
-    thread = _find_thread(threading.get_ident())
-    return thread is None or type(thread) is threading._DummyThread or id(thread) in _state.threads
-
-
-def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if event in _HARMLESS or _state.rules is None or not is_armed():
-        return
-    if event in _THREAD_STARTS:
-        _remember_thread(args)
-        return
-    with trusted_section():
-        _state.rules.check(event, args)
-
-
-def _remember_thread(args: tuple[Any, ...]) -> None:
-    """Keep which Thread objects user code started, until they are no more.
-
-    Not by ident, for idents are reused; and nothing is asked of the objects, whose class may be the user's.
-    """
-    thread: Any = getattr(args[0], "__self__", None)
-    if not issubclass(type(thread), threading.Thread):
-        _state.strangers = True
-        return
-    key = id(thread)
-    _state.threads[key] = weakref.ref(thread, lambda _: _state.threads.pop(key, None))
-
-
-class _Section:
-    """Marks the frame of a ``with`` block, and arms the context for what runs in other frames."""
-
-    def __init__(self, armed: bool, frame: FrameType | None = None) -> None:
-        self._armed = armed
-        self._frame = frame
-
-    def __enter__(self) -> None:
-        self._mark = (self._frame or sys._getframe(1), self._armed)
-        _state.marks.append(self._mark)
-        if self._armed:
-            self._before = _armed.get()
-            _armed.set(True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._armed:
-            _armed.set(self._before)
-        _state.marks.remove(self._mark)
-        del self._mark
-        self._frame = None
-
-
-def user_section(frame: FrameType | None = None) -> _Section:
-    """User code runs; the frame is that of the ``with`` block, or the one that is given."""
-    return _Section(True, frame)
-
-
-def trusted_section() -> _Section:
-    """The wall's own code runs on behalf of user code."""
-    return _Section(False)
+@trusted
+def is_installed(name: str) -> bool:
+    """Whether there is a module of that name."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

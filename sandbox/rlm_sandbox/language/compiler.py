@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import gc
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import CodeType
 from typing import Any, Final
 
 from rlm_sandbox.errors import PolicyViolation
 from rlm_sandbox.language import advice
+from rlm_sandbox.language.audit import trusted
 from rlm_sandbox.language.registry import Cache
 from rlm_sandbox.language.transformer import GuardTransformer
 
@@ -20,6 +20,7 @@ _VISITOR_DEPTH: Final = 30_000
 """The visitor is Python code that takes about three frames per level of nesting."""
 
 
+@trusted
 def compile_guarded(
     source: str | ast.AST,
     filename: str,
@@ -36,17 +37,10 @@ def compile_guarded(
         SyntaxError: the cell is not Python.
     """
     text = source if isinstance(source, str) else None
-    with _no_collection():
-        return _compile_guarded(source, text, filename, mode, flags, guards, blocked, bound)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Trees are many objects and no cycles: the collector would only walk the session's data."""
     enabled = gc.isenabled()
-    gc.disable()
+    gc.disable()  # trees are many objects and no cycles: the collector would only walk the session's data
     try:
-        yield
+        return _compile_guarded(source, text, filename, mode, flags, guards, blocked, bound)
     finally:
         if enabled:
             gc.enable()

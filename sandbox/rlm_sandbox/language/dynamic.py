@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from rlm_sandbox.language import _core
 from rlm_sandbox.language.guards import check_store
 from rlm_sandbox.language.guards_read import namespace_of, read_named
 from rlm_sandbox.language.names import Access, access
-from rlm_sandbox.language.registry import REGISTRY
 
 _getattr: Final = getattr
 _setattr: Final = setattr
 _delattr: Final = delattr
-_names: Final = REGISTRY.shelf.names
-_MAX_NAMES: Final = 20_000
+
+guarded_getattr: Final = _core.getattr
+"""``getattr(obj, name[, default])`` under the rules of the session; names known to be harmless are read in C."""
+guarded_hasattr: Final = _core.hasattr
+"""``hasattr(obj, name)``: False for what the session does not give."""
 
 
-def guarded_getattr(*args: Any) -> Any:
-    """``getattr(obj, name[, default])`` under the rules of the session."""
+def _read_by_rules(*args: Any) -> Any:
+    """``getattr(obj, name[, default])`` for a name that is not known yet, or not harmless."""
     if not 2 <= len(args) <= 3:
         return _getattr(*args)  # Python's own TypeError
     obj, name = args[:2]
     try:
-        if type(name) is str:
-            if name in _names:
-                return _getattr(obj, name)
-            if access(name) is Access.NATIVE:
-                if len(_names) < _MAX_NAMES:
-                    _names.add(name)
-                return _getattr(obj, name)
+        if type(name) is str and access(name) is Access.NATIVE:
+            _core.admit(_core.HARMLESS, name)
+            return _getattr(obj, name)
         return read_named(obj, name)
     except AttributeError:
         if len(args) == 2:
@@ -36,15 +35,7 @@ def guarded_getattr(*args: Any) -> Any:
         return args[2]
 
 
-def guarded_hasattr(*args: Any) -> bool:
-    """``hasattr(obj, name)``: False for what the session does not give."""
-    if len(args) != 2:
-        return hasattr(*args)  # Python's own TypeError
-    try:
-        guarded_getattr(*args)
-    except AttributeError:
-        return False
-    return True
+_core.give_getattr(_read_by_rules)
 
 
 def guarded_setattr(obj: Any, name: str, value: Any, /) -> None:
@@ -66,11 +57,5 @@ def guarded_vars(*args: Any) -> Any:
     return namespace_of(args[0])
 
 
-for _function, _name in (
-    (guarded_getattr, "getattr"),
-    (guarded_hasattr, "hasattr"),
-    (guarded_setattr, "setattr"),
-    (guarded_delattr, "delattr"),
-    (guarded_vars, "vars"),
-):
+for _function, _name in ((guarded_setattr, "setattr"), (guarded_delattr, "delattr"), (guarded_vars, "vars")):
     _function.__name__ = _function.__qualname__ = _name

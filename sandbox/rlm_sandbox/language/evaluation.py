@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from rlm_sandbox.language.audit import trusted_section
+from rlm_sandbox.language.audit import trusted
 
 _HIDDEN: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
 _FLAGS: Final = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -103,22 +103,19 @@ class Evaluation:
             raise ValueError("compile() takes exec, eval or single and no flags but those for a tree")
         text = _source_text(source)
         if flags & ast.PyCF_ONLY_AST:
-            with trusted_section():
-                return compile(text, str(filename), mode, flags, dont_inherit=True)
+            return _parse(text, str(filename), mode, flags)
         return SourceCode(text, str(filename), mode)
 
     def evaluate(self, text: str, names: Mapping[str, Any] | None = None) -> Any:
         """Evaluate the text of an annotation, with the builtins only, or of a formula, with these names too."""
-        with trusted_section():
-            code = self._compiler(text.strip(), "<text>", "eval")
+        code = self._compiler(text.strip(), "<text>", "eval")
         return eval(code, {"__builtins__": self._builtins, "__name__": "__main__"}, names)
 
     def _run(self, source: Any, mode: str, globals: Any, locals: Any, frame: FrameType) -> Any:
         if type(source) is SourceCode:
             source, mode = source._source, source._mode
         text = _source_text(source)
-        with trusted_section():
-            code = self._compiler(text.strip() if mode == "eval" else text, "<string>", mode)
+        code = self._compiler(text.strip() if mode == "eval" else text, "<string>", mode)
         if globals is None:
             return eval(code, frame.f_globals, _locals_of(frame) if locals is None else _namespace_of(locals))
         if type(globals) is NamespaceView:
@@ -134,6 +131,12 @@ class Evaluation:
             return eval(code, private, private if locals is None or locals is globals else _namespace_of(locals))
         finally:
             globals.update(without_plumbing(private))
+
+
+@trusted
+def _parse(text: str, filename: str, mode: str, flags: int) -> ast.AST:
+    tree: ast.AST = compile(text, filename, mode, flags, dont_inherit=True)
+    return tree
 
 
 def _locals_of(frame: FrameType) -> Any:

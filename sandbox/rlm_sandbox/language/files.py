@@ -37,6 +37,10 @@ class FileAccess:
         way = "write below one of them" if writing else "load the text as a context or ask for a wider policy"
         return PathRefused(errno.EACCES, f"outside the {kind} folders of this session ({folders}): {way}", path)
 
+    def refusal_of(self, path: str, writing: bool) -> PathRefused:
+        """`refusal`, as the audit hook asks for it."""
+        return self.refusal(path, writing=writing)
+
     def open(
         self,
         file: Any,

@@ -11,20 +11,50 @@ import asyncio
 import contextvars
 import sys
 import types
+import typing
 import weakref
 from typing import Any, Final, NoReturn
 
 from rlm_sandbox.errors import CellError
 from rlm_sandbox.language.classes import SafeType
-from rlm_sandbox.language.names import GUARDED_DUNDERS, Access, access, is_private, may_store
-from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+from rlm_sandbox.language.names import Access, access, is_private, may_store
+from rlm_sandbox.language.registry import (
+    CLEAN,
+    HIDDEN,
+    USER,
+    dict_of,
+    is_sanitised,
+    is_user_function,
+    may_touch_private,
+    mro_of,
+)
 
 _self_of: Final = super.__dict__["__self__"].__get__
 
 # Never handed out, whatever attribute holds them.
 BANNED_TYPES: Final = frozenset({types.FrameType, types.CodeType, types.CellType, contextvars.Context})
+FRAMES: Final = frozenset(
+    {
+        types.FrameType,
+        types.CodeType,
+        types.TracebackType,
+        types.GeneratorType,
+        types.CoroutineType,
+        types.AsyncGeneratorType,
+    }
+)
+"""They lead to frames by attributes that are not harmless."""
+_DESCRIPTORS: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _BANNED_BASES: Final = (types.ModuleType, asyncio.AbstractEventLoop)
-_PROXIES: Final = frozenset({weakref.ProxyType, weakref.CallableProxyType, types.GenericAlias})
+_OF_TYPING: Final = """
+    _GenericAlias _BaseGenericAlias _SpecialGenericAlias _UnionGenericAlias _CallableGenericAlias _LiteralGenericAlias
+    _ConcatenateGenericAlias _UnpackGenericAlias _AnnotatedAlias _TupleType _CallableType _DeprecatedType _SpecialForm
+    _LiteralSpecialForm _TypedCacheSpecialForm _AnyMeta ForwardRef NewType ParamSpec ParamSpecArgs ParamSpecKwargs
+    TypeAliasType TypeVar TypeVarTuple
+""".split()
+_PROXIES: Final = frozenset({weakref.ProxyType, weakref.CallableProxyType, types.GenericAlias}).union(
+    vars(typing)[name] for name in _OF_TYPING if name in vars(typing)
+)
 
 
 class AttributeRefused(CellError, AttributeError):
@@ -44,11 +74,15 @@ def refuse(name: str, why: str = "is not available in this session", rule: str =
 def wash(value: Any) -> Any:
     """``value``, unless no session may hold it; the raw ``type`` becomes the stand-in."""
     cls = type(value)
-    if issubclass(cls, type) and value in REGISTRY.shelf.metas:
-        return SafeType
+    if issubclass(cls, type) and value in HIDDEN:
+        if issubclass(value, type):
+            return SafeType
+        refuse("class", "is not available in this session")
     if cls is types.MethodDescriptorType and value.__objclass__ is type:
         refuse(value.__name__, "of metaclasses is not available in this session")
-    if cls in BANNED_TYPES or (issubclass(cls, _BANNED_BASES) and not REGISTRY.is_sanitised(value)):
+    if cls in _DESCRIPTORS and value.__objclass__ in FRAMES:
+        refuse(value.__name__, "would show the frames of the interpreter, which are not available in this session")
+    if cls in BANNED_TYPES or (issubclass(cls, _BANNED_BASES) and not is_sanitised(value)):
         refuse(cls.__name__, "holds an object of the interpreter, which is not available in this session")
     return value
 
@@ -58,7 +92,7 @@ def is_proxy(obj: Any) -> bool:
     cls = type(obj)
     if cls is types.MethodType:
         return type(obj.__func__) is not types.FunctionType
-    return cls in _PROXIES or (cls.__module__ == "typing" and cls not in REGISTRY.user)
+    return cls not in USER and cls in _PROXIES
 
 
 def super_target(obj: Any) -> Any:
@@ -69,7 +103,7 @@ def super_target(obj: Any) -> Any:
 def read_private(obj: Any, name: str) -> Any:
     """Check reading the private attribute ``name`` of ``obj``; return ``obj``."""
     cls = type(obj)
-    if cls in REGISTRY.shelf.clean:
+    if cls in CLEAN:
         return obj
     if issubclass(cls, type):
         return _private_of_class(obj, name)
@@ -77,7 +111,7 @@ def read_private(obj: Any, name: str) -> Any:
         return _private_of_super(obj, name)
     if cls is types.FunctionType:
         return _private_of_function(obj, name)
-    if REGISTRY.may_touch_private(cls, name):
+    if may_touch_private(cls, name):
         if holds(obj, name):  # where its class derives from a library's, the library may have put it there
             wash(object.__getattribute__(obj, "__dict__")[name])
         elif forwards(cls, name):
@@ -99,30 +133,39 @@ def _whose(obj: Any) -> str:
 def _private_of_class(cls: type, name: str) -> type:
     # EnumType._convert_ reads the globals of any module: what a library's metaclass defines is not the
     # session's.
-    of_library = any(name in dict_of(base) for base in mro_of(type(cls)) if base not in REGISTRY.user)
-    if of_library or not REGISTRY.may_touch_private(cls, name):
+    of_library = any(name in dict_of(base) for base in mro_of(type(cls)) if base not in USER)
+    if of_library or not may_touch_private(cls, name):
         refuse(name, _whose(cls))
     return cls
 
 
 def _private_of_super(proxy: Any, name: str) -> Any:
     target = super_target(proxy)
-    if REGISTRY.may_touch_private(type(target), name):
+    if may_touch_private(type(target), name):
         return proxy
-    if isinstance(target, type) and REGISTRY.may_touch_private(target, name):
+    if isinstance(target, type) and may_touch_private(target, name):
         _private_of_class(target, name)
         return proxy
     refuse(name, _whose(target))
 
 
+_stored: Final[weakref.WeakKeyDictionary[types.FunctionType, set[str]]] = weakref.WeakKeyDictionary()
+"""The private names that code of the session stored on functions: a library may have copied others there."""
+
+
 def _private_of_function(function: Any, name: str) -> Any:
-    values = function.__dict__
-    if name in values and name not in GUARDED_DUNDERS:
-        wash(values[name])
+    if name in _stored.get(function, ()):
         return function
-    if REGISTRY.is_user_function(function) and not name.startswith("__"):
+    if is_user_function(function) and not name.startswith("__") and name not in function.__dict__:
         return function  # it has no such attribute: Python says so
     refuse(name, _whose(function))
+
+
+def _store_on_function(function: Any, name: str) -> Any:
+    if not is_user_function(function) or name.startswith("__"):
+        refuse(name, _whose(function))
+    _stored.setdefault(function, set()).add(name)
+    return function
 
 
 def holds(obj: Any, name: str) -> bool:
@@ -138,7 +181,7 @@ def forwards(cls: type, name: str) -> bool:
         names = dict_of(base)
         if name in names:
             return False
-        found = found or ("__getattr__" in names and base not in REGISTRY.user)
+        found = found or ("__getattr__" in names and base not in USER)
     return found
 
 
@@ -148,25 +191,25 @@ _PROTECTED: set[type] = set()
 """Library classes whose instances may not be changed: a library believes what they say (see ``protect``)."""
 
 
-def protect(cls: type) -> None:
-    """Refuse stores on the instances of a library class."""
-    _PROTECTED.add(cls)
+def protect(*classes: type) -> None:
+    """Refuse stores on the instances of these classes: of a library's, or of our own."""
+    _PROTECTED.update(classes)
 
 
 def store_public(obj: Any) -> Any:
     """Check storing a public attribute; return ``obj``. What belongs to libraries stays as it is."""
     cls = type(obj)
-    if cls in REGISTRY.shelf.clean or cls in REGISTRY.user:
+    if cls in CLEAN or cls in USER:
         return obj
     if issubclass(cls, type):
-        if obj in REGISTRY.user:
+        if obj in USER:
             return obj
         refuse(obj.__name__, "is a library class, which may not be modified: derive a class of your own")
     if issubclass(cls, types.ModuleType):
-        if REGISTRY.is_sanitised(obj):
+        if is_sanitised(obj):
             return obj
         refuse(obj.__name__, "is a module of the host, which may not be modified")
-    if cls is types.FunctionType and not REGISTRY.is_user_function(obj):
+    if cls is types.FunctionType and not is_user_function(obj):
         refuse(obj.__name__, "is a library function, which may not be modified: wrap it in one of your own")
     if cls in _PROTECTED or cls is super or is_proxy(obj):
         refuse(cls.__name__, "objects are read-only in this session")
@@ -176,14 +219,14 @@ def store_public(obj: Any) -> Any:
 def store_private(obj: Any, name: str) -> Any:
     """Check storing the private attribute ``name``; return ``obj``."""
     cls = type(obj)
-    if cls in REGISTRY.shelf.clean:
+    if cls in CLEAN:
         return obj
-    if issubclass(cls, type) and obj in REGISTRY.user and REGISTRY.may_touch_private(obj, name):
+    if issubclass(cls, type) and obj in USER and may_touch_private(obj, name):
         return obj
-    if REGISTRY.may_touch_private(cls, name) and not issubclass(cls, type):
+    if may_touch_private(cls, name) and not issubclass(cls, type):
         return obj
-    if cls is types.FunctionType and REGISTRY.is_user_function(obj) and not name.startswith("__"):
-        return obj
+    if cls is types.FunctionType:
+        return _store_on_function(obj, name)
     if cls is types.SimpleNamespace:
         return obj
     refuse(name, _whose(obj))
@@ -191,7 +234,7 @@ def store_private(obj: Any, name: str) -> Any:
 
 def update(obj: Any, name: str) -> Any:
     """Check ``obj.name += value`` for a name that is not harmless: both its reading and its storing."""
-    if type(obj) in REGISTRY.shelf.clean:
+    if type(obj) in CLEAN:
         return obj
     if is_private(name):
         read_private(obj, name)

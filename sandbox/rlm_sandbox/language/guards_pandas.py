@@ -12,7 +12,8 @@ from typing import Any, Final
 from rlm_sandbox.language.evaluation import without_plumbing
 from rlm_sandbox.language.guards import refuse, wash
 from rlm_sandbox.language.names import Access, access
-from rlm_sandbox.language.registry import REGISTRY
+from rlm_sandbox.language.origins import is_from
+from rlm_sandbox.language.registry import USER, is_user_frame, mro_of
 
 # -- names of functions
 
@@ -57,7 +58,7 @@ def _function_names(value: Any) -> Any:
         return name
     if hasattr(value, "keys"):
         return {key: _function_names(value[key]) for key in list(value.keys())}
-    if type(value) is tuple or (isinstance(value, tuple) and type(value) not in REGISTRY.user):
+    if type(value) is tuple or (isinstance(value, tuple) and type(value) not in USER):
         for part in tuple.__iter__(value):
             _function_names(part)
         return value
@@ -72,7 +73,7 @@ def _function_names(value: Any) -> Any:
 def template(obj: Any, name: str) -> Any:
     """What leads to templates: those of Jinja read any attribute, and pandas' Styler publishes its own."""
     value = wash(getattr(obj, name))
-    if type(value).__module__.startswith("jinja2") or getattr(value, "__module__", "") == "pandas.io.formats.style":
+    if _is_of_jinja(value) or is_from(value, "pandas.io.formats.style"):
         refuse(name, "would run templates, which read any attribute: format the cells with a function of your own")
     return value
 
@@ -95,8 +96,13 @@ def evaluating_method(obj: Any, name: str) -> Any:
 
 
 def _is_of_pandas(function: Any) -> bool:
-    inner = function.__func__ if type(function) is types.MethodType else function
-    return type(inner) is types.FunctionType and inner.__globals__.get("__name__", "").split(".")[0] == "pandas"
+    return is_from(function, "pandas")
+
+
+def _is_of_jinja(value: Any) -> bool:
+    environment = sys.modules.get("jinja2.environment")
+    kinds = () if environment is None else (vars(environment)["Environment"], vars(environment)["Template"])
+    return any(kind in mro_of(type(value)) for kind in kinds)
 
 
 def evaluate_pandas(
@@ -105,7 +111,7 @@ def evaluate_pandas(
     """Let pandas evaluate checked text with the variables of the code that asked for it, and no other frame's."""
     if kwargs.pop("level", 0) != 0 or len(args) > _BEFORE_LEVEL:
         raise TypeError("level is not available in this session: pass the variables as local_dict")
-    own = REGISTRY.is_user_frame(caller)
+    own = is_user_frame(caller)
     if kwargs.get("local_dict") is None:
         kwargs["local_dict"] = without_plumbing(caller.f_locals) if own else {}
     if kwargs.get("global_dict") is None:

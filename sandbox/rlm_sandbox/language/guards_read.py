@@ -11,36 +11,34 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from rlm_sandbox.language import guards_pandas
+from rlm_sandbox.language import _core, guards_pandas
 from rlm_sandbox.language.buffers import refuse_descriptors, refuse_objects
 from rlm_sandbox.language.classes import SafeType, type_of
 from rlm_sandbox.language.formatting import SafeFormatter, is_plain_format
-from rlm_sandbox.language.guards import check_store, holds, is_proxy, must_guard, refuse, super_target, wash
+from rlm_sandbox.language.guards import FRAMES, check_store, holds, is_proxy, must_guard, refuse, super_target, wash
 from rlm_sandbox.language.names import Access, access
-from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+from rlm_sandbox.language.registry import (
+    CLEAN,
+    FORMATS,
+    USER,
+    dict_of,
+    is_class,
+    is_sanitised,
+    is_user_function,
+    mro_of,
+)
 
 Reader = Callable[[Any, str], Any]
 
-_FRAMES: Final = frozenset(
-    {
-        types.FrameType,
-        types.CodeType,
-        types.TracebackType,
-        types.GeneratorType,
-        types.CoroutineType,
-        types.AsyncGeneratorType,
-    }
-)
 _HARMLESS_ON_FRAMES: Final = frozenset(
     {"tb_lineno", "tb_lasti", "tb_next", "gi_running", "cr_running", "ag_running", "f_lineno", "__class__"}
 )
 _ON_PROXIES: Final = frozenset({"__class__", "__origin__", "__args__", "__value__"})
-_MAX_FORMATS: Final = 20_000
 
 
 def read_guarded(obj: Any, name: str) -> Any:
     """``obj.name`` for a name that is dangerous on some type of object, or ``AttributeRefused``."""
-    if type(obj) in _FRAMES and name not in _HARMLESS_ON_FRAMES:
+    if type(obj) in FRAMES and name not in _HARMLESS_ON_FRAMES:
         refuse(name, "would show the frames of the interpreter, which are not available in this session")
     if is_proxy(obj) and name not in _ON_PROXIES:
         refuse(name, "is not read through a proxy or a generic alias here: take the object itself")
@@ -60,26 +58,22 @@ def _plain(obj: Any, name: str) -> Any:
 
 def _own(obj: Any) -> bool:
     """Whether an instance's class is the session's."""
-    return type(obj) in REGISTRY.user
+    return type(obj) in USER
 
 
 def _own_attribute(obj: Any, name: str) -> bool:
     """Whether what an object has under a name is the session's own: not what a class of its inherits from a library."""
-    cls = obj if _is_class(obj) else type(obj)
-    if cls not in REGISTRY.user:
+    cls = obj if is_class(obj) else type(obj)
+    if cls not in USER:
         return False
     owner = next((base for base in mro_of(cls) if name in dict_of(base)), None)
     if owner is not None:
-        return owner in REGISTRY.user
-    return cls in REGISTRY.shelf.clean or holds(obj, name)
-
-
-def _is_class(obj: Any) -> bool:
-    return issubclass(type(obj), type)
+        return owner in USER
+    return cls in CLEAN or holds(obj, name)
 
 
 def _is_metaclass(obj: Any) -> bool:
-    return _is_class(obj) and issubclass(obj, type)
+    return is_class(obj) and issubclass(obj, type)
 
 
 # -- the object and its class
@@ -91,7 +85,7 @@ def _class(obj: Any, name: str) -> Any:
 
 def _dict(obj: Any, name: str) -> Any:
     """The live namespace of the session's own objects, a copy of the public part of others."""
-    if type(obj) in REGISTRY.shelf.clean:
+    if type(obj) in CLEAN:
         return getattr(obj, name)
     try:
         return namespace_of(obj)
@@ -102,21 +96,40 @@ def _dict(obj: Any, name: str) -> Any:
 def namespace_of(obj: Any) -> Any:
     """What ``vars(obj)`` gives."""
     cls = type(obj)
-    if cls in REGISTRY.shelf.clean:
+    if cls in CLEAN:
         return obj.__dict__
-    if _is_class(obj):
-        if obj not in REGISTRY.user:
+    if is_class(obj):
+        if obj not in USER:
             refuse("__dict__", f"of library class '{obj.__name__}' is not available in this session: use dir()")
         # Never the live proxy: comparing it hands the raw dict to __eq__ (bpo-43838).
         return types.MappingProxyType(dict(_visible(dict_of(obj))))
-    if cls is types.FunctionType and REGISTRY.is_user_function(obj):
+    if cls is types.FunctionType and is_user_function(obj):
         return dict(obj.__dict__)
-    if cls is types.SimpleNamespace or cls.__name__ == "Namespace":
-        return obj.__dict__
-    values = getattr(obj, "__dict__", None)
-    if values is None:
-        raise TypeError("vars() argument must have __dict__ attribute")
+    if cls is types.SimpleNamespace:
+        return _namespace_itself(obj)
+    values = _dict_of_object(obj)
     return {key: value for key, value in _visible(values) if not key.startswith("_")}
+
+
+def _namespace_itself(obj: types.SimpleNamespace) -> dict[str, Any]:
+    """The live one: its every name can be read and stored one by one."""
+    values = obj.__dict__
+    for value in list(values.values()):
+        wash(value)
+    return values
+
+
+def _dict_of_object(obj: Any) -> Any:
+    """What an object holds, without asking it: a class of the session could answer with something of its own."""
+    for base in mro_of(type(obj)):
+        slot = dict_of(base).get("__dict__")
+        if type(slot) is types.GetSetDescriptorType:
+            values = slot.__get__(obj)
+            if isinstance(values, dict):
+                return dict(values)
+    if is_sanitised(obj):
+        return dict(obj.__dict__)
+    raise TypeError("vars() argument must have __dict__ attribute")
 
 
 def _visible(values: Any) -> Iterator[tuple[str, Any]]:
@@ -131,7 +144,7 @@ def _visible(values: Any) -> Iterator[tuple[str, Any]]:
 
 def _bases(obj: Any, name: str) -> Any:
     """``__mro__``, ``__bases__``, ``mro``: not of metaclasses, whose bases end in the raw ``type``."""
-    if _is_class(obj):
+    if is_class(obj):
         if _is_metaclass(obj):
             refuse(name, "of a metaclass is not available in this session")
         return getattr(obj, name)
@@ -160,7 +173,7 @@ def _get_attribute(obj: Any, name: str) -> Any:
             return wash(real(attribute))
 
         return bound
-    if not _is_class(obj):
+    if not is_class(obj):
         refuse(name)
 
     def unbound(target: Any, attribute: str) -> Any:
@@ -174,7 +187,7 @@ def _get_attribute(obj: Any, name: str) -> Any:
 def _set_attribute(obj: Any, name: str) -> Any:
     """``__setattr__`` and ``__delattr__`` store any name: what they store is checked."""
     real = getattr(obj, name)
-    if _is_class(obj):
+    if is_class(obj):
 
         def unbound(target: Any, attribute: str, *value: Any) -> Any:
             check_store(target, attribute)
@@ -193,14 +206,14 @@ def _set_attribute(obj: Any, name: str) -> Any:
 def _state(obj: Any, name: str) -> Any:
     """Pickle's view of an object is its live namespace: only of the session's own."""
     target = super_target(obj)
-    if type(target) in REGISTRY.shelf.clean or _own_attribute(obj, name):
+    if type(target) in CLEAN or _own_attribute(obj, name):
         return getattr(obj, name)
     return refuse(name, "of library objects is not available here: use copy.copy or public attributes")
 
 
 def _descriptor(obj: Any, name: str) -> Any:
     target = super_target(obj)
-    library = [base for base in mro_of(type(target)) if base not in REGISTRY.user and name in dict_of(base)]
+    library = [base for base in mro_of(type(target)) if base not in USER and name in dict_of(base)]
     own = _own(target) and _DESCRIPTORS.issuperset(library)
     if own and classmethod in library:  # before 3.13 it asks the descriptor that it holds, for whatever object is named
         own = type(_held_by(target)) is types.FunctionType
@@ -227,16 +240,16 @@ def _fields(obj: Any, name: str) -> Any:
 def _function_part(obj: Any, name: str) -> Any:
     """``__self__``, ``__wrapped__`` and the like: of the session's own functions and methods."""
     cls = type(obj)
-    if cls in REGISTRY.shelf.clean and name in ("__file__", "__path__", "__wrapped__"):
+    if cls in CLEAN and name in ("__file__", "__path__", "__wrapped__"):
         return getattr(obj, name)
     if cls is types.MethodType:
         if name == "__self__" and _own(obj.__self__):
             return obj.__self__
-        if name == "__func__" and REGISTRY.is_user_function(obj.__func__):
+        if name == "__func__" and is_user_function(obj.__func__):
             return obj.__func__
     if name in ("__wrapped__", "__defaults__", "__kwdefaults__"):
         inner = getattr(obj, "__wrapped__", None) if cls is not types.FunctionType else obj
-        if REGISTRY.is_user_function(inner):
+        if is_user_function(inner):
             return wash(getattr(obj, name))
     return refuse(name)
 
@@ -269,7 +282,7 @@ def _error_object(obj: Any, name: str) -> Any:
     target = super_target(obj)
     if not isinstance(target, AttributeError | NameError):
         return value
-    if value is None or type(value) in REGISTRY.shelf.clean or type(value) in _PLAIN_VALUES:
+    if value is None or type(value) in CLEAN or type(value) in _PLAIN_VALUES:
         return value
     return refuse(name)
 
@@ -350,8 +363,8 @@ _USER_STRING: Final = {name: vars(collections.UserString)[name] for name in ("fo
 def _format_of_text(value: str, name: str) -> Any:
     template = str.__str__(value)
     if is_plain_format(template):
-        if type(value) is str and len(REGISTRY.shelf.formats) < _MAX_FORMATS:
-            REGISTRY.shelf.formats.add(template)
+        if type(value) is str:
+            _core.admit(FORMATS, template)
         return getattr(template, name)
     return SessionFormatter().bound(template, name)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 
@@ -19,14 +17,8 @@ class Host:
     """Open a file within the policy's paths."""
     evaluate: Callable[..., Any] = staticmethod(_no_wall)
     """Evaluate the text of an annotation, or of a formula and its variables, under the policy."""
-    trusted: Callable[[], AbstractContextManager[None]] = staticmethod(contextlib.nullcontext)
-    """The wall's own code runs on behalf of user code."""
-
     stands: bool = False
     """Whether a language wall is up in this process."""
-
-    armed: Callable[[], bool] = staticmethod(lambda: False)
-    """Whether user code runs."""
 
 
 HOST: Final = Host()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import contextlib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rlm_sandbox.errors import CellError
-from rlm_sandbox.language.audit import trusted_section
+from rlm_sandbox.language.audit import import_trusted, is_installed, trusted
 from rlm_sandbox.language.modules import ModuleSet
 
 
@@ -61,9 +60,12 @@ class GuardedImport:
             raise TypeError("module name must be str")
         if not self._modules.admits(name) and not self._modules.leads_to(name):
             _refuse(name)
-        with trusted_section():
-            top = self._modules.link(name)
-            return self._modules.copy_of(name) if fromlist else top
+        return self._copy(name, whole=bool(fromlist))
+
+    @trusted
+    def _copy(self, name: str, *, whole: bool) -> Any:
+        top = self._modules.link(name)
+        return self._modules.copy_of(name) if whole else top
 
     def _member(self, module: Any, name: str, key: str) -> Any:
         values = module.__dict__
@@ -71,13 +73,9 @@ class GuardedImport:
             return values[key]
         inner = f"{name}.{key}"
         if self._modules.admits(inner) or self._modules.leads_to(inner):
-            with trusted_section():
-                try:
-                    self._modules.link(inner)
-                except ModuleNotFoundError:
-                    pass
-                else:
-                    return module.__dict__[key]
+            with contextlib.suppress(ModuleNotFoundError):
+                self._copy(inner, whole=False)
+                return module.__dict__[key]
         try:
             return getattr(module, key)  # the streams of sys
         except AttributeError as error:
@@ -91,17 +89,11 @@ def _public(module: Any) -> dict[str, Any]:
 
 
 def _import_for_c(name: str) -> None:
-    with trusted_section():
-        importlib.import_module(name)
+    import_trusted(name)
 
 
 def _refuse(name: str) -> NoReturn:
-    with trusted_section():
-        try:
-            known = importlib.util.find_spec(name.split(".", maxsplit=1)[0]) is not None
-        except (ImportError, ValueError):
-            known = False
-    if known:
+    if is_installed(name.split(".", maxsplit=1)[0]):
         raise ImportRefused(
             f"module '{name}' is not on the allow-list of this session (policy field language.imports): "
             "use another module or ask for a policy that admits it",

@@ -11,12 +11,13 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from rlm_sandbox.language import _core
+from rlm_sandbox.language.audit import mark_generators, trusted
 from rlm_sandbox.language.classes import SafeType
 from rlm_sandbox.language.guards import refuse
-from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.modules_data import (
     ADMITTED_INSIDE_DENIED,
     DENIED_SUBMODULES,
@@ -29,26 +30,33 @@ from rlm_sandbox.language.modules_data import (
     NOT_IN_STAR,
     PUBLIC_DUNDERS,
     STDLIB_SUBMODULES,
+    UNUSED,
 )
-from rlm_sandbox.language.registry import REGISTRY
+from rlm_sandbox.language.registry import HIDDEN, add_module, hide_metaclasses
 from rlm_sandbox.language.shims import standard_shims
 from rlm_sandbox.language.shims_libraries import harden_libraries, library_shims
 from rlm_sandbox.language.shims_system import SystemModule, private_logging, system_shims
 
 _MISSING: Final = object()
+_OF_THE_INTERPRETER: Final = frozenset(
+    vars(types)[f"{kind}Type"] for kind in ("Function", "Code", "Frame", "Module", "Traceback", "Cell")
+)
+"""Classes that nobody can make an object of by, but which tell what an object is."""
 _ALWAYS: Final = frozenset({"__future__"})
 
 
 class ModuleSet:
     """The copies that one allow-list admits."""
 
-    def __init__(self, imports: Iterable[str]) -> None:
+    def __init__(self, imports: Iterable[str], recompiled: Mapping[str, Any] = types.MappingProxyType({})) -> None:
+        """``recompiled``: definitions that take the place of the library's, by full name."""
         self.imports = frozenset(imports) | _ALWAYS
         self._star = "*" in self.imports
         self._copies: dict[str, types.ModuleType] = {}
         self._sources: dict[str, types.ModuleType] = {}
         self._never_given: set[int] = set()
-        self._shims = {**standard_shims(), **system_shims(), **library_shims()}
+        self._recompiled = {id(original): made for original, made in _originals(recompiled)}
+        self._shims = {**standard_shims(), **system_shims(), **library_shims(), **recompiled}
 
     # -- what is admitted
 
@@ -86,7 +94,7 @@ class ModuleSet:
         new = name not in sys.modules
         real = self._source(name)
         if new:
-            REGISTRY.rescan_metaclasses()
+            hide_metaclasses()
         return self._sanitise(name, real)
 
     def link(self, name: str) -> types.ModuleType:
@@ -104,12 +112,13 @@ class ModuleSet:
             return self._sources[name]
         real = importlib.import_module(name)
         harden_libraries()
+        mark_generators()
         return real
 
     def _sanitise(self, name: str, real: types.ModuleType) -> types.ModuleType:
         copy = SystemModule(name, real.__doc__) if name == "sys" else types.ModuleType(name, real.__doc__)
         self._copies[name] = copy  # before it is filled: packages refer to each other
-        REGISTRY.add_module(copy)
+        add_module(copy)
         values = copy.__dict__
         if isinstance(version := getattr(real, "__version__", None), str):
             values["__version__"] = version
@@ -126,6 +135,7 @@ class ModuleSet:
     def _fill(self, name: str, real: types.ModuleType, values: dict[str, Any]) -> None:
         keep, drop = KEEP.get(name), DROP.get(name, frozenset())
         self._never_given = _never_given()
+        self._hide(name, real, drop)
         for key in dir(real) if keep is None else keep:
             if (key.startswith("_") and key not in PUBLIC_DUNDERS) or key in drop:
                 continue
@@ -142,12 +152,22 @@ class ModuleSet:
             if full.startswith(prefix) and "." not in key and hasattr(real, key):
                 values[key] = shim
 
+    def _hide(self, name: str, real: types.ModuleType, drop: Iterable[str]) -> None:
+        """Let the classes that are left out not come back as the types of objects."""
+        found = {f"{name}.{key}": getattr(real, key, None) for key in drop}
+        for full, value in (found | _NEVER).items():
+            left_out = isinstance(value, type) and not issubclass(value, type) and value not in _OF_THE_INTERPRETER
+            if left_out and full not in self._shims and full not in UNUSED:
+                _core.admit(HIDDEN, value)
+
     def _value(self, name: str, key: str, value: Any, real: types.ModuleType) -> Any:
         """What the copy holds for one name, or ``_MISSING``. Metaclasses would make unchecked classes."""
         if isinstance(value, types.ModuleType):
             return self._module_value(name, key, value)
         if value is type:
             return SafeType
+        if id(value) in self._recompiled:
+            return self._recompiled[id(value)]
         if id(value) in self._never_given or (isinstance(value, type) and issubclass(value, type)):
             return self._shims.get(f"{name}.{key}", _MISSING)
         origin = getattr(value, "__module__", None)
@@ -192,23 +212,39 @@ class ModuleSet:
         what else the library has it says that it is left out.
         """
 
+        @trusted
+        def submodule(name: str) -> types.ModuleType | None:
+            full = f"{module}.{name}"
+            value = getattr(real, name)
+            if sys.modules.get(full) is not value or name in DROP.get(module, ()) or not self.admits(full):
+                return None
+            hide_metaclasses()
+            self.link(full)
+            return self.copy_of(full)
+
         def __getattr__(name: str) -> Any:  # noqa: N807
             full = f"{module}.{name}"
             try:
-                with HOST.trusted():
-                    value = getattr(real, name)
-                    if sys.modules.get(full) is value and name not in DROP.get(module, ()) and self.admits(full):
-                        REGISTRY.rescan_metaclasses()
-                        self.link(full)
-                        return self.copy_of(full)
+                found = submodule(name)
             except Exception as error:
                 missing = str(error)
             else:
+                if found is not None:
+                    return found
                 way = INSTEAD.get(full, "")
                 refuse(name, f"of module '{module}' is left out in this session{way and ': '}{way}", "module part")
             raise AttributeError(missing, name=name)
 
         return __getattr__
+
+
+def _originals(recompiled: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """What the definitions that were compiled again take the place of, wherever it turns up."""
+    for full, made in recompiled.items():
+        module, _, name = full.rpartition(".")
+        original = getattr(sys.modules[module], name)
+        if callable(original):
+            yield original, made
 
 
 _NEVER: dict[str, Any] = {}

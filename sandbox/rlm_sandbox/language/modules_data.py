@@ -61,7 +61,7 @@ KEEP: Final = _table(
     platform: system machine python_version python_version_tuple platform release processor
         python_implementation node architecture uname
     codecs: encode decode open BOM_UTF8 BOM_UTF16 BOM_UTF16_LE BOM_UTF16_BE BOM_UTF32 getreader getwriter
-        getencoder getdecoder getincrementaldecoder getincrementalencoder iterencode iterdecode
+        getencoder getdecoder getincrementaldecoder getincrementalencoder iterencode
         escape_decode
     tempfile: TemporaryDirectory NamedTemporaryFile mkdtemp mkstemp gettempdir gettempdirb TemporaryFile
         SpooledTemporaryFile
@@ -97,8 +97,13 @@ DROP: Final = _table(
     """
     time: clock_settime clock_settime_ns pthread_getcpuclockid
     locale: bindtextdomain bind_textdomain_codeset textdomain gettext dgettext dcgettext
-    typing: ForwardRef evaluate_forward_ref get_overloads clear_overloads
-    types: CodeType FrameType CellType new_class prepare_class resolve_bases coroutine CapsuleType
+    abc: abstractclassmethod abstractstaticmethod get_cache_token update_abstractmethods
+    contextlib: AsyncContextDecorator ContextDecorator
+    enum: bin global_enum_repr global_flag_repr global_str member nonmember pickle_by_enum_name pickle_by_global_name
+        show_flag_values verify EnumCheck CONTINUOUS NAMED_FLAGS UNIQUE
+    functools: singledispatchmethod
+    typing: ForwardRef evaluate_forward_ref get_overloads clear_overloads no_type_check_decorator
+    types: DynamicClassAttribute CodeType FrameType CellType new_class prepare_class resolve_bases coroutine CapsuleType
         get_original_bases
     weakref: finalize
     string: Formatter
@@ -126,6 +131,18 @@ DROP: Final = _table(
     sklearn: show_versions
     """
 )
+
+UNUSED: Final = frozenset(
+    {
+        "abc.abstractclassmethod",
+        "abc.abstractstaticmethod",
+        "contextlib.ContextDecorator",
+        "types.DynamicClassAttribute",
+    }
+    | {"contextlib.AsyncContextDecorator", "enum.EnumCheck", "enum.member", "enum.nonmember", "enum.verify"}
+    | {"functools.singledispatchmethod"}
+)
+"""Classes of DROP that are harmless, and left out because no program was seen to use them."""
 
 # Submodules of the standard library that come with their package; the others must be named by the policy.
 STDLIB_SUBMODULES: Final = frozenset(

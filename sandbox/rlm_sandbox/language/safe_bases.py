@@ -7,6 +7,7 @@ included, holds a module, a frame, a raw builtin that is replaced, or an object 
 
 from __future__ import annotations
 
+import _io
 import _markupbase
 import _random
 import abc
@@ -60,7 +61,6 @@ _NAMED: Final[tuple[type, ...]] = (
     json.JSONDecoder,
     html.parser.HTMLParser,
     _markupbase.ParserBase,
-    contextlib.ContextDecorator,
     contextlib.AbstractContextManager,
     contextlib.AbstractAsyncContextManager,
     ast.NodeVisitor,
@@ -95,8 +95,8 @@ def _safe_bases() -> set[type]:
     found |= {cls for cls in _classes(vars(builtins)) if issubclass(cls, BaseException)}
     found -= {AttributeError}  # the interpreter gives it the object that an attribute was looked for on
     # Their bases come with them: io and typing build on private classes of the same modules.
-    known = ("_io", "io", "abc", "typing", "enum", "collections", "collections.abc")
-    return found | {base for cls in found for base in cls.__mro__ if base.__module__ in known}
+    known = set().union(*(map(id, vars(module).values()) for module in (_io, io, abc, typing, enum, collections.abc)))
+    return found | {base for cls in found for base in cls.__mro__ if id(base) in known}
 
 
 SAFE_BASES: Final = _safe_bases()

@@ -14,25 +14,35 @@ import enum
 import functools
 import inspect
 import keyword
-import operator
 import time
 import types
 import typing
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from rlm_sandbox.language.classes import check_namespace, register_class
+from rlm_sandbox.language.audit import is_armed
+from rlm_sandbox.language.classes import (
+    MetaSafe,
+    check_namespace,
+    claim,
+    mark_class,
+    put_token,
+    register_class,
+    unmark_class,
+)
 from rlm_sandbox.language.guards import protect, refuse, wash
 from rlm_sandbox.language.guards_read import SessionFormatter, read_named
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import Access, access
-from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+from rlm_sandbox.language.registry import USER, dict_of, mro_of
 from rlm_sandbox.language.shims_copy import harden_copy
 from rlm_sandbox.language.type_slots import modified, namespace_of
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
-_ASSIGNED: Final = functools.WRAPPER_ASSIGNMENTS
-_WRAPPABLE: Final = (functools.partial, staticmethod, classmethod, functools.cached_property)
+
+
+_HARDENED: Final[list[Any]] = []
+"""What has taken the place of a library's own, in the library."""
 
 
 def _named(replacement: Any, original: Any) -> Any:
@@ -40,119 +50,6 @@ def _named(replacement: Any, original: Any) -> Any:
     for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
         setattr(replacement, attribute, getattr(original, attribute, None))
     return replacement
-
-
-# -- operator
-
-
-class AttrGetter:
-    """``operator.attrgetter`` under the session's rules."""
-
-    def __init__(self, attr: str, /, *attrs: str) -> None:
-        self._paths = (attr, *attrs)
-        if any(type(path) is not str for path in self._paths):
-            raise TypeError("attribute name must be a string")
-
-    def __call__(self, obj: Any, /) -> Any:
-        """The attribute, or a tuple of them."""
-        values = tuple(functools.reduce(read_named, path.split("."), obj) for path in self._paths)
-        return values[0] if len(values) == 1 else values
-
-
-class MethodCaller:
-    """``operator.methodcaller`` under the session's rules."""
-
-    def __init__(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        self._name, self._args, self._kwargs = name, args, kwargs
-
-    def __call__(self, obj: Any, /) -> Any:
-        """What the method returns."""
-        return read_named(obj, self._name)(*self._args, **self._kwargs)
-
-
-# -- functools
-
-
-def update_wrapper(
-    wrapper: Any, wrapped: Any, assigned: Iterable[str] = _ASSIGNED, updated: Iterable[str] = ("__dict__",)
-) -> Any:
-    """``functools.update_wrapper``: only the usual attributes, only onto the session's own objects."""
-    assigned, updated = tuple(assigned), tuple(updated)
-    if any(type(name) is not str or name not in _ASSIGNED for name in assigned) or updated not in (
-        (),
-        ("__dict__",),
-    ):
-        raise ValueError("only the attributes of functools.WRAPPER_ASSIGNMENTS can be copied in this session")
-    own = REGISTRY.is_user_function(wrapper) or type(wrapper) in REGISTRY.shelf.clean
-    if not own and type(wrapper) not in _WRAPPABLE:
-        raise TypeError("a library object cannot be made a wrapper in this session: wrap it in a function of your own")
-    return functools.update_wrapper(wrapper, wrapped, assigned, updated)
-
-
-def wraps(
-    wrapped: Any, assigned: Iterable[str] = _ASSIGNED, updated: Iterable[str] = ("__dict__",)
-) -> Callable[[Any], Any]:
-    """``functools.wraps``."""
-    return lambda wrapper: update_wrapper(wrapper, wrapped, assigned, updated)
-
-
-def singledispatch(func: Any) -> Any:
-    """``functools.singledispatch``; ``register`` evaluates no text.
-
-    The original asks ``typing.get_type_hints``, which would evaluate text (also inside ``Optional["..."]``) with the
-    globals of whatever function is named as wrapped.
-    """
-    dispatcher: Any = functools.singledispatch(func)
-    real = dispatcher.register
-
-    def register(cls: Any, func: Any = None) -> Any:
-        if func is None:
-            if isinstance(cls, type | types.UnionType):
-                return lambda func: register(cls, func)
-            cls, func = _first_annotation(cls), cls
-        return real(cls, func)
-
-    dispatcher.register = register
-    return dispatcher
-
-
-def _first_annotation(function: Any) -> Any:
-    inner = function.__func__ if isinstance(function, staticmethod | classmethod) else function
-    if not REGISTRY.is_user_function(inner) or not inner.__annotations__:
-        raise TypeError("use either `@register(some_class)` or plain `@register` on an annotated function")
-    value = next(iter(inner.__annotations__.values()))
-    if isinstance(value, str):
-        raise TypeError("annotations written as text are not evaluated here: use @function.register(Type)")
-    return type(None) if value is None else value
-
-
-class SingleDispatchMethod:
-    """``functools.singledispatchmethod``; not a subclass, among whose bases the original would be found."""
-
-    def __init__(self, func: Any) -> None:
-        if not callable(func) and not hasattr(func, "__get__"):
-            raise TypeError(f"{func!r} is not callable or a descriptor")
-        self.dispatcher = singledispatch(func)
-        self.func = func
-
-    def register(self, cls: Any, method: Any = None) -> Any:
-        """Register an implementation for a class."""
-        return self.dispatcher.register(cls, method)
-
-    def __get__(self, obj: Any, cls: Any = None) -> Any:
-        def method(*args: Any, **kwargs: Any) -> Any:
-            if not args:
-                raise TypeError(f"{getattr(self.func, '__name__', 'method')} requires at least 1 positional argument")
-            return self.dispatcher.dispatch(args[0].__class__).__get__(obj, cls)(*args, **kwargs)
-
-        made: Any = functools.update_wrapper(method, self.func)
-        made.__isabstractmethod__ = self.__isabstractmethod__
-        made.register = self.register
-        return made
-
-    @property
-    def __isabstractmethod__(self) -> bool:
-        return bool(getattr(self.func, "__isabstractmethod__", False))
 
 
 # -- typing and inspect
@@ -175,6 +72,13 @@ def _hint(value: Any) -> Any:
     return type(None) if value is None else value
 
 
+def runtime_checkable(cls: Any) -> Any:
+    """``typing.runtime_checkable`` of a protocol of the session's own: it stores in the class."""
+    if not isinstance(cls, type) or cls not in USER:
+        raise TypeError("only a protocol of your own can be made checkable in this session")
+    return typing.runtime_checkable(cls)
+
+
 def get_origin(tp: Any) -> Any:
     """``typing.get_origin``, without the raw ``type``."""
     return wash(typing.get_origin(tp))
@@ -193,15 +97,17 @@ def signature(obj: Any, *, follow_wrapped: bool = True) -> inspect.Signature:
 def _harden_signature() -> None:
     """``inspect.Signature.from_callable`` evaluates text with the real builtins: not while user code runs."""
     real: Any = vars(inspect.Signature)["from_callable"]
-    if getattr(real.__func__, "__name__", "") == "checked":
+    if real in _HARDENED:
         return
 
     def checked(cls: Any, /, obj: Any, **options: Any) -> Any:
-        if options.get("eval_str") and HOST.armed():
+        if options.get("eval_str") and is_armed():
             raise TypeError("annotations written as text are not evaluated in this session: leave eval_str out")
         return real.__func__(cls, obj, **options)
 
-    inspect.Signature.from_callable = classmethod(checked)  # type: ignore[method-assign,assignment]
+    hardened = classmethod(checked)
+    _HARDENED.append(hardened)
+    inspect.Signature.from_callable = hardened  # type: ignore[method-assign,assignment]
 
 
 def _harden_tasks() -> None:
@@ -215,7 +121,7 @@ def _harden_tasks() -> None:
 
 def _without_frames(real: Any) -> Any:
     def checked(self: Any, **options: Any) -> Any:
-        if HOST.armed():
+        if is_armed():
             refuse(real.__name__)
         return real(self, **options)
 
@@ -263,12 +169,16 @@ def dataclass(cls: Any = None, /, **options: Any) -> Any:
     """``dataclasses.dataclass``; what it makes is the session's own class."""
 
     def wrap(cls: Any) -> Any:
-        if cls not in REGISTRY.user:
+        if cls not in USER:
             raise TypeError("only a class of your own can become a dataclass in this session")
-        if any("__getattr__" in dict_of(base) for base in mro_of(type(cls)) if base in REGISTRY.user):
+        if any("__getattr__" in dict_of(base) for base in mro_of(type(cls)) if base in USER):
             raise TypeError("a class whose metaclass defines __getattr__ cannot become a dataclass in this session")
         _check_fields(cls)
-        return register_class(dataclasses.dataclass(cls, **options))
+        token = mark_class(cls)
+        try:
+            return claim(token, dataclasses.dataclass(cls, **options))  # another class, where it has slots
+        finally:
+            unmark_class(cls, token)
 
     return wrap if cls is None else wrap(cls)
 
@@ -287,7 +197,9 @@ def make_dataclass(cls_name: str, fields: Iterable[Any], *, bases: tuple[Any, ..
     for field in fields:
         _check_field_name(field if isinstance(field, str) else field[0])
     check_namespace(options.get("namespace") or {})
-    return register_class(dataclasses.make_dataclass(cls_name, fields, bases=bases, **options))
+    options["namespace"] = namespace = dict(options.get("namespace") or {})
+    token = put_token(namespace)
+    return claim(token, dataclasses.make_dataclass(cls_name, fields, bases=bases, **options))
 
 
 def namedtuple(typename: str, field_names: Any, *, module: str | None = None, **options: Any) -> Any:
@@ -295,7 +207,7 @@ def namedtuple(typename: str, field_names: Any, *, module: str | None = None, **
     return register_class(_real_namedtuple(typename, field_names, module=module or "__main__", **options))
 
 
-class SafeABCMeta(abc.ABCMeta):
+class SafeABCMeta(abc.ABCMeta, metaclass=MetaSafe):
     """``abc.ABCMeta`` whose classes are checked and registered."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **kwargs: Any) -> Any:
@@ -356,6 +268,7 @@ def repeat(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, repeat: i
     return [timeit(stmt, setup, timer, number) for _ in range(repeat)]
 
 
+@functools.cache
 def standard_shims() -> dict[str, Any]:
     """The replacements, by the full name of what they replace."""
     protect(dataclasses.Field)
@@ -363,13 +276,8 @@ def standard_shims() -> dict[str, Any]:
     _harden_tasks()
     harden_copy()
     replaced: dict[str, tuple[Any, Any]] = {
-        "operator.attrgetter": (AttrGetter, operator.attrgetter),
-        "operator.methodcaller": (MethodCaller, operator.methodcaller),
-        "functools.update_wrapper": (update_wrapper, functools.update_wrapper),
-        "functools.wraps": (wraps, functools.wraps),
-        "functools.singledispatch": (singledispatch, functools.singledispatch),
-        "functools.singledispatchmethod": (SingleDispatchMethod, functools.singledispatchmethod),
         "typing.get_type_hints": (get_type_hints, typing.get_type_hints),
+        "typing.runtime_checkable": (runtime_checkable, typing.runtime_checkable),
         "typing.get_origin": (get_origin, typing.get_origin),
         "typing.get_args": (get_args, typing.get_args),
         "inspect.signature": (signature, inspect.signature),

@@ -14,12 +14,12 @@ import io
 import sys
 from typing import Any, Final
 
+from rlm_sandbox.language.audit import is_armed
 from rlm_sandbox.language.files import PathRefused
 from rlm_sandbox.language.guards_read import read_named
-from rlm_sandbox.language.host import HOST
-from rlm_sandbox.language.registry import REGISTRY, dict_of, mro_of
+from rlm_sandbox.language.registry import dict_of
 
-_READ_THEMSELVES: Final = ("gzip", "_compression", "compression", "tarfile", "zipfile")
+_READ_THEMSELVES: Final = ("gzip", "_compression", "compression._common._streams", "tarfile", "zipfile")
 """Modules of the standard library whose raw files copy into the buffer and do not hand it on."""
 _HAVE_DESCRIPTORS: Final = ("os", "subprocess", "tempfile")
 
@@ -99,8 +99,9 @@ def _keeps_buffers_to_itself(raw: Any) -> bool:
     cls = type(raw)
     if cls in (io.FileIO, io.BytesIO, CopyingRaw):
         return True
-    own = any(base in REGISTRY.user for base in mro_of(cls))
-    return not own and cls.__module__.split(".")[0] in _READ_THEMSELVES
+    return any(
+        cls is known for name in _READ_THEMSELVES if name in sys.modules for known in vars(sys.modules[name]).values()
+    )
 
 
 def harden_buffered() -> None:
@@ -117,7 +118,7 @@ def harden_buffered() -> None:
 
 def _raw_initialiser(real: Any) -> Any:
     def __init__(self: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:  # noqa: N807
-        if (opener is not None or not isinstance(file, str | bytes)) and HOST.armed():
+        if (opener is not None or not isinstance(file, str | bytes)) and is_armed():
             _refuse_descriptor(sys._getframe(1).f_globals if opener is None else getattr(opener, "__globals__", None))
         real(self, file, mode, closefd, opener)
 

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from rlm_sandbox.language.guards import refuse
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import may_store
+
+_HARDENED: Final[list[Any]] = []
 
 
 def harden_copy() -> None:
     """Make ``copy`` set state only on an object of the class that is copied, and no attribute that is plumbing."""
     module: Any = vars(copy)
     real: Callable[..., Any] = module["_reconstruct"]
-    if real.__name__ == "reconstruct":
+    if real in _HARDENED:
         return
 
     def reconstruct(x: Any, memo: Any, func: Any, args: Any, state: Any = None, *rest: Any, **options: Any) -> Any:
         maker = _same_class(type(x), func) if HOST.stands and state is not None else func
         return real(x, memo, maker, args, state, *rest, **options)
 
+    _HARDENED.append(reconstruct)
     module["_reconstruct"] = reconstruct
     module["setattr"] = _set_state
 

@@ -19,7 +19,7 @@ from rlm_sandbox.language.guards_pandas import (
     harmless_keywords,
 )
 from rlm_sandbox.language.host import HOST
-from rlm_sandbox.language.registry import REGISTRY
+from rlm_sandbox.language.registry import is_user_frame
 from rlm_sandbox.language.shims_buffered import harden_buffered
 from rlm_sandbox.language.shims_named import harden_estimators, harden_formats, named_shims
 from rlm_sandbox.language.shims_reads import harden_reads
@@ -147,9 +147,9 @@ def _capture(cls: Any, eval_env: Any = 0, reference: int = 0) -> Any:
     frame = sys._getframe(1)
     for _ in range(operator.index(eval_env) + reference):
         frame = frame.f_back or frame
-    while frame.f_back is not None and not REGISTRY.is_user_frame(frame):
+    while frame.f_back is not None and not is_user_frame(frame):
         frame = frame.f_back
-    own = REGISTRY.is_user_frame(frame)
+    own = is_user_frame(frame)
     return cls([without_plumbing(frame.f_locals), without_plumbing(frame.f_globals)] if own else [{}])
 
 

@@ -17,14 +17,23 @@ from rlm_sandbox.language.registry import dict_of, mro_of
 # -- texts that format objects
 
 
+_PLACED: Final[list[Any]] = []
+"""What has taken the place of a library's own, in the library."""
+
+
+def _placed(value: Any) -> Any:
+    _PLACED.append(value)
+    return value
+
+
 def harden_formats() -> None:
     """Let what formats objects by a text of the session do so by its rules: styles, ticks, labels, bars, titles."""
     pandas = sys.modules.get("pandas")
-    if pandas is not None and (style := vars(pandas.DataFrame)["style"]).fget.__module__ != __name__:
-        pandas.DataFrame.style = property(_styled(style.fget), doc=style.__doc__)
+    if pandas is not None and (style := vars(pandas.DataFrame)["style"]) not in _PLACED:
+        pandas.DataFrame.style = _placed(property(_styled(style.fget), doc=style.__doc__))
     ticker = sys.modules.get("matplotlib.ticker")
-    if ticker is not None and (plain := ticker.__dict__["_UnicodeMinusFormat"]).__module__ != __name__:
-        ticker.__dict__["_UnicodeMinusFormat"] = _tick_format(plain)
+    if ticker is not None and (plain := ticker.__dict__["_UnicodeMinusFormat"]) not in _PLACED:
+        ticker.__dict__["_UnicodeMinusFormat"] = _placed(_tick_format(plain))
 
     cbook = sys.modules.get("matplotlib.cbook")
     if cbook is not None:
@@ -48,7 +57,7 @@ def _take_plain_templates(module: str, owner: str, method: str) -> None:
     cls = vars(sys.modules[module]).get(owner) if module in sys.modules else None
     real: Any = None if cls is None else dict_of(cls).get(method)
     inner = getattr(real, "__func__", real)
-    if inner is None or inner.__module__ == __name__:
+    if inner is None or inner in _PLACED:
         return
 
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -58,6 +67,7 @@ def _take_plain_templates(module: str, owner: str, method: str) -> None:
                 refuse("format", "of a text that reads such attributes is not available in this session")
         return inner(*args, **kwargs)
 
+    _placed(checked)
     setattr(cls, method, staticmethod(checked) if isinstance(real, staticmethod) else checked)
 
 
@@ -65,8 +75,8 @@ def _styled(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def style(frame: Any) -> Any:
         with contextlib.suppress(ImportError):  # without Jinja there are no styles, which pandas says itself
             render = importlib.import_module("pandas.io.formats.style_render").__dict__
-            if (wrap := render["_maybe_wrap_formatter"]).__module__ != __name__:
-                render["_maybe_wrap_formatter"] = _style_formatter(wrap)
+            if (wrap := render["_maybe_wrap_formatter"]) not in _PLACED:
+                render["_maybe_wrap_formatter"] = _placed(_style_formatter(wrap))
         return real(frame)
 
     return style

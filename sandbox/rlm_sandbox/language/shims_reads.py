@@ -8,21 +8,23 @@ their classes can be found among the bases of others.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from typing import Any, Final
 
+from rlm_sandbox.language.audit import is_armed
 from rlm_sandbox.language.dynamic import guarded_delattr, guarded_getattr, guarded_setattr
 from rlm_sandbox.language.guards import refuse
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import Access, access, may_store
 from rlm_sandbox.language.registry import dict_of
-from rlm_sandbox.language.shims import AttrGetter
 
 _MODULES: Final = ("argparse", "ast", "configparser", "tarfile", "tempfile")
 _WRAPPERS: Final = ("StreamWriter", "StreamReader", "StreamReaderWriter", "StreamRecoder")
 _THEIR_OWN: Final = ("_handle_conflict_", "_unrecognized_args", "_wrapped")
 """Private names that argparse and tqdm read on objects of their own."""
+_hardened: Final[set[type]] = set()
 _STREAMS: Final = frozenset({"stdin", "stdout", "stderr"})
 
 
@@ -30,20 +32,25 @@ def read_by_name(obj: Any, name: Any, *default: Any) -> Any:
     """``getattr`` for a library: by the session's rules while its code runs."""
     if isinstance(name, str):
         name = str.__str__(name)
-        if access(name) is not Access.NATIVE and not name.startswith(_THEIR_OWN) and HOST.armed():
+        if access(name) is not Access.NATIVE and not name.startswith(_THEIR_OWN) and is_armed():
             return guarded_getattr(obj, name, *default)
     return getattr(obj, name, *default)
 
 
+def _getter(path: str) -> Any:
+    """``operator.attrgetter`` for a library."""
+    return lambda obj: functools.reduce(read_by_name, path.split("."), obj)
+
+
 def _store_by_name(obj: Any, name: Any, value: Any) -> None:
-    if HOST.armed():
+    if is_armed():
         guarded_setattr(obj, name, value)
     else:
         setattr(obj, name, value)
 
 
 def _delete_by_name(obj: Any, name: Any) -> None:
-    if HOST.armed():
+    if is_armed():
         guarded_delattr(obj, name)
     else:
         delattr(obj, name)
@@ -57,7 +64,7 @@ def harden_reads() -> None:
         vars(sys.modules["codecs"])[name].__getattr__.__defaults__ = (read_by_name,)
     _give("contextlib", getattr=_stream_of, setattr=_set_stream)
     _give("email._policybase", hasattr=_has_setting)
-    _give("sklearn.feature_selection._base", attrgetter=AttrGetter)
+    _give("sklearn.feature_selection._base", attrgetter=_getter)
     _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name)
     _harden_enum_property()
     _harden_zip_path()
@@ -112,5 +119,7 @@ def _harden_zip_path() -> None:
     """``zipfile.Path`` formats itself by a template that a subclass may replace."""
     if "zipfile" in sys.modules:
         cls: Any = vars(sys.modules["zipfile"])["Path"]
-        template: str = dict_of(cls)["_Path__repr"]
-        cls.__repr__ = lambda self: template.format(self=self)
+        if cls not in _hardened:
+            _hardened.add(cls)
+            template: str = dict_of(cls)["_Path__repr"]
+            cls.__repr__ = lambda self: template.format(self=self)

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Final
 
+from rlm_sandbox.language.audit import trusted
 from rlm_sandbox.language.guards_read import SessionFormatter
 from rlm_sandbox.language.host import HOST
 
@@ -45,13 +46,18 @@ def getenv(key: str, default: Any = None) -> Any:
     return default
 
 
+@trusted
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Make an event loop; what runs in it is not trusted by that."""
+    return asyncio.new_event_loop()
+
+
 def run(main: Any, *, debug: bool | None = None, loop_factory: Callable[[], Any] | None = None) -> Any:
     """``asyncio.run``: the loop needs descriptors, which only the wall may open.
 
     Only the loop: a runner keeps the context it is made in, and that of user code must stay armed.
     """
-    with HOST.trusted():
-        loop = asyncio.new_event_loop()
+    loop = new_loop()
     with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
         return runner.run(main)
 

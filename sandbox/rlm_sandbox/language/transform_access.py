@@ -1,13 +1,12 @@
-"""Rules for attributes and for the builtins that reach them: ``getattr``, ``hasattr``, ``type``.
+"""Rules for attributes, and for ``type``.
 
-What each rule emits (``TYPE``, ``SHELF`` ... are guard objects in the code's constants):
+What each rule emits (``TYPE``, ``CLEAN`` ... are guard objects in the code's constants):
 
     x.public            x.public
-    x._private          (READ_PRIVATE(x, "_private") if TYPE(x) not in SHELF.clean else x)._private
-    x.public = v        (STORE_PUBLIC(x) if TYPE(x) not in SHELF.clean else x).public = v
-    x.tb_frame          READ_GUARDED(x, "tb_frame") if TYPE(x) not in SHELF.clean else x.tb_frame
+    x._private          (READ_PRIVATE(x, "_private") if TYPE(x) not in CLEAN else x)._private
+    x.public = v        (STORE_PUBLIC(x) if TYPE(x) not in CLEAN else x).public = v
+    x.tb_frame          READ_GUARDED(x, "tb_frame") if TYPE(x) not in CLEAN else x.tb_frame
     type(x) is int      TYPE(x) is int                       while ``type`` is the builtin
-    getattr(x, name)    RAW_GETATTR(x, name)                 while ``name`` is a str known to be harmless
 
 The rare case comes first: CPython reaches what stands after ``else`` without a jump over the other branch.
 """
@@ -111,7 +110,7 @@ class AccessRules(TransformCore):
 
     def is_foreign(self, value: ast.expr) -> ast.Compare:
         """Whether the class of ``value`` is not known to be the session's own."""
-        return compare(self.call_guard("TYPE", value, value), ast.NotIn(), self.shelf("clean", value))
+        return compare(self.call_guard("TYPE", value, value), ast.NotIn(), self.guard("CLEAN", value))
 
     def _guarded_read(self, node: ast.Attribute, value: ast.expr) -> ast.expr:
         once = self.evaluate_once(value) if node.attr in NATIVE_ON_CLEAN else None
@@ -131,7 +130,7 @@ class AccessRules(TransformCore):
             return self.call_guard("READ_GUARDED", node, value, text(node.attr, node))
         first, again = once
         other = compare(self.call_guard("TYPE", node, first), ast.IsNot(), self.guard("STR", node))
-        unknown = compare(again(), ast.NotIn(), self.shelf("formats", node))
+        unknown = compare(again(), ast.NotIn(), self.guard("FORMATS", node))
         node.value = again()
         guarded = self.call_guard("READ_GUARDED", node, again(), text(node.attr, node))
         return choose(ast.BoolOp(ast.Or(), [other, unknown], **where(node)), guarded, node)
@@ -139,18 +138,9 @@ class AccessRules(TransformCore):
     # -- calls
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Calls are native; ``type``, ``getattr`` and ``hasattr`` get a short way for the common case."""
+        """Calls are native; ``type`` gets a short way for the common case."""
         self.contents(node)
-        if not isinstance(node.func, ast.Name) or not _plain_arguments(node):
-            return node
-        count = len(node.args)
-        if node.func.id == "type" and count == 1:
-            return self._type_call(node)
-        if node.func.id == "getattr" and count in (2, 3):
-            return self._getattr_call(node)
-        if node.func.id == "hasattr" and count == 2 and _harmless_name(node.args[1]):
-            node.func = self._while_builtin(node.func, "HASATTR", "RAW_HASATTR")
-        return node
+        return self._type_call(node) if _is_type_call(node) else node
 
     def _while_builtin(self, function: ast.Name, builtin: str, replacement: str) -> ast.expr:
         """``replacement`` as long as the name still means our builtin, else whatever the user put there."""
@@ -174,7 +164,8 @@ class AccessRules(TransformCore):
         if once is None:
             return self.call_guard("TYPE_OF", node, value)
         first, again = once
-        return choose(compare(first, ast.In(), self.shelf("metas", node)), self.guard("SAFE_TYPE", node), again())
+        stand_in = self.call_guard("STAND_IN", node, again())
+        return choose(compare(first, ast.In(), self.guard("HIDDEN", node)), stand_in, again())
 
     def _type_text(self, node: ast.Attribute) -> ast.expr:
         """``type(x).__name__`` and its like: the raw type is harmless when only its texts are read."""
@@ -207,27 +198,6 @@ class AccessRules(TransformCore):
         fast = compare(self.call_guard("TYPE", left, left.args[0]), operator, fast_right)
         return choose(self._means_other("type", "SAFE_TYPE", node), node, fast)
 
-    def _getattr_call(self, node: ast.Call) -> ast.expr:
-        function, name, default = node.func, node.args[1], node.args[2:]
-        assert isinstance(function, ast.Name)
-        if _harmless_name(name):
-            node.func = self._while_builtin(function, "GETATTR", "RAW_GETATTR")
-            return node
-        # The name is evaluated before the object here, so the object must be a plain variable.
-        repeatable = isinstance(node.args[0], ast.Name) and all(map(_is_simple, default))
-        once = self.evaluate_once(name) if repeatable and not isinstance(name, ast.Constant) else None
-        if once is None:
-            return node
-        first, again = once
-        tests: list[ast.expr] = [
-            compare(self.call_guard("TYPE", node, first), ast.IsNot(), self.guard("STR", node)),
-            compare(again(), ast.NotIn(), self.shelf("names", node)),
-            self._means_other("getattr", "GETATTR", node),
-        ]
-        fast = self.call_guard("RAW_GETATTR", node, node.args[0], again(), *default)
-        node.args[1] = again()
-        return choose(ast.BoolOp(ast.Or(), tests, **where(node)), node, fast)
-
 
 def _plain_arguments(node: ast.Call) -> bool:
     return not node.keywords and not any(isinstance(argument, ast.Starred) for argument in node.args)
@@ -250,7 +220,3 @@ def _is_simple(node: ast.expr) -> bool:
             return False
         node = node.value
     return isinstance(node, ast.Name | ast.Constant)
-
-
-def _harmless_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is str and access(node.value) is Access.NATIVE

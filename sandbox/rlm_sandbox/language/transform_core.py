@@ -9,8 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
 from RestrictedPython.transformer import RestrictingNodeTransformer
@@ -39,6 +38,23 @@ _REVIEWED_OPERATORS = (
 _LEAVES: Final[frozenset[type]] = frozenset(
     {str, int, type(None), ast.Constant, *(getattr(ast, name) for name in _REVIEWED_OPERATORS.split())}
 )
+
+
+class _Within:
+    """A ``with`` block that is counted (not one of contextlib: a library's class would be handed the transformer)."""
+
+    def __init__(self, owner: Any, *counts: str) -> None:
+        self._counts, self._owner = counts, owner
+
+    def __enter__(self) -> None:
+        self._add(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._add(-1)
+
+    def _add(self, change: int) -> None:
+        for count in self._counts:
+            self._owner.__dict__[count] += change
 
 
 class TransformCore(RestrictingNodeTransformer):
@@ -155,30 +171,15 @@ class TransformCore(RestrictingNodeTransformer):
         """A call of a guard."""
         return ast.Call(self.guard(name, at), list(arguments), [], **where(at))
 
-    def shelf(self, name: str, at: ast.AST) -> ast.Attribute:
-        """One of the sets that guards consult (an attribute of a slotted constant: one fast instruction)."""
-        return ast.Attribute(self.guard("SHELF", at), name, LOAD, **where(at))
-
     # -- temporaries
 
-    @contextmanager
-    def without_temporaries(self) -> Iterator[None]:
+    def without_temporaries(self) -> _Within:
         """For places where Python allows no ``:=``: annotations, iterables of comprehensions."""
-        self._no_temporaries += 1
-        try:
-            yield
-        finally:
-            self._no_temporaries -= 1
+        return _Within(self, "_no_temporaries")
 
-    @contextmanager
-    def evaluated_later(self) -> Iterator[None]:
+    def evaluated_later(self) -> _Within:
         """For what Python evaluates when it is asked for, in a frame of its own: type parameters and aliases."""
-        self._deferred += 1
-        try:
-            with self.without_temporaries():
-                yield
-        finally:
-            self._deferred -= 1
+        return _Within(self, "_no_temporaries", "_deferred")
 
     def evaluate_once(self, value: ast.expr) -> Once | None:
         """``(first use, later uses)`` of a value that must be evaluated once, or None where that cannot be.

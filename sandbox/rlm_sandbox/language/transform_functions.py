@@ -133,7 +133,7 @@ class FunctionRules(AccessRules):
     def _write_twice(self, node: Function, name: str, sites: list[Site], is_method: bool) -> bool:
         """Write a short body twice: natively for an object of the session's own, with guards for any other.
 
-        ``if TYPE(name) is not CACHE.owner and TYPE(name) not in SHELF.clean: <guarded> else: <native>`` is one test
+        ``if TYPE(name) is not CACHE.owner and TYPE(name) not in CLEAN: <guarded> else: <native>`` is one test
         for all accesses of a parameter. Only of one: what is not the session's own is a rare ``self``, but a usual
         argument.
         """
@@ -175,7 +175,7 @@ class FunctionRules(AccessRules):
     def _check_where_assigned(self, assignment: Assignment | None, name: str, sites: list[Site]) -> bool:
         """Check a local variable at its only assignment, if a loop reads it again and again.
 
-        ``name = value`` becomes ``.foreign_name = True if TYPE(name := value) not in SHELF.clean else None``, with
+        ``name = value`` becomes ``.foreign_name = True if TYPE(name := value) not in CLEAN else None``, with
         the flag up while the two are not yet in step (an interrupt may come between them).
         """
         if assignment is None or not any(site.is_local and site.loops > assignment.loops for site in sites):
@@ -207,7 +207,7 @@ class FunctionRules(AccessRules):
         return ast.Assign([ast.Name(_flag(name), STORE, **where(at))], flag, **where(at))
 
     def _foreign_at_entry(self, name: str, at: ast.stmt, cached: bool) -> ast.expr:
-        """``TYPE(name) is not CACHE.owner and TYPE(name) not in SHELF.clean``; the first only of a method's own.
+        """``TYPE(name) is not CACHE.owner and TYPE(name) not in CLEAN``; the first only of a method's own.
 
         ``CACHE.owner`` is the class that the method was defined in (if it is the session's own): comparing
         with it costs a fraction of the look-up, and is right for every object that is not of a subclass.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import functools
 import inspect
 import sys
 import weakref
@@ -21,16 +22,17 @@ from contextlib import AbstractContextManager
 from types import CodeType, MappingProxyType, TracebackType
 from typing import Any, Final
 
-from rlm_sandbox.language import audit, dynamic, guards, guards_read
-from rlm_sandbox.language.audit_rules import AuditRules
-from rlm_sandbox.language.classes import SafeType, build_class, type_of
+from rlm_sandbox.language import _core, audit, dynamic, guards, guards_read
+from rlm_sandbox.language.classes import SafeType, build_class, stand_in, type_of
 from rlm_sandbox.language.compiler import compile_guarded
 from rlm_sandbox.language.evaluation import Evaluation
 from rlm_sandbox.language.files import FileAccess
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.imports import GuardedImport
 from rlm_sandbox.language.modules import ModuleSet
-from rlm_sandbox.language.registry import REGISTRY, Cache
+from rlm_sandbox.language.recompiled import Recompiled
+from rlm_sandbox.language.registry import CLEAN, FORMATS, HIDDEN, Cache, hide_metaclasses
+from rlm_sandbox.language.sealing import freeze, mark_ours, seal
 from rlm_sandbox.language.streams import SafeStream, safe_stream
 from rlm_sandbox.policy import Policy
 
@@ -46,21 +48,22 @@ _PLUMBING: Final = ("__loader__", "__spec__", "__builtin__")
 _GUARDS: Final[dict[str, Any]] = {
     "TYPE": type,
     "STR": str,
-    "SHELF": REGISTRY.shelf,
+    "CLEAN": CLEAN,
+    "HIDDEN": HIDDEN,
+    "FORMATS": FORMATS,
     "CACHE": Cache,
     "SAFE_TYPE": SafeType,
     "TYPE_OF": type_of,
+    "STAND_IN": stand_in,
     "READ_PRIVATE": guards.read_private,
     "STORE_PUBLIC": guards.store_public,
     "STORE_PRIVATE": guards.store_private,
     "UPDATE": guards.update,
     "READ_GUARDED": guards_read.read_guarded,
-    "RAW_GETATTR": getattr,
-    "GETATTR": dynamic.guarded_getattr,
-    "RAW_HASATTR": hasattr,
-    "HASATTR": dynamic.guarded_hasattr,
     "CHECK_GROUP": guards.check_group,
 }
+
+mark_ours()
 
 _module_sets: dict[tuple[str, ...], ModuleSet] = {}
 
@@ -69,8 +72,25 @@ def _modules_for(policy: Policy) -> ModuleSet:
     """The module copies of an allow-list, made once per process and shared by every kernel forked from it."""
     key = policy.language.imports
     if key not in _module_sets:
-        _module_sets[key] = ModuleSet(key)
+        _module_sets[key] = ModuleSet(key, _recompiled().table)
     return _module_sets[key]
+
+
+@functools.cache
+def _recompiled() -> Recompiled:
+    """What the standard library defines in Python and sessions get, compiled as their own code is."""
+    return Recompiled(_GUARDS, _guarded_builtins())
+
+
+def _guarded_builtins() -> dict[str, Any]:
+    """The builtins that need to know nothing of a policy."""
+    table = {name: getattr(builtins, name) for name in _NATIVE_BUILTINS}
+    table |= {
+        name: value
+        for name, value in vars(builtins).items()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    }
+    return table | _REPLACED | {"__name__": "builtins", "__build_class__": build_class}
 
 
 class LanguageWall:
@@ -100,16 +120,13 @@ class LanguageWall:
         self._guards = {**_GUARDS, "IMPORT": self._import.call}
         evaluation = Evaluation(self._compile_text, self.builtins)
         self.builtins.update(self._make_builtins(evaluation))
-        REGISTRY.add_builtins(self.builtins)
-        HOST.open, HOST.evaluate, HOST.trusted = self._files.open, evaluation.evaluate, audit.trusted_section
-        HOST.armed, HOST.stands = audit.is_armed, True
-        audit.install(
-            AuditRules(
-                self._files,
-                network=policy.network,
-                processes=policy.limits.processes > 0,
-                links=policy.files.metadata,
-            )
+        _core.add_session(self.builtins)
+        HOST.open, HOST.evaluate, HOST.stands = self._files.open, evaluation.evaluate, True
+        audit.enforce(
+            self._files,
+            network=policy.network,
+            processes=policy.limits.processes > 0,
+            links=policy.files.metadata,
         )
         modules.give_builtins(self.builtins)
 
@@ -122,7 +139,7 @@ class LanguageWall:
         for name in modules.imports - {"*"}:
             with contextlib.suppress(ImportError):  # a library that is not installed is simply not there
                 modules.link(name)
-        audit.install(None)
+        freeze()
         compile_guarded("class A:\n def f(self): return self._x", "<warm>", "exec", 0, {**_GUARDS, "IMPORT": None})
 
     # -- compiling
@@ -163,22 +180,26 @@ class LanguageWall:
             namespace.pop(name, None)
 
     def begin_cell(self) -> None:
-        """Take note of classes that came and went since the cell before; call it before each."""
+        """Take note of metaclasses that came since the cell before; call it before each."""
         if self.restricted:
-            REGISTRY.rescan_metaclasses()
-            REGISTRY.sweep()
+            hide_metaclasses()
 
     def user(self) -> AbstractContextManager[None]:
-        """User code runs: the audit hook is armed; streams that the code replaced are put back afterwards."""
+        """User code runs: the audit hook watches; streams that the code replaced are put back afterwards."""
         return _UserCode() if self.restricted else contextlib.nullcontext()
 
-    def armed(self) -> AbstractContextManager[None]:
-        """The kernel works, and objects of the session may be asked or go at any moment: the audit hook is armed."""
-        return audit.user_section() if self.restricted else contextlib.nullcontext()
+    def close(self, *packages: str) -> None:
+        """Let the audit hook watch for good, also what nobody called, and let nothing change the wall any more.
 
-    def trusted(self) -> AbstractContextManager[None]:
-        """The kernel's own code runs within user code (a helper, a display): the audit hook is off."""
-        return audit.trusted_section() if self.restricted else contextlib.nullcontext()
+        For a process that serves one session. ``packages`` are those whose code may change the wall all the same.
+        """
+        if self.restricted:
+            seal(*packages)
+            _core.arm()
+
+    def changed(self) -> str | None:
+        """The name of a part of the wall that is not what it was when it was closed: then it stands no more."""
+        return _core.changed() if self.restricted else None
 
     def safe_stream(self, real: Any) -> SafeStream:
         """What user code gets for a stream of the kernel."""
@@ -187,19 +208,8 @@ class LanguageWall:
     # -- builtins
 
     def _make_builtins(self, evaluation: Evaluation) -> dict[str, Any]:
-        table = {name: getattr(builtins, name) for name in _NATIVE_BUILTINS}
-        table |= {
-            name: value
-            for name, value in vars(builtins).items()
-            if isinstance(value, type) and issubclass(value, BaseException)
-        }
-        table |= evaluation.table() | _REPLACED
-        table["__name__"] = "builtins"
-        table |= {
-            "__import__": self._import.statement,
-            "__build_class__": build_class,
-            "open": self._files.open,
-        }
+        table = _guarded_builtins() | evaluation.table()
+        table |= {"__import__": self._import.statement, "open": self._files.open}
         return {name: value for name, value in table.items() if name not in self._blocked}
 
 
@@ -208,13 +218,12 @@ class _UserCode:
 
     def __enter__(self) -> None:
         self._streams = sys.stdout, sys.stderr, sys.displayhook
-        self._section = audit.user_section(sys._getframe(1))
-        self._section.__enter__()
+        _core.watch(1)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._section.__exit__(kind, error, trace)
+        _core.watch(-1)
         sys.stdout, sys.stderr, sys.displayhook = self._streams
 
 
@@ -235,9 +244,12 @@ def _breakpoint(*_: Any, **__: Any) -> None:
 
 def _input(prompt: Any = "", /) -> str:
     """``input()``: asks whoever the kernel asks."""
-    text = str(prompt)  # may run a method of the user's
-    with audit.trusted_section():
-        return input(text)
+    return _ask(str(prompt))
+
+
+@audit.trusted
+def _ask(prompt: str) -> str:
+    return input(prompt)
 
 
 _REPLACED: Final[dict[str, Callable[..., Any] | type]] = {

@@ -1,0 +1,1408 @@
+/* The part of the language wall that decides in C: what a session is, what its calls of dangerous builtins do, which
+audited events it may cause, and whether the wall is still what it was.
+
+Its state is static memory, so that no Python object leads to it. Everything here assumes the worst of its arguments:
+types are compared by identity, and no method of an object of the session is called to judge that object.
+
+    sessions    a frame is the session's when its builtins are; whoever made the code, no name decides
+    originals   `getattr`, `exec`, `open` ... called from a frame of the session are the session's own of that name
+    type        making a class from a frame of the session is making it by the session's rules
+    proxies     a mapping proxy compares a copy of its mapping with foreign objects, never the mapping
+    audit       files, processes, the network and late compilation (PEP 578)
+    seal        what the wall consists of, to be compared with what it was
+*/
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#define Py_BUILD_CORE 1 /* for the running code without a frame object, which costs more than the call that is judged */
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- tables of addresses -------------------------------------------------------------------------*/
+
+struct entry {
+    void *key;
+    void *value;
+};
+
+struct table {
+    struct entry *entries;
+    size_t mask, filled;
+};
+
+static char removed;
+
+static struct entry *place(const struct table *table, const void *key) {
+    if (table->entries == NULL) {
+        return NULL;
+    }
+    struct entry *gap = NULL;
+    for (size_t at = ((uintptr_t)key >> 4) & table->mask;; at = (at + 1) & table->mask) {
+        struct entry *entry = &table->entries[at];
+        if (entry->key == key) {
+            return entry;
+        }
+        if (entry->key == NULL) {
+            return gap != NULL ? gap : entry;
+        }
+        if (entry->key == &removed && gap == NULL) {
+            gap = entry;
+        }
+    }
+}
+
+static void *find(const struct table *table, const void *key) {
+    const struct entry *entry = place(table, key);
+    return entry != NULL && entry->key == key ? entry->value : NULL;
+}
+
+static int grow(struct table *table) {
+    size_t size = table->entries == NULL ? 64 : 2 * (table->mask + 1);
+    struct table larger = {PyMem_Calloc(size, sizeof(struct entry)), size - 1, 0};
+    if (larger.entries == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t at = 0; table->entries != NULL && at <= table->mask; at++) {
+        struct entry *entry = &table->entries[at];
+        if (entry->key != NULL && entry->key != &removed) {
+            *place(&larger, entry->key) = *entry;
+            larger.filled++;
+        }
+    }
+    PyMem_Free(table->entries);
+    *table = larger;
+    return 0;
+}
+
+static int put(struct table *table, void *key, void *value) {
+    if ((table->entries == NULL || 3 * table->filled >= 2 * table->mask) && grow(table) < 0) {
+        return -1;
+    }
+    struct entry *entry = place(table, key);
+    table->filled += entry->key == NULL;
+    *entry = (struct entry){key, value};
+    return 0;
+}
+
+/* Take an entry out; returns its value. */
+static void *take(struct table *table, const void *key) {
+    struct entry *entry = place(table, key);
+    if (entry == NULL || entry->key != key) {
+        return NULL;
+    }
+    void *value = entry->value;
+    *entry = (struct entry){&removed, NULL};
+    return value;
+}
+
+/* --- who calls -----------------------------------------------------------------------------------*/
+
+enum { TRUSTED = 1, GENERATOR = 2, IMPORTER = 4, OURS = 8 };
+
+static struct table sessions; /* the builtins of sessions */
+static struct table marks;    /* code objects, and what they are */
+static PyObject *newest;      /* the builtins of the session that was added last */
+static int sealed;
+
+static inline int is_session(const void *builtins) {
+    return find(&sessions, builtins) != NULL;
+}
+
+/* The builtins of the session whose code makes this call; NULL when the caller is not a session's. A call by C code
+counts as one of the Python code that called it. */
+static inline PyObject *calling_session(void) {
+    if (sessions.filled == 0) {
+        return NULL;
+    }
+    PyObject *builtins = PyEval_GetBuiltins();
+    return builtins != NULL && is_session(builtins) ? builtins : NULL;
+}
+
+static intptr_t mark_of(const void *code) {
+    return (intptr_t)find(&marks, code);
+}
+
+static intptr_t mark_of_caller(void) {
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (frame == NULL) {
+        return 0;
+    }
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    intptr_t found = mark_of(code);
+    Py_DECREF(code);
+    return found;
+}
+
+/* Whether the caller may change the wall: once it is sealed, only the wall's own code. */
+static int may_change(void) {
+    if (calling_session() == NULL && (!sealed || mark_of_caller() & OURS)) {
+        return 1;
+    }
+    PyErr_SetString(PyExc_SystemError, "the language wall is sealed");
+    return 0;
+}
+
+static PyObject *add_session(PyObject *module, PyObject *builtins) {
+    if (!may_change()) {
+        return NULL;
+    }
+    if (!PyDict_CheckExact(builtins)) {
+        PyErr_SetString(PyExc_TypeError, "the builtins of a session are a dict");
+        return NULL;
+    }
+    if (!is_session(builtins)) {
+        if (put(&sessions, builtins, builtins) < 0) {
+            return NULL;
+        }
+        Py_INCREF(builtins);
+    }
+    newest = builtins;
+    Py_RETURN_NONE;
+}
+
+static PyObject *session_frame(PyObject *module, PyObject *frame) {
+    if (!PyFrame_Check(frame)) {
+        PyErr_SetString(PyExc_TypeError, "expected a frame");
+        return NULL;
+    }
+    PyObject *builtins = PyFrame_GetBuiltins((PyFrameObject *)frame);
+    int own = is_session(builtins);
+    Py_DECREF(builtins);
+    return PyBool_FromLong(own);
+}
+
+static PyObject *session_function(PyObject *module, PyObject *function) {
+    return PyBool_FromLong(PyFunction_Check(function) && is_session(((PyFunctionObject *)function)->func_builtins));
+}
+
+static int mark_code(PyObject *code, intptr_t bits) {
+    intptr_t known = mark_of(code);
+    if ((known | bits) != known) {
+        if (put(&marks, code, (void *)(known | bits)) < 0) {
+            return -1;
+        }
+        if (known == 0) {
+            Py_INCREF(code); /* its address must stay its own */
+        }
+    }
+    PyObject *constants = ((PyCodeObject *)code)->co_consts;
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(constants); at++) {
+        PyObject *constant = PyTuple_GET_ITEM(constants, at);
+        if (PyCode_Check(constant) && mark_code(constant, bits) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *mark(PyObject *module, PyObject *args) {
+    PyObject *code;
+    int bits;
+    if (!may_change() || !PyArg_ParseTuple(args, "O!i", &PyCode_Type, &code, &bits) || mark_code(code, bits) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* --- sets that compiled code asks ----------------------------------------------------------------
+
+`type(x) in CLEAN` is asked at each guarded access. These sets are constants of compiled code, which sets of Python
+cannot be. They have no method that changes them. Objects compare by identity, so that no metaclass has a say; a set of
+texts holds exact strings only.
+*/
+
+typedef struct {
+    PyObject_HEAD
+    struct table table;
+    PyObject *forget; /* what each of the weak references calls when its object goes */
+    PyObject *texts;  /* a set of strings, or NULL */
+} Members;
+
+typedef struct {
+    PyWeakReference reference;
+    void *key;
+} Key;
+
+static PyTypeObject Members_Type, Key_Type;
+
+static int members_contains(PyObject *self, PyObject *value) {
+    PyObject *texts = ((Members *)self)->texts;
+    if (texts != NULL) {
+        return PyUnicode_CheckExact(value) ? PySet_Contains(texts, value) : 0;
+    }
+    return find(&((Members *)self)->table, value) != NULL;
+}
+
+static PySequenceMethods members_sequence = {.sq_contains = members_contains};
+
+static PyTypeObject Members_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rlm_sandbox.language._core.Members",
+    .tp_basicsize = sizeof(Members),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_as_sequence = &members_sequence,
+};
+
+static PyTypeObject Key_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rlm_sandbox.language._core.Key",
+    .tp_basicsize = sizeof(Key),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+};
+
+static PyObject *forget(PyObject *self, PyObject *reference) {
+    if (Py_TYPE(reference) == &Key_Type) {
+        void *key = ((Key *)reference)->key;
+        struct table *table = &((Members *)self)->table;
+        if (find(table, key) == reference) { /* the address may be another object's by now */
+            Py_DECREF((PyObject *)take(table, key));
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef forget_method = {"forget", forget, METH_O, NULL};
+
+static PyObject *new_members(int of_texts) {
+    Members *self = PyObject_New(Members, &Members_Type);
+    if (self != NULL) {
+        self->table = (struct table){NULL, 0, 0};
+        self->texts = of_texts ? PySet_New(NULL) : NULL;
+        self->forget = of_texts ? NULL : PyCFunction_New(&forget_method, (PyObject *)self);
+        if (self->texts == NULL && self->forget == NULL) {
+            Py_CLEAR(self);
+        }
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *members(PyObject *module, PyObject *unused) {
+    return new_members(0);
+}
+
+static PyObject *texts(PyObject *module, PyObject *unused) {
+    return new_members(1);
+}
+
+enum { MOST_TEXTS = 20000 };
+
+/* Only a set that is full turns a text away: what is not known takes the longer way. */
+static int admit_text(PyObject *texts, PyObject *value) {
+    if (!PyUnicode_CheckExact(value)) {
+        PyErr_SetString(PyExc_TypeError, "expected a str");
+        return -1;
+    }
+    return PySet_GET_SIZE(texts) < MOST_TEXTS ? PySet_Add(texts, value) : 0;
+}
+
+static int parse_member(PyObject *args, Members **set, PyObject **value) {
+    return may_change() && PyArg_ParseTuple(args, "O!O", &Members_Type, set, value);
+}
+
+static PyObject *admit(PyObject *module, PyObject *args) {
+    Members *set;
+    PyObject *value;
+    if (!parse_member(args, &set, &value)) {
+        return NULL;
+    }
+    if (set->texts != NULL) {
+        return admit_text(set->texts, value) < 0 ? NULL : Py_NewRef(Py_None);
+    }
+    if (find(&set->table, value) == NULL) {
+        PyObject *reference = PyObject_CallFunctionObjArgs((PyObject *)&Key_Type, value, set->forget, NULL);
+        if (reference == NULL) {
+            return NULL;
+        }
+        ((Key *)reference)->key = value;
+        if (put(&set->table, value, reference) < 0) {
+            Py_DECREF(reference);
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *expel(PyObject *module, PyObject *args) {
+    Members *set;
+    PyObject *value;
+    if (!parse_member(args, &set, &value)) {
+        return NULL;
+    }
+    Py_XDECREF((PyObject *)take(&set->table, value));
+    Py_RETURN_NONE;
+}
+
+/* --- originals -----------------------------------------------------------------------------------
+
+Hiding the dangerous builtins has failed often enough: libraries keep them in attributes and defaults. Here it does not
+matter who holds one. Called from a frame of a session, it is the session's own builtin of that name, or refused if the
+session has none.
+*/
+
+static int in_force;
+static int reads_system(PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+
+static int armed(void);
+static struct table named; /* code objects, and which originals they name themselves */
+
+static PyObject *running_code(void) {
+    PyThreadState *thread = PyThreadState_Get();
+#if PY_VERSION_HEX >= 0x030d0000
+    _PyInterpreterFrame *frame = _PyThreadState_GetFrame(thread);
+    return frame == NULL ? NULL : frame->f_executable;
+#elif PY_VERSION_HEX >= 0x030c0000
+    _PyInterpreterFrame *frame = _PyThreadState_GetFrame(thread);
+    return frame == NULL ? NULL : (PyObject *)frame->f_code;
+#else
+    _PyInterpreterFrame *frame = thread->cframe->current_frame;
+    while (frame != NULL && _PyFrame_IsIncomplete(frame)) {
+        frame = frame->previous;
+    }
+    return frame == NULL ? NULL : (PyObject *)frame->f_code;
+#endif
+}
+
+static int contains(PyObject *names, const char *name) {
+    for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++) {
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, at), name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static uintptr_t named_by(PyObject *code);
+
+/* By whose rules an original is called: NULL for its own.
+
+A library that calls `getattr(...)` names it. One that calls whatever it was given (`pool.submit(function)`) does not, and
+then works for the session, unless code with a mark has called. */
+static PyObject *rules_for(int which) {
+    if (sessions.filled == 0) {
+        return NULL;
+    }
+    PyObject *builtins = PyEval_GetBuiltins();
+    if (builtins != NULL && is_session(builtins)) {
+        return builtins;
+    }
+    PyObject *code = in_force ? running_code() : NULL;
+    if (code == NULL || !PyCode_Check(code) || mark_of(code) != 0 || named_by(code) >> which & 1) {
+        return NULL;
+    }
+    return armed() ? newest : NULL;
+}
+
+static PyObject *by_session(PyObject *builtins, const char *name, PyObject *const *args, Py_ssize_t count,
+                            PyObject *keywords) {
+    PyObject *own = PyDict_GetItemString(builtins, name);
+    if (own == NULL) {
+        PyErr_Format(PyExc_NameError, "'%s' is not available in this session (its policy blocks it)", name);
+        return NULL;
+    }
+    Py_INCREF(own);
+    PyObject *result = PyObject_Vectorcall(own, args, (size_t)count, keywords);
+    Py_DECREF(own);
+    return result;
+}
+
+#define EACH_ORIGINAL(DO) \
+    DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)
+
+static const char *const ORIGINALS[] = {"getattr", "setattr", "delattr",    "hasattr",         "vars",
+                                        "eval",    "exec",    "compile",    "__import__",      "open",
+                                        "globals", "locals",  "breakpoint", "__build_class__", "input"};
+enum { ORIGINAL_COUNT = sizeof(ORIGINALS) / sizeof(ORIGINALS[0]), OPENING = 9, BUILDING = 13 };
+
+/* A bit for each original that the code names, as a builtin or a variable; a class statement names none. */
+static uintptr_t named_by(PyObject *code) {
+    uintptr_t found = (uintptr_t)find(&named, code);
+    if (found != 0) {
+        return found;
+    }
+    PyObject *variables = PyCode_GetVarnames((PyCodeObject *)code), *free = PyCode_GetFreevars((PyCodeObject *)code);
+    found = (uintptr_t)1 << ORIGINAL_COUNT | (uintptr_t)1 << BUILDING;
+    for (int at = 0; at < ORIGINAL_COUNT; at++) {
+        const char *name = ORIGINALS[at];
+        if (contains(((PyCodeObject *)code)->co_names, name) || contains(variables, name) || contains(free, name)) {
+            found |= (uintptr_t)1 << at;
+        }
+    }
+    Py_XDECREF(variables);
+    Py_XDECREF(free);
+    if (put(&named, code, (void *)found) == 0) {
+        Py_INCREF(code); /* its address must stay its own */
+    } else {
+        PyErr_Clear();
+    }
+    return found;
+}
+
+static PyCFunction original[ORIGINAL_COUNT];
+static PyMethodDef replaced[ORIGINAL_COUNT];
+
+typedef PyObject *(*Fast)(PyObject *, PyObject *const *, Py_ssize_t);
+typedef PyObject *(*FastWithKeywords)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
+
+#define GUARD_OF(N)                                                                                             \
+    static PyObject *plain_##N(PyObject *self, PyObject *args) {                                                \
+        PyObject *builtins = rules_for(N);                                                                      \
+        if (builtins == NULL) {                                                                                 \
+            return original[N](self, args);                                                                     \
+        }                                                                                                       \
+        int variadic = args != NULL && PyTuple_CheckExact(args);                                                \
+        return by_session(builtins, ORIGINALS[N], variadic ? &PyTuple_GET_ITEM(args, 0) : NULL,                 \
+                          variadic ? PyTuple_GET_SIZE(args) : 0, NULL);                                         \
+    }                                                                                                           \
+    static PyObject *fast_##N(PyObject *self, PyObject *const *args, Py_ssize_t count) {                        \
+        PyObject *builtins = rules_for(N);                                                                      \
+        return builtins == NULL ? ((Fast)(void *)original[N])(self, args, count)                                \
+                                : by_session(builtins, ORIGINALS[N], args, count, NULL);                        \
+    }                                                                                                           \
+    static PyObject *keywords_##N(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {   \
+        PyObject *builtins = rules_for(N);                                                                      \
+        return builtins == NULL || (N == OPENING && reads_system(args, count, names)) ? ((FastWithKeywords)(void *)original[N])(self, args, count, names)             \
+                                : by_session(builtins, ORIGINALS[N], args, count, names);                       \
+    }
+
+EACH_ORIGINAL(GUARD_OF)
+
+#define ROW_OF(N) {plain_##N, (PyCFunction)(void *)fast_##N, (PyCFunction)(void *)keywords_##N},
+static const PyCFunction GUARDS[ORIGINAL_COUNT][3] = {EACH_ORIGINAL(ROW_OF)};
+
+/* The function objects stay what they are, and with them every place that holds one: their method definitions change. */
+static int guard_originals(void) {
+    PyObject *builtins = PyImport_ImportModule("builtins");
+    for (int at = 0; builtins != NULL && at < ORIGINAL_COUNT; at++) {
+        PyObject *function = PyObject_GetAttrString(builtins, ORIGINALS[at]);
+        if (function == NULL || !PyCFunction_CheckExact(function)) {
+            PyErr_Format(PyExc_SystemError, "the builtin '%s' is not CPython's", ORIGINALS[at]);
+            Py_XDECREF(function);
+            Py_DECREF(builtins);
+            return -1;
+        }
+        PyCFunctionObject *object = (PyCFunctionObject *)function;
+        int convention = object->m_ml->ml_flags & (METH_FASTCALL | METH_KEYWORDS);
+        int way = convention == METH_FASTCALL ? 1 : convention == (METH_FASTCALL | METH_KEYWORDS) ? 2 : 0;
+        original[at] = object->m_ml->ml_meth;
+        replaced[at] = *object->m_ml;
+        replaced[at].ml_meth = GUARDS[at][way];
+        object->m_ml = &replaced[at]; /* the function itself is never freed: `builtins` and we hold it */
+    }
+    Py_XDECREF(builtins);
+    return builtins == NULL ? -1 : 0;
+}
+
+/* --- the session's own getattr and hasattr -------------------------------------------------------*/
+
+static PyObject *harmless;     /* attribute names known to be harmless on every object */
+static PyObject *slow_getattr; /* decides about any other */
+
+/* 1 found, 0 not there, -1 another error. */
+static int look_up(PyObject *object, PyObject *name, PyObject **value) {
+#if PY_VERSION_HEX >= 0x030d0000
+    return PyObject_GetOptionalAttr(object, name, value);
+#else
+    return _PyObject_LookupAttr(object, name, value);
+#endif
+}
+
+static PyObject *session_getattr(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    int quick = count == 2 || count == 3 ? members_contains(harmless, args[1]) : 0;
+    if (quick < 0) {
+        return NULL;
+    }
+    if (!quick) {
+        return PyObject_Vectorcall(slow_getattr, args, (size_t)count, NULL);
+    }
+    if (count == 2) {
+        return PyObject_GetAttr(args[0], args[1]);
+    }
+    PyObject *value;
+    int found = look_up(args[0], args[1], &value);
+    return found < 0 ? NULL : found ? value : Py_NewRef(args[2]);
+}
+
+static PyObject *session_hasattr(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    if (count != 2) {
+        PyErr_Format(PyExc_TypeError, "hasattr expected 2 arguments, got %zd", count);
+        return NULL;
+    }
+    PyObject *value;
+    int found = members_contains(harmless, args[1]);
+    if (found > 0) {
+        found = look_up(args[0], args[1], &value);
+    } else if (found == 0) {
+        value = PyObject_Vectorcall(slow_getattr, args, (size_t)count, NULL);
+        found = value != NULL ? 1 : PyErr_ExceptionMatches(PyExc_AttributeError) ? 0 : -1;
+        if (found == 0) {
+            PyErr_Clear();
+        }
+    }
+    if (found < 0) {
+        return NULL;
+    }
+    if (found) {
+        Py_DECREF(value);
+    }
+    return PyBool_FromLong(found);
+}
+
+static PyObject *give_getattr(PyObject *module, PyObject *function) {
+    if (!may_change()) {
+        return NULL;
+    }
+    Py_XSETREF(slow_getattr, Py_NewRef(function));
+    Py_RETURN_NONE;
+}
+
+/* --- type ----------------------------------------------------------------------------------------*/
+
+static ternaryfunc type_call;
+static newfunc type_new;
+
+static int makes_classes(PyTypeObject *type) {
+    return PyType_HasFeature(type, Py_TPFLAGS_TYPE_SUBCLASS);
+}
+
+/* `type(x)` tells a class, which nobody is harmed by; a metaclass that is called otherwise makes one. */
+static PyObject *guarded_type_call(PyObject *type, PyObject *args, PyObject *keywords) {
+    if (makes_classes((PyTypeObject *)type) && PyTuple_GET_SIZE(args) != 1) {
+        PyObject *builtins = calling_session();
+        if (builtins != NULL) {
+            PyObject *own = type == (PyObject *)&PyType_Type ? PyDict_GetItemString(builtins, "type") : NULL;
+            if (own != NULL) {
+                return PyObject_Call(own, args, keywords);
+            }
+            PyErr_SetString(PyExc_TypeError, "a metaclass of a library cannot be called in this session: write "
+                                             "`class Name(Base): ...`");
+            return NULL;
+        }
+    }
+    return type_call(type, args, keywords);
+}
+
+static PyObject *guarded_type_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    if (calling_session() != NULL) {
+        PyErr_SetString(PyExc_TypeError, "this function makes classes that nobody checks: write "
+                                         "`class Name(Base): ...` or call `type(name, bases, namespace)`");
+        return NULL;
+    }
+    return type_new(type, args, keywords);
+}
+
+/* Metaclasses inherited the functions of `type` when they were made; later ones will inherit ours. */
+static int guard_metaclass(PyTypeObject *type) {
+    if (type->tp_call == type_call) {
+        type->tp_call = guarded_type_call;
+    }
+    if (type->tp_new == type_new) {
+        type->tp_new = guarded_type_new;
+    }
+    PyObject *list = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+    for (Py_ssize_t at = 0; list != NULL && at < PyList_GET_SIZE(list); at++) {
+        if (guard_metaclass((PyTypeObject *)PyList_GET_ITEM(list, at)) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    Py_XDECREF(list);
+    return list == NULL ? -1 : 0;
+}
+
+/* A slot wrapper, such as `type.__call__`, keeps the function that its class had; `to` takes its place. */
+static int redirect(PyTypeObject *type, const char *name, void *to) {
+    PyObject *namespace = PyObject_GetAttrString((PyObject *)type, "__dict__");
+    PyObject *wrapper = namespace == NULL ? NULL : PyMapping_GetItemString(namespace, name);
+    Py_XDECREF(namespace);
+    if (wrapper == NULL) {
+        return -1;
+    }
+    if (Py_TYPE(wrapper) == &PyWrapperDescr_Type) {
+        ((PyWrapperDescrObject *)wrapper)->d_wrapped = to;
+    } else {
+        PyErr_Format(PyExc_SystemError, "%s.%s is not CPython's", type->tp_name, name);
+    }
+    Py_DECREF(wrapper);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int guard_type(void) {
+    type_call = PyType_Type.tp_call;
+    type_new = PyType_Type.tp_new;
+    return guard_metaclass(&PyType_Type) < 0 ? -1 : redirect(&PyType_Type, "__call__", guarded_type_call);
+}
+
+/* --- mapping proxies -----------------------------------------------------------------------------
+
+`proxy == x` asks `x.__eq__(mapping)`: a session's class would hold the live namespace of a library's. It gets a copy.
+*/
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *mapping;
+} Proxy;
+
+static richcmpfunc proxy_compare;
+static binaryfunc proxy_or;
+
+static PyObject *copy_of(PyObject *proxy) {
+    PyObject *mapping = ((Proxy *)proxy)->mapping;
+    return PyDict_Check(mapping) ? PyDict_Copy(mapping) : Py_NewRef(mapping);
+}
+
+/* What stands for an operand: a copy in the place of a proxy's mapping. */
+static PyObject *operand(PyObject *value) {
+    return Py_TYPE(value) == &PyDictProxy_Type ? copy_of(value) : Py_NewRef(value);
+}
+
+static PyObject *guarded_proxy_compare(PyObject *left, PyObject *right, int operation) {
+    if (!in_force || PyDict_CheckExact(right) || Py_TYPE(right) == &PyDictProxy_Type) {
+        return proxy_compare(left, right, operation);
+    }
+    PyObject *copy = copy_of(left);
+    PyObject *result = copy == NULL ? NULL : PyObject_RichCompare(copy, right, operation);
+    Py_XDECREF(copy);
+    return result;
+}
+
+static PyObject *guarded_proxy_or(PyObject *left, PyObject *right) {
+    if (!in_force) {
+        return proxy_or(left, right);
+    }
+    PyObject *first = operand(left), *second = operand(right);
+    PyObject *result = first == NULL || second == NULL ? NULL : PyNumber_Or(first, second);
+    Py_XDECREF(first);
+    Py_XDECREF(second);
+    return result;
+}
+
+static int guard_proxies(void) {
+    proxy_compare = PyDictProxy_Type.tp_richcompare;
+    proxy_or = PyDictProxy_Type.tp_as_number->nb_or;
+    PyDictProxy_Type.tp_richcompare = guarded_proxy_compare;
+    PyDictProxy_Type.tp_as_number->nb_or = guarded_proxy_or;
+    static const char *const COMPARISONS[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
+    for (size_t at = 0; at < 6; at++) {
+        if (redirect(&PyDictProxy_Type, COMPARISONS[at], guarded_proxy_compare) < 0) {
+            return -1;
+        }
+    }
+    return redirect(&PyDictProxy_Type, "__or__", guarded_proxy_or) < 0
+               ? -1
+               : redirect(&PyDictProxy_Type, "__ror__", guarded_proxy_or);
+}
+
+/* --- audit ---------------------------------------------------------------------------------------*/
+
+enum action { NOTHING, DENY, PROCESSES, NETWORK, OPEN, READ, WRITE, MOVE, TO, LINK, DATABASE, COMPILE, LOAD_CODE };
+
+struct rule {
+    const char *event;
+    enum action action;
+    int descriptor; /* which argument is the folder that the path is relative to; 0: none */
+};
+
+/* Events by their whole name; then those that begin so. An event that no row names opens nothing. */
+static const struct rule EXACT[] = {
+    {"open", OPEN, 0},
+    {"compile", COMPILE, 0},
+    {"marshal.loads", LOAD_CODE, 0},
+    {"code.__new__", LOAD_CODE, 0},
+    {"sqlite3.connect", DATABASE, 0},
+    {"os.listdir", READ, 0},
+    {"os.scandir", READ, 0},
+    {"os.walk", READ, 0},
+    {"os.fwalk", READ, 0},
+    {"os.getxattr", READ, 0},
+    {"os.listxattr", READ, 0},
+    {"os.chdir", READ, 0},
+    {"os.fchdir", READ, 0},
+    {"os.mkdir", WRITE, 2},
+    {"os.remove", WRITE, 1},
+    {"os.rmdir", WRITE, 1},
+    {"os.truncate", WRITE, 0},
+    {"os.utime", WRITE, 3},
+    {"os.chmod", WRITE, 2},
+    {"os.chown", WRITE, 3},
+    {"os.setxattr", WRITE, 0},
+    {"os.mkfifo", WRITE, 0},
+    {"os.mknod", WRITE, 0},
+    {"shutil.rmtree", WRITE, 0},
+    {"shutil.make_archive", WRITE, 0},
+    {"tempfile.mkstemp", WRITE, 0},
+    {"tempfile.mkdtemp", WRITE, 0},
+    {"os.rename", MOVE, 0},
+    {"shutil.move", MOVE, 0},
+    {"shutil.copyfile", TO, 0},
+    {"shutil.copymode", TO, 0},
+    {"shutil.copystat", TO, 0},
+    {"shutil.copytree", TO, 0},
+    {"os.link", LINK, 0},
+    {"os.symlink", LINK, 0},
+};
+
+/* These reach the interpreter itself, other processes, or the network. */
+static const struct rule BEGINNING[] = {
+    {"os.kill", DENY, 0},
+    {"os.putenv", DENY, 0},
+    {"os.unsetenv", DENY, 0},
+    {"os.removexattr", DENY, 0},
+    {"os.chflags", DENY, 0},
+    {"os.lockf", DENY, 0},
+    {"os.add_dll", DENY, 0},
+    {"os.system", PROCESSES, 0},
+    {"os.exec", PROCESSES, 0},
+    {"os.fork", PROCESSES, 0},
+    {"os.posix_spawn", PROCESSES, 0},
+    {"os.spawn", PROCESSES, 0},
+    {"os.startfile", PROCESSES, 0},
+    {"subprocess.", PROCESSES, 0},
+    {"pty.", PROCESSES, 0},
+    {"socket.", NETWORK, 0},
+    {"urllib.Request", NETWORK, 0},
+    {"http.client", NETWORK, 0},
+    {"ftplib.", NETWORK, 0},
+    {"smtplib.", NETWORK, 0},
+    {"poplib.", NETWORK, 0},
+    {"imaplib.", NETWORK, 0},
+    {"nntplib.", NETWORK, 0},
+    {"telnetlib.", NETWORK, 0},
+    {"ctypes.get_errno", NOTHING, 0},
+    {"ctypes.", DENY, 0},
+    {"sys.settrace", DENY, 0},
+    {"sys.setprofile", DENY, 0},
+    {"sys.addaudithook", DENY, 0},
+    {"sys._current_", DENY, 0},
+    {"sys.monitoring", DENY, 0},
+    {"gc.get_", DENY, 0},
+    {"marshal.load", DENY, 0},
+    {"pickle.find_class", DENY, 0},
+    {"function.__new__", DENY, 0},
+    {"cpython.run", DENY, 0},
+    {"cpython.remote_debugger", DENY, 0},
+    {"signal.", DENY, 0},
+    {"fcntl.", DENY, 0},
+    {"resource.", DENY, 0},
+    {"syslog.", DENY, 0},
+    {"webbrowser.", DENY, 0},
+    {"sqlite3.enable_load", DENY, 0},
+    {"sqlite3.load", DENY, 0},
+    {"builtins.breakpoint", DENY, 0},
+    {"ensurepip.", DENY, 0},
+    {"setopencodehook", DENY, 0},
+    {"shutil.chown", DENY, 0},
+    {"shutil.unpack", DENY, 0},
+    {"code.interact", DENY, 0},
+    {"pdb.", DENY, 0},
+    {"remote_debugger", DENY, 0},
+};
+
+static struct {
+    char **read, **write, **system; /* real paths, ended by NULL */
+    int network, processes, links;
+    PyObject *refused;      /* class of the error; takes a message */
+    PyObject *path_refused; /* makes the error for a path: (text, writing) */
+    PyObject *paths;        /* tuple of the exact types of pathlib */
+    PyObject *neutral;      /* whether a text means the same with and without the guards */
+} rules;
+
+static int always, watching, hooked;
+static unsigned long collector;
+static unsigned long long refusals;
+
+static const struct rule *rule_for(const char *event) {
+    for (size_t at = 0; at < sizeof(EXACT) / sizeof(EXACT[0]); at++) {
+        if (event[0] == EXACT[at].event[0] && strcmp(event, EXACT[at].event) == 0) {
+            return &EXACT[at];
+        }
+    }
+    for (size_t at = 0; at < sizeof(BEGINNING) / sizeof(BEGINNING[0]); at++) {
+        const char *beginning = BEGINNING[at].event;
+        if (event[0] == beginning[0] && strncmp(event, beginning, strlen(beginning)) == 0) {
+            return &BEGINNING[at];
+        }
+    }
+    return NULL;
+}
+
+/* Whether what runs now is the session's, or a library's on its behalf.
+
+The nearest frame that is either the session's or trusted decides. Where there is none, nobody called: a finaliser, a
+callback, a thread. In a kernel such code counts as the session's. So does all that runs while the collector works. */
+static int armed(void) {
+    if (collector != 0 && collector == PyThread_get_thread_ident()) {
+        return 1;
+    }
+    int decided = -1;
+    PyFrameObject *frame = PyEval_GetFrame();
+    Py_XINCREF(frame);
+    while (frame != NULL && decided < 0) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        PyObject *builtins = PyFrame_GetBuiltins(frame);
+        if (mark_of(code) & TRUSTED) {
+            decided = 0;
+        } else if (is_session(builtins)) {
+            decided = 1;
+        }
+        Py_DECREF(code);
+        Py_DECREF(builtins);
+        Py_SETREF(frame, PyFrame_GetBack(frame));
+    }
+    Py_XDECREF(frame);
+    return decided >= 0 ? decided : always || watching > 0;
+}
+
+static int within(const char *path, char *const *roots) {
+    for (; *roots != NULL; roots++) {
+        size_t length = strlen(*roots);
+        if (strncmp(path, *roots, length) == 0 &&
+            (path[length] == '\0' || path[length] == '/' || (*roots)[length - 1] == '/')) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The path with its links followed; what is not there yet is appended as it stands. -1 where that says nothing. */
+static int resolve(const char *path, char *real) {
+    char head[PATH_MAX];
+    if (strlen(path) >= sizeof(head)) {
+        return -1;
+    }
+    strcpy(head, path);
+    const char *tail = "";
+    for (;;) {
+        if (realpath(head[0] == '\0' ? "." : head, real) != NULL) {
+            break;
+        }
+        if (head[0] == '\0' || (errno != ENOENT && errno != ENOTDIR && errno != EACCES)) {
+            return -1;
+        }
+        char *slash = strrchr(head, '/');
+        const char *name = slash == NULL ? head : slash + 1;
+        if (strcmp(name, "..") == 0) {
+            return -1; /* of a folder that is not there */
+        }
+        tail = path + (name - head);
+        if (slash == head) {
+            head[1] = '\0';
+            if (name[0] == '\0') {
+                return -1;
+            }
+        } else if (slash == NULL) {
+            head[0] = '\0';
+        } else {
+            *slash = '\0';
+        }
+    }
+    if (tail[0] == '\0') {
+        return 0;
+    }
+    for (const char *part = tail; part != NULL; part = strchr(part, '/'), part = part == NULL ? NULL : part + 1) {
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) {
+            return -1;
+        }
+    }
+    size_t length = strlen(real);
+    if (length + 1 + strlen(tail) >= PATH_MAX) {
+        return -1;
+    }
+    snprintf(real + length, PATH_MAX - length, "%s%s", real[length - 1] == '/' ? "" : "/", tail);
+    return 0;
+}
+
+static int refuse_text(const char *format, const char *event) {
+    PyObject *message = PyUnicode_FromFormat(format, event);
+    PyObject *error = message == NULL ? NULL : PyObject_CallOneArg(rules.refused, message);
+    Py_XDECREF(message);
+    if (error != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(error);
+    }
+    return -1;
+}
+
+static int refuse_path(const char *path, int writing) {
+    PyObject *text = PyUnicode_DecodeFSDefault(path);
+    PyObject *error =
+        text == NULL ? NULL : PyObject_CallFunctionObjArgs(rules.path_refused, text, writing ? Py_True : Py_False, NULL);
+    Py_XDECREF(text);
+    if (error != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(error);
+    }
+    return -1;
+}
+
+/* The bytes of a path, as the system will be given them. No method of the object is called: a subclass of str could
+name one file here and another there. NULL without an error: not a path whose text can be told so. */
+static PyObject *bytes_of(PyObject *path) {
+    if (path == Py_None) {
+        return PyBytes_FromString(".");
+    }
+    if (PyUnicode_Check(path)) {
+        return PyUnicode_EncodeFSDefault(path);
+    }
+    if (PyBytes_Check(path)) {
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(path), PyBytes_GET_SIZE(path));
+    }
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(rules.paths); at++) {
+        if ((PyObject *)Py_TYPE(path) == PyTuple_GET_ITEM(rules.paths, at)) {
+            PyObject *text = PyOS_FSPath(path);
+            PyObject *bytes = text != NULL && PyUnicode_CheckExact(text) ? PyUnicode_EncodeFSDefault(text) : NULL;
+            Py_XDECREF(text);
+            return bytes;
+        }
+    }
+    return NULL;
+}
+
+static int check_path(PyObject *path, PyObject *folder, int writing) {
+    if (PyLong_Check(path)) {
+        return 0; /* an open file: its path was checked when it was opened */
+    }
+    PyObject *bytes = bytes_of(path);
+    if (bytes == NULL) {
+        return PyErr_Occurred()
+                   ? -1
+                   : refuse_text("this function takes the path as text in this session: pass str(path)", NULL);
+    }
+    char full[PATH_MAX], real[PATH_MAX];
+    const char *text = PyBytes_AS_STRING(bytes);
+    int decided = -1;
+    if (strlen(text) != (size_t)PyBytes_GET_SIZE(bytes)) {
+        decided = 0; /* it has a NUL: the system takes no such path */
+    } else if (writing && strcmp(text, "/dev/null") == 0) {
+        decided = 0;
+    } else {
+        if (folder != NULL && PyLong_Check(folder) && text[0] != '/') {
+            long descriptor = PyLong_AsLong(folder);
+            PyErr_Clear();
+            if (descriptor >= 0) {
+                char link[64];
+                snprintf(link, sizeof(link), "/proc/self/fd/%ld", descriptor);
+                ssize_t length = readlink(link, full, sizeof(full) - 1);
+                size_t rest = strlen(text);
+                if (length > 0 && (size_t)length + 1 + rest < sizeof(full)) {
+                    full[length] = '/';
+                    strcpy(full + length + 1, text);
+                    text = full;
+                }
+            }
+        }
+        if (resolve(text, real) == 0 &&
+            (within(real, writing ? rules.write : rules.read) || (!writing && within(real, rules.system)))) {
+            decided = 0;
+        }
+    }
+    if (decided < 0) {
+        refuse_path(text, writing);
+    }
+    Py_DECREF(bytes);
+    return decided;
+}
+
+/* Whether a call of `open` reads what every program may read. C code makes such calls (zoneinfo reads time zones), and
+seems to be the session that called it. */
+static int reads_system(PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    char real[PATH_MAX];
+    if (!in_force || count < 1 || count > 2 || keywords != NULL || !PyUnicode_CheckExact(args[0])) {
+        return 0;
+    }
+    const char *path = PyUnicode_AsUTF8(args[0]), *mode = "r";
+    if (count == 2) {
+        mode = PyUnicode_CheckExact(args[1]) ? PyUnicode_AsUTF8(args[1]) : NULL;
+    }
+    if (path == NULL || mode == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    return strpbrk(mode, "wax+") == NULL && resolve(path, real) == 0 && within(real, rules.system);
+}
+
+static PyObject *argument(PyObject *args, Py_ssize_t at) {
+    return at < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, at) : NULL;
+}
+
+static int check_open(PyObject *args) {
+    PyObject *path = argument(args, 0), *mode = argument(args, 1), *flags = argument(args, 2);
+    int writing = 1;
+    if (mode != NULL && PyUnicode_Check(mode)) {
+        const char *letters = PyUnicode_AsUTF8(mode);
+        if (letters == NULL) {
+            return -1;
+        }
+        writing = strpbrk(letters, "wax+") != NULL;
+    } else if (flags != NULL && PyLong_Check(flags)) {
+        long bits = PyLong_AsLong(flags);
+        PyErr_Clear();
+        writing = (bits & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) != 0;
+    }
+    return path == NULL ? 0 : check_path(path, NULL, writing);
+}
+
+/* Text that a library compiles must mean the same with and without the guards. */
+static int check_compile(PyObject *args) {
+    PyObject *source = argument(args, 0);
+    if (source == NULL || !(PyUnicode_Check(source) || PyBytes_Check(source))) {
+        return 0; /* a tree: the session has none that a compiler takes */
+    }
+    if (mark_of_caller() & (GENERATOR | IMPORTER)) {
+        return 0;
+    }
+    PyObject *text = PyUnicode_Check(source)
+                         ? PyUnicode_FromObject(source)
+                         : PyUnicode_DecodeUTF8(PyBytes_AS_STRING(source), PyBytes_GET_SIZE(source), "surrogateescape");
+    PyObject *neutral = text == NULL ? NULL : PyObject_CallOneArg(rules.neutral, text);
+    Py_XDECREF(text);
+    if (neutral == NULL) {
+        return -1;
+    }
+    Py_DECREF(neutral);
+    return neutral == Py_True
+               ? 0
+               : refuse_text("a library tried to compile text that the policy does not allow: write it as code", NULL);
+}
+
+static int check(const struct rule *rule, const char *event, PyObject *args) {
+    static const char UNAVAILABLE[] = "%s is not available in this session: its policy does not allow it";
+    PyObject *first = argument(args, 0), *second = argument(args, 1);
+    if (first == NULL && rule->action >= OPEN && rule->action <= DATABASE) {
+        return 0;
+    }
+    switch (rule->action) {
+    case NOTHING:
+        return 0;
+    case PROCESSES:
+        return rules.processes ? 0 : refuse_text(UNAVAILABLE, event);
+    case NETWORK:
+        return rules.network ? 0 : refuse_text(UNAVAILABLE, event);
+    case OPEN:
+        return check_open(args);
+    case READ:
+        return check_path(first, NULL, 0);
+    case WRITE:
+        return check_path(first, rule->descriptor ? argument(args, rule->descriptor) : NULL, 1);
+    case MOVE:
+        return check_path(first, argument(args, 2), 1) < 0 || second == NULL ? -1
+                                                                              : check_path(second, argument(args, 3), 1);
+    case TO:
+        return second == NULL ? 0 : check_path(second, NULL, 1);
+    case LINK:
+        if (!rules.links) {
+            return refuse_text("%s: links are not available in this session: copy the file", event);
+        }
+        return check_path(first, NULL, 1) < 0 || second == NULL ? -1 : check_path(second, NULL, 1);
+    case DATABASE:
+        if (PyUnicode_Check(first) && (PyUnicode_GetLength(first) == 0 ||
+                                       PyUnicode_CompareWithASCIIString(first, ":memory:") == 0)) {
+            return 0;
+        }
+        return check_path(first, NULL, 1);
+    case COMPILE:
+        return check_compile(args);
+    case LOAD_CODE:
+        if (mark_of_caller() & IMPORTER) {
+            return 0; /* a library that imports one of its own compiled files */
+        }
+        break;
+    case DENY:
+        break;
+    }
+    return refuse_text(UNAVAILABLE, event);
+}
+
+static int hook(const char *event, PyObject *args, void *unused) {
+    if (!in_force || !Py_IsInitialized()) {
+        return 0;
+    }
+    const struct rule *rule = rule_for(event);
+    if (rule == NULL || rule->action == NOTHING || !armed()) {
+        return 0;
+    }
+    if (check(rule, event, args) < 0) {
+        refusals++;
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *collecting(PyObject *module, PyObject *args) {
+    PyObject *phase = PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : NULL;
+    int starts = phase != NULL && PyUnicode_CheckExact(phase) &&
+                 PyUnicode_CompareWithASCIIString(phase, "start") == 0;
+    collector = starts ? PyThread_get_thread_ident() : 0;
+    Py_RETURN_NONE;
+}
+
+static void free_roots(char **roots) {
+    for (char **root = roots; root != NULL && *root != NULL; root++) {
+        PyMem_Free(*root);
+    }
+    PyMem_Free(roots);
+}
+
+static char **roots_of(PyObject *tuple) {
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    char **roots = PyMem_Calloc((size_t)count + 1, sizeof(char *));
+    for (Py_ssize_t at = 0; roots != NULL && at < count; at++) {
+        const char *text = PyBytes_AsString(PyTuple_GET_ITEM(tuple, at));
+        size_t size = text == NULL ? 0 : strlen(text) + 1;
+        roots[at] = size < 2 ? NULL : PyMem_Malloc(size);
+        if (roots[at] == NULL) {
+            free_roots(roots);
+            return NULL;
+        }
+        memcpy(roots[at], text, size);
+    }
+    return roots;
+}
+
+static PyObject *enforce(PyObject *module, PyObject *args) {
+    PyObject *read, *write, *system, *refused, *path_refused, *paths, *neutral;
+    int network, processes, links;
+    if (!may_change() ||
+        !PyArg_ParseTuple(args, "O!O!O!pppOOO!O", &PyTuple_Type, &read, &PyTuple_Type, &write, &PyTuple_Type, &system,
+                          &network, &processes, &links, &refused, &path_refused, &PyTuple_Type, &paths, &neutral)) {
+        return NULL;
+    }
+    char **readable = roots_of(read), **writable = roots_of(write), **known = roots_of(system);
+    if (readable == NULL || writable == NULL || known == NULL) {
+        free_roots(readable);
+        free_roots(writable);
+        free_roots(known);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    free_roots(rules.read);
+    free_roots(rules.write);
+    free_roots(rules.system);
+    rules.read = readable, rules.write = writable, rules.system = known;
+    rules.network = network, rules.processes = processes, rules.links = links;
+    Py_XSETREF(rules.refused, Py_NewRef(refused));
+    Py_XSETREF(rules.path_refused, Py_NewRef(path_refused));
+    Py_XSETREF(rules.paths, Py_NewRef(paths));
+    Py_XSETREF(rules.neutral, Py_NewRef(neutral));
+    in_force = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *watch(PyObject *module, PyObject *change) {
+    long by = PyLong_AsLong(change);
+    if (!may_change() || (by == -1 && PyErr_Occurred())) {
+        return NULL;
+    }
+    watching += (int)by;
+    Py_RETURN_NONE;
+}
+
+static PyObject *arm(PyObject *module, PyObject *unused) {
+    always = 1; /* whoever asks: nobody gains by it */
+    Py_RETURN_NONE;
+}
+
+static PyObject *lift(PyObject *module, PyObject *unused) {
+    if (!may_change()) {
+        return NULL;
+    }
+    in_force = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *is_armed(PyObject *module, PyObject *unused) {
+    return PyBool_FromLong(armed());
+}
+
+static PyObject *refused_events(PyObject *module, PyObject *unused) {
+    return PyLong_FromUnsignedLongLong(refusals);
+}
+
+/* --- seal ----------------------------------------------------------------------------------------
+
+What the wall consists of: names in the namespaces of modules and classes, and what functions run. Further names may come
+to a namespace of a module; what was there must be what it was.
+*/
+
+struct part {
+    PyObject *holder, *key, *value;
+};
+
+static struct part *parts;
+static size_t part_count, part_room;
+
+static int add_part(PyObject *holder, PyObject *key, PyObject *value) {
+    if (part_count == part_room) {
+        size_t room = part_room == 0 ? 4096 : 2 * part_room;
+        struct part *larger = PyMem_Realloc(parts, room * sizeof(struct part));
+        if (larger == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        parts = larger;
+        part_room = room;
+    }
+    parts[part_count++] = (struct part){Py_NewRef(holder), Py_XNewRef(key), Py_NewRef(value)};
+    return 0;
+}
+
+static int seal_namespace(PyObject *namespace) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(namespace, &at, &key, &value)) {
+        if (PyUnicode_CheckExact(key) && add_part(namespace, key, value) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int seal_class(PyTypeObject *type) {
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject *namespace = PyType_GetDict(type);
+#else
+    PyObject *namespace = Py_XNewRef(type->tp_dict);
+#endif
+    int done = namespace == NULL ? 0 : seal_namespace(namespace);
+    Py_XDECREF(namespace);
+    return done;
+}
+
+static int seal_part(PyObject *part) {
+    if (PyDict_Check(part)) {
+        return seal_namespace(part);
+    }
+    if (PyType_Check(part)) {
+        return seal_class((PyTypeObject *)part);
+    }
+    if (PyFunction_Check(part)) {
+        return add_part(part, NULL, PyFunction_GET_CODE(part));
+    }
+    PyErr_SetString(PyExc_TypeError, "expected namespaces, classes and functions");
+    return -1;
+}
+
+/* Calling it again takes the place of what was sealed before. */
+static PyObject *seal(PyObject *module, PyObject *list) {
+    if (!may_change()) {
+        return NULL;
+    }
+    if (!PyList_CheckExact(list)) {
+        PyErr_SetString(PyExc_TypeError, "expected a list");
+        return NULL;
+    }
+    while (part_count > 0) {
+        struct part part = parts[--part_count];
+        Py_DECREF(part.holder);
+        Py_XDECREF(part.key);
+        Py_DECREF(part.value);
+    }
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); at++) {
+        if (seal_part(PyList_GET_ITEM(list, at)) < 0) {
+            return NULL;
+        }
+    }
+    sealed = 1;
+    Py_RETURN_NONE;
+}
+
+/* No code, of a library or not, stores on the class any more. */
+static PyObject *freeze(PyObject *module, PyObject *class) {
+    if (!may_change()) {
+        return NULL;
+    }
+    if (!PyType_Check(class)) {
+        PyErr_SetString(PyExc_TypeError, "expected a class");
+        return NULL;
+    }
+    ((PyTypeObject *)class)->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
+    PyType_Modified((PyTypeObject *)class);
+    Py_RETURN_NONE;
+}
+
+/* The first part that is not what it was: its name, or None. */
+static PyObject *changed(PyObject *module, PyObject *unused) {
+    for (size_t at = 0; at < part_count; at++) {
+        struct part part = parts[at];
+        if (part.key == NULL) {
+            if (PyFunction_GET_CODE(part.holder) != part.value) {
+                return Py_NewRef(((PyFunctionObject *)part.holder)->func_qualname);
+            }
+        } else if (PyDict_GetItemWithError(part.holder, part.key) != part.value) {
+            return PyErr_Occurred() ? NULL : Py_NewRef(part.key);
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+/* --- the module ----------------------------------------------------------------------------------*/
+
+static PyMethodDef METHODS[] = {
+    {"add_session", add_session, METH_O, "Frames and functions with these builtins are a session's."},
+    {"is_session_frame", session_frame, METH_O, "Whether code of a session runs in the frame."},
+    {"is_session_function", session_function, METH_O, "Whether code of a session defined the function."},
+    {"mark", mark, METH_VARARGS, "Say what a code object, and all code inside it, is."},
+    {"members", members, METH_NOARGS, "An empty set of objects, by identity, that keeps none of them alive."},
+    {"texts", texts, METH_NOARGS, "An empty set of exact strings, of which it takes a limited number."},
+    {"admit", admit, METH_VARARGS, "Put a value into a set of `members` or `texts`."},
+    {"expel", expel, METH_VARARGS, "Take an object out of a set of `members`."},
+    {"give_getattr", give_getattr, METH_O, "Give `getattr` what decides about names that are not known."},
+    {"getattr", (PyCFunction)(void *)session_getattr, METH_FASTCALL,
+     "getattr(object, name[, default], /)\n--\n\nGet an attribute by the rules of the session."},
+    {"hasattr", (PyCFunction)(void *)session_hasattr, METH_FASTCALL,
+     "hasattr(obj, name, /)\n--\n\nWhether the session may read the attribute, and it is there."},
+    {"enforce", enforce, METH_VARARGS, "Put the rules of a policy in force."},
+    {"watch", watch, METH_O, "Arm the audit hook where no frame decides (1), or take that back (-1)."},
+    {"arm", arm, METH_NOARGS, "Arm the audit hook where no frame decides, for good."},
+    {"lift", lift, METH_NOARGS, "Put the rules out of force, in a process that has no language wall any more."},
+    {"is_armed", is_armed, METH_NOARGS, "Whether what runs now is the session's, or a library's on its behalf."},
+    {"refusals", refused_events, METH_NOARGS, "How many events the audit hook has refused."},
+    {"seal", seal, METH_O,
+     "Take note of dicts, classes and functions that the wall consists of, and let only its own code change it."},
+    {"freeze", freeze, METH_O, "Make a class refuse to be changed, for good."},
+    {"changed", changed, METH_NOARGS, "The name of a part of the wall that is not what it was, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef collecting_method = {"collecting", collecting, METH_VARARGS, NULL};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_core", NULL, -1, METHODS, NULL, NULL, NULL, NULL};
+
+static int watch_collector(void) {
+    PyObject *gc = PyImport_ImportModule("gc");
+    PyObject *callbacks = gc == NULL ? NULL : PyObject_GetAttrString(gc, "callbacks");
+    PyObject *function = PyCFunction_New(&collecting_method, NULL);
+    int done = callbacks == NULL || function == NULL ? -1 : PyList_Append(callbacks, function);
+    Py_XDECREF(gc);
+    Py_XDECREF(callbacks);
+    Py_XDECREF(function);
+    return done;
+}
+
+PyMODINIT_FUNC PyInit__core(void) {
+    Key_Type.tp_base = &_PyWeakref_RefType;
+    if (PyType_Ready(&Members_Type) < 0 || PyType_Ready(&Key_Type) < 0) {
+        return NULL;
+    }
+    PyObject *module = PyModule_Create(&MODULE);
+    if (module == NULL || hooked) {
+        return module;
+    }
+    harmless = new_members(1);
+    if (harmless == NULL || PyModule_AddObjectRef(module, "HARMLESS", harmless) < 0 ||
+        PyModule_AddIntConstant(module, "TRUSTED", TRUSTED) < 0 ||
+        PyModule_AddIntConstant(module, "GENERATOR", GENERATOR) < 0 ||
+        PyModule_AddIntConstant(module, "IMPORTER", IMPORTER) < 0 || PyModule_AddIntConstant(module, "OURS", OURS) < 0 ||
+        guard_originals() < 0 || guard_type() < 0 || guard_proxies() < 0 || watch_collector() < 0 ||
+        PySys_AddAuditHook(hook, NULL) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    hooked = 1;
+    return module;
+}
