@@ -5,7 +5,9 @@
     │   └── PolicyViolation        ... does not compile under the session's policy (also a SyntaxError)
     ├── PolicyError                whoever wrote or named the policy
     │   ├── UnknownPolicyError     no policy has that name
+    │   ├── PolicyLostError        a session's policy was not kept, or is not what was kept
     │   └── PolicyFileError        a policy file does not hold what it must: file, line, field
+    │       └── PolicyUnreadableError  ... is no file that can be a policy; nothing of it is quoted
     ├── WallError                  the machine, or what it allows us
     │   ├── WallMissingError       the policy requires a wall that does not stand here
     │   └── WallSetupError         a wall that this machine offers could not be raised
@@ -102,6 +104,27 @@ class PolicyFileError(PolicyError):
         self.problems = tuple(problems)
         self.line = self.problems[0].line
         self.field = self.problems[0].field
+
+    def without_content(self) -> str:
+        """The message for who may not be allowed to read the file: the places, but none of the words in it."""
+        lines = ", ".join(sorted({str(problem.line) for problem in self.problems}, key=int))
+        return f"{self.file} is no valid policy (line {lines}); see `rlm-kernel policy check {self.file}`"
+
+
+class PolicyUnreadableError(PolicyFileError):
+    """The file cannot be read, is none, or could be rewritten by a session."""
+
+    def without_content(self) -> str:
+        """The whole message: there is nothing of the file in it."""
+        return "; ".join(f"{self.file} {problem.message}" for problem in self.problems)
+
+
+class PolicyLostError(PolicyError):
+    """The content of a session's policy was not kept with the session, or was changed since."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"the content of its policy {origin!r} was not kept, and the file is not read again")
+        self.origin = origin
 
 
 class WallError(SandboxError):

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rlm_sandbox.errors import PolicyFileError, PolicyProblem, UnknownPolicyError
-from rlm_sandbox.policy_model import Policy
+from rlm_sandbox.policy_model import POLICY_NAME, Policy
 from rlm_sandbox.policy_yaml import Document, FieldPath, dotted, read_document
 
 MAX_PARENTS = 16
@@ -50,12 +50,24 @@ def load_policy(name_or_path: str | Path, *, directories: Sequence[Path] | None 
         UnknownPolicyError: there is no policy of that name.
         PolicyFileError: the file does not hold a policy.
     """
+    return read_policy(name_or_path, directories=directories)[0]
+
+
+def read_policy(
+    name_or_path: str | Path, *, directories: Sequence[Path] | None = None
+) -> tuple[Policy, tuple[Path, ...]]:
+    """Read a policy as `load_policy` does; returns the files too that it was made of."""
     places = tuple(policy_directories() if directories is None else directories)
     text = os.fspath(name_or_path)
-    is_path = isinstance(name_or_path, Path) or "/" in text or text.endswith((".yaml", ".yml"))
-    file = Path(text).expanduser() if is_path else _find(text, places)
-    merged = _merged(_chain(file, places))
-    return _validated(merged.values, merged.origin)
+    file = Path(text).expanduser() if isinstance(name_or_path, Path) or is_path(text) else _find(text, places)
+    documents = _chain(file, places)
+    merged = _merged(documents)
+    return _validated(merged.values, merged.origin), tuple(document.file for document in documents)
+
+
+def is_path(name_or_path: str) -> bool:
+    """Whether a text names the file of a policy, and not a policy."""
+    return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
 
 
 def _find(name: str, places: Sequence[Path], after: Path | None = None) -> Path:
@@ -63,7 +75,7 @@ def _find(name: str, places: Sequence[Path], after: Path | None = None) -> Path:
 
     A user's ``default.yaml`` can thus extend the ``default`` it replaces.
     """
-    files = [place / f"{name}.yaml" for place in places]
+    files = [place / f"{name}.yaml" for place in places] if POLICY_NAME.fullmatch(name) else []
     if after in files:
         files = files[files.index(after) + 1 :]
     found = next((file for file in files if file.is_file()), None)
@@ -102,7 +114,8 @@ def _read(file: Path, inode: int, size: int, changed: int) -> Document:
     document, stem = read_document(file), file.stem
     if document.values.setdefault("name", stem) != stem:
         raise _error(document, ("name",), f"must be the file's own name; write {stem!r} or leave it out")
-    if not isinstance(document.values.get("extends"), str | None):
+    parent = document.values.get("extends")
+    if parent is not None and not (isinstance(parent, str) and POLICY_NAME.fullmatch(parent)):
         raise _error(document, ("extends",), "must be the name of one policy, such as `default`")
     return document
 

@@ -144,6 +144,12 @@ class Limits(_Section):
         le=8,
         description="Levels of sessions that rlm_query may open; beyond, it is answered as llm_query is.",
     )
+    refused_attempts: int = Field(
+        0,
+        ge=0,
+        description="Attempts refused by the system-call filter and the audit hook together that end the session, with "
+        "all it holds. 0: none do; they are counted all the same.",
+    )
     idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
     image_bytes: Bytes = Field(
         MIB, description="Bytes of pictures (PNG) of one cell that `view_images` can show; larger ones are left out."
@@ -158,6 +164,11 @@ class WallPolicy(_Section):
 
     require: tuple[WallName, ...] = Field(
         (), description="Walls without which a session refuses to start; the others are raised if possible."
+    )
+    private: bool = Field(
+        False,
+        description="Whether the session gets a root folder and process numbers of its own, where the system allows: "
+        "paths and processes outside of its policy are not there, not even to be looked up.",
     )
 
     @field_validator("require")
@@ -224,7 +235,9 @@ class DoorPolicy(_Section):
     )
 
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+POLICY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+"""What a policy can be called."""
+_NAME = POLICY_NAME.pattern
 
 
 class Policy(_Section):
@@ -283,6 +296,14 @@ def resolve(policy: Policy, workspace: str | Path | None, scratch: str | Path) -
         }
     )
     return policy.model_copy(update={"files": files})
+
+
+def without_language_wall(policy: Policy) -> Policy:
+    """The policy of a copy for a developer's own code: as it is, but for the walls within the process."""
+    outside = tuple(wall for wall in policy.walls.require if wall not in ("language", "audit"))
+    language = policy.language.model_copy(update={"wall": "off"})
+    walls = policy.walls.model_copy(update={"require": outside})
+    return policy.model_copy(update={"language": language, "walls": walls})
 
 
 def _real_paths(paths: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:

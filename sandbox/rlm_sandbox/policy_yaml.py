@@ -10,14 +10,16 @@ Differences from PyYAML's ``safe_load``, each for a reason:
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rlm_sandbox.errors import PolicyFileError, PolicyProblem
+from rlm_sandbox.errors import PolicyFileError, PolicyProblem, PolicyUnreadableError
 
 MAX_FILE_BYTES = 256 * 1024
 """A policy file larger than this is refused before it is parsed."""
@@ -124,16 +126,33 @@ def _problem(file: Path, line: int, path: FieldPath, message: str) -> PolicyFile
 def _text(file: Path) -> str:
     """The file's text; every way this can fail is a PolicyFileError."""
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_FILE_BYTES + 1)
-        if len(raw) > MAX_FILE_BYTES:
-            raise _problem(file, 1, (), f"larger than {MAX_FILE_BYTES} bytes; this is not a policy file")
+        raw = _bytes(file)
         return raw.decode("utf-8")
     except OSError as error:
-        raise _problem(file, 1, (), f"cannot be read ({error.strerror}); check path and permissions") from None
+        raise _unreadable(file, f"cannot be read ({error.strerror}); check path and permissions") from None
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise _problem(file, line, (), "not UTF-8 text; save the file as UTF-8") from None
+
+
+def _bytes(file: Path) -> bytes:
+    """The bytes of a regular file; whatever else has that path is opened without waiting for it, and refused."""
+    _refuse_special(file, os.stat(file))  # to open a device can have an effect
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+        _refuse_special(file, os.fstat(stream.fileno()))
+        raw = stream.read(MAX_FILE_BYTES + 1)
+    if len(raw) > MAX_FILE_BYTES:
+        raise _unreadable(file, f"larger than {MAX_FILE_BYTES} bytes; this is not a policy file")
+    return raw
+
+
+def _refuse_special(file: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise _unreadable(file, "cannot be read (it is no regular file); check path and permissions")
+
+
+def _unreadable(file: Path, message: str) -> PolicyUnreadableError:
+    return PolicyUnreadableError(file, [PolicyProblem(1, "", message)])
 
 
 def read_document(file: Path) -> Document:

@@ -15,6 +15,7 @@ WallName = Literal[
     "environment",
     "descriptors",
     "namespaces",
+    "private",
     "monitor",
 ]
 WALL_NAMES: tuple[WallName, ...] = get_args(WallName)

@@ -22,6 +22,7 @@ from pathlib import Path
 from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.oswall import bpf, landlock, namespaces, privileges, readable, rlimits, seccomp
 from rlm_sandbox.oswall.landlock import Access, Rule, Ruleset
+from rlm_sandbox.oswall.private import Root, Seclusion
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.oswall.syscalls import ARCHITECTURES
 from rlm_sandbox.policy_model import Policy
@@ -69,6 +70,7 @@ class Isolation:
     report: WallReport
     network: bool
     ruleset: Ruleset | None
+    root: Root | None
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,11 @@ class Confinement:
     """The descriptor for the host's ForkGate. Hand it over and close it before any cell runs."""
 
 
-def isolate(keep_fds: Collection[int], *, network: bool) -> Isolation:
+def isolate(keep_fds: Collection[int], *, network: bool, seclusion: Seclusion | None = None) -> Isolation:
     """Raise the walls that are the same for every session with, or without, a network; for good.
 
     ``keep_fds`` stay open, besides 0, 1 and 2. The process must have the environment of its session by now.
+    ``seclusion`` is that of a process which was forked for a private session.
 
     Raises:
         WallSetupError: The process has more than one thread.
@@ -93,12 +96,13 @@ def isolate(keep_fds: Collection[int], *, network: bool) -> Isolation:
     _close_descriptors(report, {*STANDARD_FDS, *keep_fds})
     os.umask(UMASK)
     _check_environment(report)
-    _raise_namespaces(report, network)
+    _raise_namespaces(report, network, inside=seclusion is not None and not seclusion.refusal)
+    root = None if seclusion is None else _begin_root(report, seclusion)
     ruleset = None
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # whoever is to enforce it makes it again, and reports why it cannot be
             ruleset = _begin_ruleset(network)
-    return Isolation(report, network, ruleset)
+    return Isolation(report, network, ruleset, root)
 
 
 def confine(
@@ -110,6 +114,7 @@ def confine(
     fork_gate: bool,
     protect: Collection[Path] = (),
     isolation: Isolation | None = None,
+    seclusion: Seclusion | None = None,
 ) -> Confinement:
     """Confine this process to ``policy`` for good.
 
@@ -127,12 +132,13 @@ def confine(
         protect: Folders that stay closed even where a path of the policy holds them, such as the state
         folder.
         isolation: What `isolate` did ahead in this process, for as much network as the policy allows.
+        seclusion: What `isolate` is told when it was not done ahead.
 
     Raises:
         WallSetupError: The process has more than one thread, or was isolated for another kind of session.
     """
     if isolation is None:
-        isolation = isolate(keep_fds, network=policy.network)
+        isolation = isolate(keep_fds, network=policy.network, seclusion=seclusion)
     else:
         _require_single_thread()
         if isolation.network != policy.network:
@@ -144,9 +150,11 @@ def confine(
         for name in ("no_new_privs", "landlock", "seccomp", "process_creation"):
             report.set(name, False, f"{platform.system()} does not have it; run on Linux")
         return Confinement(report, None)
-    _raise_wall(report, "no_new_privs", lambda: _give_up_privileges(policy))
     # Worked out here: a folder that cannot be listed must end the start, and not leave the wall out.
     rules = list(file_rules(policy, scratch.resolve(), read, protect))
+    if policy.walls.private:
+        _raise_private(report, isolation.root, rules)
+    _raise_wall(report, "no_new_privs", lambda: _give_up_privileges(policy))
     _raise_wall(report, "landlock", lambda: _raise_landlock(isolation.ruleset, policy, rules))
     return Confinement(report, _raise_seccomp(report, policy, fork_gate))
 
@@ -155,6 +163,8 @@ def prepare(policy: Policy) -> None:
     """Do once, in the zygote, what is the same for every kernel of ``policy``; halves its time."""
     readable.python_paths()
     if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # reported when the wall is to be raised
+            landlock.handled()
         namespaces.try_out(os.geteuid())
     if _has_seccomp():
         for ask_host in (True, False):
@@ -204,14 +214,40 @@ def _check_environment(report: WallReport) -> None:
     report.set("environment", not others, advice if others else "no secrets")
 
 
-def _raise_namespaces(report: WallReport, network: bool) -> None:
+def _raise_namespaces(report: WallReport, network: bool, inside: bool) -> None:
     """A network of its own, for a session that may use none."""
     if network:
         report.set("namespaces", False, "the policy allows the network")
     elif sys.platform != "linux":
         report.set("namespaces", False, f"{platform.system()} does not have it; run on Linux")
     else:
-        _raise_wall(report, "namespaces", namespaces.enter)
+        _raise_wall(report, "namespaces", lambda: namespaces.enter(inside=inside))
+
+
+def _begin_root(report: WallReport, seclusion: Seclusion) -> Root | None:
+    """The root of a private session with what every session sees; None, and why, where it cannot be had."""
+    try:
+        if seclusion.refusal:
+            raise OSError(seclusion.refusal)
+        root = Root(seclusion.base)
+        root.show((*(Rule(path, landlock.READ) for path in readable.import_links()), *_common_rules(landlock.READ)))
+    except OSError as error:
+        report.set("private", False, f"this system refuses it: {error}")
+        return None
+    return root
+
+
+def _raise_private(report: WallReport, root: Root | None, rules: Sequence[Rule]) -> None:
+    if root is not None:
+        _raise_wall(report, "private", lambda: _enter_root(root, rules))
+    elif "private" not in report:
+        report.set("private", False, "the process was not forked for a private session")
+
+
+def _enter_root(root: Root, rules: Sequence[Rule]) -> str:
+    root.show(rules)
+    root.enter()
+    return "root folder, /proc and process numbers of its own"
 
 
 def _give_up_privileges(policy: Policy) -> str:
@@ -248,10 +284,7 @@ def _common_rules(reading: Access) -> Iterator[Rule]:
 
 
 def _begin_ruleset(network: bool) -> Ruleset:
-    abi = landlock.abi_version()
-    if abi == 0:
-        raise OSError("Linux 5.13 or later with `landlock` in the lsm= list of the kernel is needed")
-    ruleset = Ruleset(abi=abi, network=network)
+    ruleset = Ruleset(network=network)
     try:
         ruleset.allow(_common_rules(landlock.READ))
     except OSError:
@@ -264,9 +297,7 @@ def _raise_landlock(begun: Ruleset | None, policy: Policy, rules: Iterable[Rule]
     with contextlib.closing(begun or _begin_ruleset(policy.network)) as ruleset:
         ruleset.allow(rules)
         ruleset.enforce()
-    abi = landlock.abi_version()
-    extras = ["TCP"] * (abi >= 4 and not policy.network) + ["signals", "abstract sockets"] * (abi >= 6)
-    return f"ABI {abi}: files" + "".join(f", {extra}" for extra in extras)
+    return landlock.summary(landlock.abi_version(), network=policy.network)
 
 
 def _has_seccomp() -> bool:

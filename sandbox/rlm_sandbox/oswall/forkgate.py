@@ -1,19 +1,23 @@
-"""The host's side of process creation: a confined kernel forks only when the host lets it.
+"""The host's side of process creation and of refusals: a confined kernel forks only when the host lets it.
 
 In a closed session clone(2) stops in the kernel and waits on a descriptor that only the host holds. When
 the host has asked for a checkpoint it lets the call continue; whatever code in the kernel tries to fork on
-its own gets EPERM. Copies inherit the filter, so one gate serves a kernel and all its copies.
+its own gets EPERM. Calls that no session gets stop there too, so that somebody outside counts them: the host fails
+each of them. Copies inherit the filter, so one gate serves a kernel and all its copies.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
+import platform
 import select
 from collections.abc import Callable
+from typing import NamedTuple
 
-from rlm_sandbox.oswall import libc
+from rlm_sandbox.oswall import libc, seccomp, syscalls
 
 _CONTINUE = 1
 # _IOWR('!', 0, struct seccomp_notif) and _IOWR('!', 1, struct seccomp_notif_resp)
@@ -45,14 +49,23 @@ class _Response(ctypes.Structure):
     )
 
 
-class ForkGate:
-    """Answers the forks of one confined kernel and its copies. Owns ``fd``; never blocks.
+class Refused(NamedTuple):
+    """An attempt that was refused: the number of the thread that made it, and the name of the call."""
 
-    Wait for `fileno` to become readable, then call `answer` once.
+    thread: int
+    call: str
+
+
+class ForkGate:
+    """Answers the forks of one confined kernel and its copies, and refuses what else stops there.
+
+    Owns ``fd``; never blocks. Wait for `fileno` to become readable, then call `answer` once. ``on_refusal`` is told of
+    every attempt that is refused, while the thread that made it still waits.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, on_refusal: Callable[[Refused], None] | None = None) -> None:
         self._fd = fd
+        self._on_refusal = on_refusal
         self.hung_up = False
         """Every process behind the gate is gone: stop watching it and `close`."""
 
@@ -61,7 +74,7 @@ class ForkGate:
         return self._fd
 
     def answer(self, allow: bool | Callable[[int], bool], *, pid: int | None = None) -> bool:
-        """Receive one attempt to fork and answer it. True when a fork was let through.
+        """Receive one attempt and answer it. True when a fork was let through; nothing else ever is.
 
         ``pid`` is the process that the host asked: an attempt by another process, or by a thread of it that
         is not its first, is refused whatever ``allow`` says. A function as ``allow`` is asked about the number
@@ -73,8 +86,16 @@ class ForkGate:
         attempt = self._receive()
         if attempt is None:
             return False
-        allowed = (allow(attempt.pid) if callable(allow) else allow) and pid in (None, attempt.pid)
-        response = _Response(id=attempt.id, error=0 if allowed else -errno.EPERM, flags=_CONTINUE if allowed else 0)
+        call = _names().get(attempt.number, f"call {attempt.number}")
+        allowed = (
+            seccomp.is_copy(call, attempt.arguments[0])
+            and pid in (None, attempt.pid)
+            and (allow(attempt.pid) if callable(allow) else allow)
+        )
+        if not allowed and self._on_refusal is not None:
+            self._on_refusal(Refused(attempt.pid, call))
+        error = 0 if allowed else -seccomp.refusal(call)
+        response = _Response(id=attempt.id, error=error, flags=_CONTINUE if allowed else 0)
         try:
             libc.ioctl(self._fd, _SEND, response)
         except OSError as error:
@@ -84,7 +105,7 @@ class ForkGate:
         return allowed
 
     def close(self) -> None:
-        """Close the gate: from now on every fork behind it fails with ENOSYS."""
+        """Close the gate: from now on all that stops there fails with ENOSYS."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -104,3 +125,9 @@ class ForkGate:
                 raise
             return None
         return attempt
+
+
+@functools.cache
+def _names() -> dict[int, str]:
+    """The names of the calls of this machine."""
+    return {number: name for name, number in syscalls.numbers(syscalls.ALL, platform.machine()).items()}

@@ -1,14 +1,18 @@
 """Which files a process and everything it starts may touch, by Landlock (Linux 5.13 and later).
 
-A domain is inherited and can only shrink. Beyond files it refuses TCP (Linux 6.7) and, from Linux 6.12,
-signals and abstract unix sockets to processes outside the domain. It never lets the process trace, or read
-the memory or environment of, a process outside the domain.
+A domain is inherited and can only shrink. It never lets the process trace, or read the memory or environment of, a
+process outside the domain. What it refuses beyond that is listed in `ADDED_BY`, by the version that brought it.
+
+A right that a ruleset does not handle is granted. So the running kernel is asked which rights it has, and all of them
+are handled: one that is newer than this file has no rule, and is refused everywhere.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import errno
+import functools
 import os
 import stat
 import struct
@@ -21,15 +25,12 @@ from rlm_sandbox.oswall import libc
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
-_SIZE_BY_ABI = {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}
-_NETWORK_TCP = 3
-"""Bind and connect."""
-_SCOPE_ALL = 3
-"""Abstract unix sockets and signals."""
+_FIELDS = ("files", "network", "scopes")
+"""The masks of struct landlock_ruleset_attr, 64 bits each; old kernels know the first, or the first two."""
 
 
 class Access(enum.IntFlag):
-    """The rights of Landlock's file system rules, in the kernel's own bits."""
+    """The rights that a rule can grant at a path, in the kernel's own bits; newer ones are granted nowhere."""
 
     EXECUTE = 1 << 0
     WRITE_FILE = 1 << 1
@@ -49,6 +50,31 @@ class Access(enum.IntFlag):
     IOCTL_DEV = 1 << 15
 
 
+class Addition(NamedTuple):
+    """What a version of Landlock added."""
+
+    linux: str
+    """The first Linux that has it."""
+    holds: tuple[str, ...]
+    """What a session is kept from since then, in words."""
+    network: bool = False
+    """Whether a session that may use the network keeps it."""
+
+
+ADDED_BY = {
+    1: Addition("5.13", ("files",)),
+    2: Addition("5.19", ("moves between folders",)),
+    3: Addition("6.2", ("truncation",)),
+    4: Addition("6.7", ("TCP",), network=True),
+    5: Addition("6.10", ("devices",)),
+    6: Addition("6.12", ("signals", "abstract sockets")),
+    # 7, 8 and 11 add how it logs and is entered, which a process with a single thread and no privileges does not need.
+    9: Addition("7.1", ("sockets in folders",)),
+    10: Addition("7.2", ("UDP",), network=True),
+}
+"""Versions of Landlock that can hold more than the one before."""
+
+
 READ = Access.READ_FILE | Access.READ_DIR
 WRITE = (
     Access.WRITE_FILE
@@ -62,7 +88,6 @@ WRITE = (
 SPECIAL = Access.MAKE_SYM | Access.MAKE_FIFO | Access.MAKE_SOCK
 """Files through which a session could make its host read, or wait for, something else."""
 _FOR_FILES = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
-_NEWEST_RIGHT = {1: Access.MAKE_SYM, 2: Access.REFER, 3: Access.TRUNCATE, 4: Access.TRUNCATE}
 
 
 class Rule(NamedTuple):
@@ -80,14 +105,57 @@ def abi_version() -> int:
         return 0
 
 
-def restrict(rules: Iterable[Rule], *, abi: int, network: bool) -> None:
+def summary(abi: int, *, network: bool) -> str:
+    """What a kernel of that version holds of a session, and what a newer one would."""
+    known = {version: added for version, added in ADDED_BY.items() if not (network and added.network)}
+    held = ", ".join(word for version, added in known.items() if version <= abi for word in added.holds)
+    newer = (added for version, added in known.items() if version > abi)
+    lacking = [f"Linux {added.linux} adds {', '.join(added.holds)}" for added in newer]
+    return "; ".join((f"ABI {abi}: {held}", *lacking))
+
+
+def restrict(rules: Iterable[Rule], *, network: bool) -> None:
     """Restrict this (single-threaded) process for good to ``rules``. Paths that do not exist are left out.
 
-    ``network`` leaves TCP alone. Raises OSError when the kernel refuses. Needs no_new_privs.
+    ``network`` leaves the network alone. Raises OSError when the kernel refuses. Needs no_new_privs.
     """
-    with contextlib.closing(Ruleset(abi=abi, network=network)) as ruleset:
+    with contextlib.closing(Ruleset(network=network)) as ruleset:
         ruleset.allow(rules)
         ruleset.enforce()
+
+
+@functools.cache
+def handled() -> tuple[int, ...]:
+    """Every right that the running kernel has, as a mask for each of its fields; none without Landlock.
+
+    The kernel refuses a mask with a right that it does not have, and rights are numbered without gaps.
+    """
+    masks: tuple[int, ...] = ()
+    for _ in _FIELDS:
+        known = 0
+        while _has((*masks, known * 2 + 1)):
+            known = known * 2 + 1
+        if not known:
+            break
+        masks = (*masks, known)
+    return masks
+
+
+def _has(masks: tuple[int, ...]) -> bool:
+    if masks[-1] >> 64:
+        return False
+    try:
+        os.close(_create(masks))
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.E2BIG, errno.ENOSYS, errno.EOPNOTSUPP):
+            return False
+        raise
+    return True
+
+
+def _create(masks: tuple[int, ...]) -> int:
+    attributes = struct.pack(f"<{len(masks)}Q", *masks)
+    return libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
 
 
 class Ruleset:
@@ -96,14 +164,14 @@ class Ruleset:
     Raises OSError when the kernel refuses, as its methods do.
     """
 
-    def __init__(self, *, abi: int, network: bool) -> None:
-        """``network`` leaves TCP alone."""
-        self._handled = _rights(abi)
+    def __init__(self, *, network: bool) -> None:
+        """``network`` leaves the network alone."""
+        masks = handled()
+        if not masks:
+            raise OSError("Linux 5.13 or later with `landlock` in the lsm= list of the kernel is needed")
+        self._handled = masks[0]
         self._held: set[Rule] = set()
-        scopes = _SCOPE_ALL if abi >= 6 else 0
-        attributes = struct.pack("<QQQ", self._handled, 0 if network else _NETWORK_TCP, scopes)
-        attributes = attributes[: _SIZE_BY_ABI.get(abi, len(attributes))]
-        self._fd = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
+        self._fd = _create((masks[0], 0, *masks[2:]) if network and len(masks) > 1 else masks)
 
     def allow(self, rules: Iterable[Rule]) -> None:
         """Add rules. Paths that do not exist are left out."""
@@ -121,18 +189,13 @@ class Ruleset:
         os.close(self._fd)
 
 
-def _rights(abi: int) -> Access:
-    newest = _NEWEST_RIGHT.get(abi, Access.IOCTL_DEV)
-    return Access(newest * 2 - 1)
-
-
-def _add(ruleset: int, rule: Rule, handled: Access) -> None:
+def _add(ruleset: int, rule: Rule, known: int) -> None:
     try:
         fd = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     try:
-        access = rule.access & handled
+        access = rule.access & known
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             access &= _FOR_FILES
         libc.syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, struct.pack("<Qi", access, fd), 0)

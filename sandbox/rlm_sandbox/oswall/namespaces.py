@@ -5,39 +5,40 @@ new spaces directly, anybody else by way of a user namespace, in which the proce
 systems let a process into a user namespace and then give it no rights there (AppArmor on Ubuntu), and there is no way
 back, so the way in is tried in a throw-away process first.
 
-Not used: a mount namespace would hide whether paths exist, but costs a mount for each path of the policy (some
-milliseconds a session); a process namespace would hold only the copies of a kernel, not the kernel itself, and their
-numbers would no longer be those that the host knows.
+Spaces of files and processes are another wall, for policies that ask for it (`rlm_sandbox.oswall.private`).
 """
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from rlm_sandbox.oswall import libc
 
 _UNSHARE = {"x86_64": 272, "aarch64": 97}
 _NEW_IPC, _NEW_USER, _NEW_NETWORK = 0x08000000, 0x10000000, 0x40000000
+NEW_MOUNTS, NEW_PROCESSES = 0x00020000, 0x20000000
 
 COUNTS_BY_NAMESPACE_SINCE = (5, 14)
 """The first Linux that counts the threads of a user separately in each user namespace."""
 
 
-def enter() -> str:
+def enter(*, inside: bool = False) -> str:
     """Move this (single-threaded) process into spaces of its own, for good. Returns what they are, in words.
 
-    Call it before privileges are given up, and before Landlock closes /proc.
+    Call it before privileges are given up, and before Landlock closes /proc. ``inside`` says that it has a user
+    namespace of its own where it needs one.
 
     Raises:
         OSError: The system does not let it; the process is where it was.
     """
     user = os.geteuid()
-    refusal = try_out(user)
+    refusal = "" if inside else try_out(user)
     if refusal:
         raise OSError(refusal)
-    _enter()
+    _enter(inside=inside)
     return "network and IPC of its own" + (", entered through a user namespace" if user else "")
 
 
@@ -47,30 +48,38 @@ def counts_alone() -> bool:
     return os.geteuid() != 0 and release >= COUNTS_BY_NAMESPACE_SINCE
 
 
-def _enter() -> None:
-    user, group = os.geteuid(), os.getegid()
-    spaces = _NEW_NETWORK | _NEW_IPC | (_NEW_USER if user else 0)
-    libc.syscall(_UNSHARE[os.uname().machine], spaces)
-    if user:
+def _enter(*, inside: bool = False) -> None:
+    unshare(_NEW_NETWORK | _NEW_IPC, user=not inside)
+
+
+def unshare(spaces: int, *, user: bool = False) -> None:
+    """Leave ``spaces``, with ``user`` by way of a user namespace unless this is root. Raises OSError."""
+    number, group = os.geteuid(), os.getegid()
+    through = _NEW_USER if user and number else 0
+    libc.syscall(_UNSHARE[os.uname().machine], spaces | through)
+    if through:
         Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/uid_map").write_text(f"{number} {number} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
 @functools.cache
 def try_out(user: int) -> str:
     """Why a process of ``user`` cannot `enter`, or nothing. Kernels forked from a zygote that asked inherit it."""
+    return in_throw_away(_enter)
+
+
+def in_throw_away(work: Callable[[], None]) -> str:
+    """Do ``work`` in a child that ends with it; returns why it could not be done, or nothing."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         said = "the process that tried it ended early"
         try:
-            _enter()
+            work()
             said = ""
         except OSError as error:
-            said = f"{error.strerror}; " + (
-                "root needs CAP_SYS_ADMIN" if os.geteuid() == 0 else "unprivileged user namespaces must be allowed"
-            )
+            said = (error.strerror or str(error)) + _advice(error)
         finally:
             os.write(writing, said.encode())
             os._exit(0)
@@ -79,3 +88,10 @@ def try_out(user: int) -> str:
         said = pipe.read()
     os.waitpid(child, 0)
     return said
+
+
+def _advice(error: OSError) -> str:
+    if error.errno is None:  # it says what it means
+        return ""
+    needs = "root needs CAP_SYS_ADMIN" if os.geteuid() == 0 else "unprivileged user namespaces must be allowed"
+    return f"; {needs}"

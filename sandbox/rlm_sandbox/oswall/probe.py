@@ -13,10 +13,11 @@ from pathlib import Path
 
 import rlm_sandbox
 from rlm_sandbox.errors import WallSetupError
-from rlm_sandbox.oswall import libc
+from rlm_sandbox.oswall import libc, private
 from rlm_sandbox.oswall.confine import confine
+from rlm_sandbox.oswall.private import Seclusion
 from rlm_sandbox.oswall.report import WallReport
-from rlm_sandbox.policy_model import MIB, Limits, Policy
+from rlm_sandbox.policy_model import MIB, Limits, Policy, WallPolicy
 from rlm_sandbox.wall_names import WallName
 
 SECONDS = 30.0
@@ -51,13 +52,15 @@ def main() -> None:
     """Raise the walls in this process, run against them, print the report as JSON."""
     outside = os.open(os.devnull, os.O_RDONLY)
     network = _network_space()
-    policy = Policy(name="probe", limits=Limits(memory_bytes=_MEMORY_BYTES))
-    done = confine(policy, scratch=Path(sys.argv[1]), read=[], keep_fds=[], fork_gate=True)
+    policy = Policy(name="probe", limits=Limits(memory_bytes=_MEMORY_BYTES), walls=WallPolicy(private=True))
+    scratch = Path(sys.argv[1])
+    done = confine(policy, scratch=scratch, read=[], keep_fds=[], fork_gate=True, seclusion=_seclude(scratch))
     if done.notify_fd is not None:
         os.close(done.notify_fd)  # nobody is asked: forks fail
     attacks: dict[WallName, Callable[[], object]] = {
         "descriptors": lambda: os.fstat(outside),
         "namespaces": lambda: _leave(network),
+        "private": lambda: os.stat("/etc/passwd"),
         "no_new_privs": _gain_privileges,
         "rlimits": lambda: bytearray(2 * _MEMORY_BYTES),
         "landlock": lambda: list(Path("/").iterdir()),
@@ -78,6 +81,18 @@ def _attack(report: WallReport, name: WallName, attack: Callable[[], object]) ->
     except (OSError, MemoryError):
         return
     report.set(name, False, "was raised but did not hold; please report this machine's kernel version")
+
+
+def _seclude(scratch: Path) -> Seclusion:
+    """Go on as the first of new process numbers, if the system lets it; the process that was started waits for it."""
+    if sys.platform != "linux" or (refusal := private.try_out(os.geteuid())):
+        return Seclusion(scratch, refusal if sys.platform == "linux" else "this is not Linux; run on Linux")
+    base = scratch / "root"
+    base.mkdir()
+    private.leave_processes()
+    if (child := os.fork()) != 0:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
+    return Seclusion(base)
 
 
 def _network_space() -> str:

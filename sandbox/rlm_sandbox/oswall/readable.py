@@ -72,6 +72,13 @@ def python_paths() -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path for path in candidates if os.access(path, os.R_OK)))
 
 
+def import_links() -> tuple[Path, ...]:
+    """The entries of the import path that are reached through a symbolic link: modules are looked up by these names."""
+    written = [Path(entry).absolute() for entry in filter(None, sys.path)]
+    known = set(python_paths())
+    return tuple(path for path in written if (real := path.resolve()) != path and real in known)
+
+
 def _installation() -> Iterator[Path]:
     """The prefixes; where one of them holds the user's home, only those of its parts that are Python's."""
     try:

@@ -23,8 +23,9 @@ STACK_BYTES = 64 * MIB
 """Largest stack of the main thread; RLIMIT_DATA does not count it."""
 
 
-COPIES = 3
-"""Threads beyond the policy's for the copies of a kernel: its checkpoint, the next one, one that takes over."""
+COPIES = 4
+"""Threads beyond the policy's for what is with a kernel: its checkpoint, the next one, one that takes over, and the
+first process of a private session."""
 
 
 def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:

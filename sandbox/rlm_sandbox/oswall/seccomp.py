@@ -4,6 +4,9 @@ Two profiles. *Closed* (a policy with ``limits.processes: 0``): what is not name
 ENOSYS; no programs, no new processes (unless the host allows one, see `forkgate`), no sockets but inherited
 ones, no signals but to itself. *Open* (a developer's own session): everything except what reaches beyond it.
 
+A closed session that has a host behind its gate is refused by that host, which counts: what reaches out of the session
+stops in the kernel until the host has said no. Refusals that ordinary libraries run into are the filter's own.
+
 A filter cannot see what pointers point to; where that matters the call is refused altogether (clone3,
 openat2) or Landlock decides (paths).
 """
@@ -19,11 +22,13 @@ import signal
 import socket
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlm_sandbox.oswall import bpf, libc, syscalls
 from rlm_sandbox.oswall.bpf import IF_ANY_BIT, IF_EQUAL, Block, verdict, when, when_masked
-from rlm_sandbox.policy_model import Policy
+
+if TYPE_CHECKING:  # the host, which needs the numbers only, has no need of pydantic
+    from rlm_sandbox.policy_model import Policy
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
@@ -42,6 +47,7 @@ CLONE_THREAD, CLONE_PARENT = 0x00010000, 0x00008000
 _CLONE_SETTIDS = 0x00100000 | 0x00200000 | 0x01000000  # where glibc's fork wants the child's number written
 _CLONE_NEW = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _CLONE_TRACED = 0x00002000 | 0x00800000
+_COPY_OPTIONS = CLONE_PARENT | _CLONE_SETTIDS
 
 # Flags of mmap(2). RLIMIT_DATA does not count memory that is shared and anonymous, or that grows down.
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_GROWSDOWN = 0x01, 0x20, 0x0100
@@ -59,6 +65,7 @@ _IOCTL_TYPE_MASK, _IOCTL_SECCOMP = 0xFF00, ord("!") << 8
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 _SOCK_TYPE_MASK = 0xF
+_REFUSED_WITH_EACCES = {"socket", "socketpair", "sendto", "setsockopt", *syscalls.NETWORK}
 _O_TRUNCATE_ONLY = os.O_ACCMODE | os.O_TRUNC
 
 
@@ -68,7 +75,26 @@ class _Profile(NamedTuple):
     closed: bool
     metadata: bool
     network: bool
-    fork: Block
+    ask_host: bool
+    second: bool
+
+    @property
+    def leave(self) -> Block:
+        """For what the first filter of a closed session decides, whatever its policy: forks, and what nobody gets.
+
+        Of several filters the strictest verdict counts, and a refusal would be stricter than asking.
+        """
+        return ASK_HOST if self.ask_host else ALLOW if self.second else NOT_PERMITTED
+
+    @property
+    def refuse(self) -> Block:
+        """EPERM, by the host if there is one."""
+        return ASK_HOST if self.ask_host else NOT_PERMITTED
+
+    @property
+    def no_network(self) -> Block:
+        """EACCES, by the host if there is one."""
+        return ASK_HOST if self.ask_host else NO_ACCESS
 
 
 _ANY_PID = 0x7FFFFFFF
@@ -91,13 +117,13 @@ def available_actions() -> set[int]:
 def build_filter(policy: Policy, *, machine: str, pid: int, ask_host: bool, second: bool = False) -> bytes:
     """The filter for ``policy`` on ``machine``, ready for `install`.
 
-    ``pid`` is the process that may signal itself; ``ask_host`` sends forks to the host, else they are
-    refused. All that differs between the kernels of one policy is ``pid``, so a zygote that has built the
-    filter once leaves its kernels only that to fill in. A ``second`` filter leaves forks to the first: of
-    several filters the strictest verdict counts, and a refusal would be stricter than asking.
+    ``pid`` is the process that may signal itself; ``ask_host`` sends forks and what is refused to the host, else
+    both are refused here. All that differs between the kernels of one policy is ``pid``, so a zygote that has built
+    the filter once leaves its kernels only that to fill in. A ``second`` filter of a closed session leaves to the
+    first what that refuses to every policy.
     """
-    fork = ASK_HOST if ask_host else ALLOW if second else NOT_PERMITTED
-    profile = _Profile(policy.limits.processes == 0, policy.files.metadata, policy.network, fork)
+    closed = policy.limits.processes == 0
+    profile = _Profile(closed, policy.files.metadata, policy.network, ask_host and closed, second and closed)
     return _program(profile, machine).replace(_compares_with(_ANY_PID), _compares_with(pid))
 
 
@@ -153,14 +179,14 @@ def _set_filter(flags: int, program: bytes) -> int:
 
 def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
     rules: dict[str, Block] = dict.fromkeys(syscalls.ALLOWED, ALLOW)
-    rules |= dict.fromkeys(syscalls.CLOSED, NOT_PERMITTED)
+    rules |= dict.fromkeys(syscalls.CLOSED, profile.leave)
     rules |= dict.fromkeys(syscalls.METADATA, ALLOW if profile.metadata else PRETEND)
-    rules |= dict.fromkeys(syscalls.LINKS, ALLOW if profile.metadata else NOT_PERMITTED)
+    rules |= dict.fromkeys(syscalls.LINKS, ALLOW if profile.metadata else profile.refuse)
     rules |= _common_rules(profile)
-    only_self = when(0, IF_EQUAL, _ANY_PID, ALLOW, NOT_PERMITTED)
+    only_self = when(0, IF_EQUAL, _ANY_PID, ALLOW, profile.refuse)
     rules |= {
-        "clone": _clone_rule(profile.fork),
-        "fork": profile.fork,
+        "clone": _clone_rule(profile),
+        "fork": profile.leave,
         "kill": only_self,
         "tgkill": only_self,
         "prlimit64": when(0, IF_EQUAL, 0, ALLOW, only_self),
@@ -179,12 +205,12 @@ def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
             0,
             IF_EQUAL,
             _PR_SET_PDEATHSIG,
-            when(1, IF_EQUAL, signal.SIGKILL, ALLOW, NOT_PERMITTED),
+            when(1, IF_EQUAL, signal.SIGKILL, ALLOW, profile.refuse),
             bpf.one_of(0, _PRCTL_OPTIONS, ALLOW, NOT_PERMITTED),
         ),
         # A process may confine itself further, as a forked session with a stricter policy does; no listeners.
-        "seccomp": when(0, IF_EQUAL, _SET_MODE_FILTER, when(1, IF_EQUAL, 0, ALLOW, NOT_PERMITTED), NOT_PERMITTED),
-        "fcntl": bpf.one_of(1, _FCNTL_REFUSED, NOT_PERMITTED, ALLOW),
+        "seccomp": when(0, IF_EQUAL, _SET_MODE_FILTER, when(1, IF_EQUAL, 0, ALLOW, profile.refuse), profile.refuse),
+        "fcntl": bpf.one_of(1, _FCNTL_REFUSED, profile.refuse, ALLOW),
         # An exclusive lock on a shared text would make every other session wait for it.
         "flock": when(1, IF_ANY_BIT, fcntl.LOCK_EX, NOT_PERMITTED, ALLOW),
         "ioctl": bpf.one_of(1, _IOCTL_ALLOWED, ALLOW, verdict(bpf.errno_action(errno.ENOTTY))),
@@ -216,27 +242,40 @@ def _open_rules(profile: _Profile) -> Mapping[str, Block]:
 
 def _common_rules(profile: _Profile) -> dict[str, Block]:
     """What both profiles share: the calls nobody gets, and the network."""
-    rules: dict[str, Block] = dict.fromkeys(syscalls.DENIED, NOT_PERMITTED) | dict.fromkeys(syscalls.ABSENT, MISSING)
+    rules: dict[str, Block] = dict.fromkeys(syscalls.DENIED, profile.leave) | dict.fromkeys(syscalls.ABSENT, MISSING)
+    rules |= dict.fromkeys(syscalls.PROBED, NOT_PERMITTED)
     # A datagram pair could send to the socket of another program, a stream pair only to its other end.
-    rules["socketpair"] = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_STREAM, ALLOW, NO_ACCESS)
+    rules["socketpair"] = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_STREAM, ALLOW, profile.no_network)
     if profile.network:
-        internet = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_RAW, NO_ACCESS, ALLOW)
-        rules["socket"] = bpf.one_of(0, (socket.AF_INET, socket.AF_INET6), internet, NO_ACCESS)
+        internet = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_RAW, profile.no_network, ALLOW)
+        others = when(0, IF_EQUAL, socket.AF_UNIX, NO_ACCESS, profile.no_network)
+        rules["socket"] = bpf.one_of(0, (socket.AF_INET, socket.AF_INET6), internet, others)
         rules |= dict.fromkeys((*syscalls.NETWORK, "sendto", "setsockopt"), ALLOW)
         return rules
-    rules |= dict.fromkeys(("socket", *syscalls.NETWORK), NO_ACCESS)
-    rules["sendto"] = when(5, IF_EQUAL, 0, ALLOW, NO_ACCESS)
-    rules["setsockopt"] = when(1, IF_EQUAL, socket.SOL_SOCKET, ALLOW, NO_ACCESS)
+    rules |= dict.fromkeys(syscalls.NETWORK, profile.no_network)
+    # libc looks for a daemon behind a unix socket when it is asked for a user's name: that is not worth counting.
+    rules["socket"] = when(0, IF_EQUAL, socket.AF_UNIX, NO_ACCESS, profile.no_network)
+    rules["sendto"] = when(5, IF_EQUAL, 0, ALLOW, profile.no_network)
+    rules["setsockopt"] = when(1, IF_EQUAL, socket.SOL_SOCKET, ALLOW, profile.no_network)
     return rules
 
 
-def _clone_rule(fork: Block) -> Block:
-    """Threads are free; a copy of the process is ``fork``'s business; anything else is refused.
+def _clone_rule(profile: _Profile) -> Block:
+    """Threads are free; a copy of the process is the host's business, and so is the refusal of anything else."""
+    copy = when_masked(0, ~_COPY_OPTIONS, signal.SIGCHLD, profile.leave, profile.refuse)
+    thread = when(0, IF_ANY_BIT, CLONE_THREAD, ALLOW, copy)
+    return when(0, IF_ANY_BIT, _CLONE_NEW | _CLONE_TRACED, profile.refuse, thread)
+
+
+def is_copy(call: str, flags: int) -> bool:
+    """Whether the call makes a copy of the process, and nothing else that clone(2) can make.
 
     A copy is exactly what fork(2) makes, optionally with the caller's parent as its parent (CLONE_PARENT): no
     shared memory, no shared descriptors, no namespaces.
     """
-    optional = CLONE_PARENT | _CLONE_SETTIDS
-    copy = when_masked(0, ~optional, signal.SIGCHLD, fork, NOT_PERMITTED)
-    thread = when(0, IF_ANY_BIT, CLONE_THREAD, ALLOW, copy)
-    return when(0, IF_ANY_BIT, _CLONE_NEW | _CLONE_TRACED, NOT_PERMITTED, thread)
+    return call == "fork" or (call == "clone" and flags & 0xFFFFFFFF & ~_COPY_OPTIONS == signal.SIGCHLD)
+
+
+def refusal(call: str) -> int:
+    """The error by which the host refuses what has stopped for it."""
+    return errno.EACCES if call in _REFUSED_WITH_EACCES else errno.EPERM

@@ -36,6 +36,10 @@ def tighten(inner: Policy, outer: Policy, *, scratch: Path, standing: WallReport
         WallSetupError: a wall that stands cannot be narrowed; the process must end.
     """
     report = WallReport(dict(standing))
+    if inner.walls.private and "private" not in report:
+        report.set(
+            "private", False, "the session that it was forked from has none, and none can be raised behind its walls"
+        )
     rlimits.tighten(inner, outer)
     if sys.platform != "linux":
         return Confinement(report, None)
@@ -58,10 +62,9 @@ def _calls(policy: Policy) -> tuple[object, ...]:
 
 
 def _narrow_files(inner: Policy, scratch: Path, report: WallReport) -> None:
-    abi = landlock.abi_version()
     try:
         # Protected folders are outside the domain that this one is put into: nothing is to be carved out again.
-        landlock.restrict(file_rules(inner, scratch.resolve(), (), ()), abi=abi, network=inner.network)
+        landlock.restrict(file_rules(inner, scratch.resolve(), (), ()), network=inner.network)
     except OSError as error:
         if error.errno == errno.E2BIG:
             why = f"the session descends from {MOST_LAYERS} others whose policies differ; fork an earlier one instead"
