@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 from rlm_kernel.errors import HostGone, UnknownKernel
-from rlm_kernel.provisioner import POLL_SECONDS, start_kernel
-from rlm_sandbox.policy import load_policy
+from rlm_kernel.provisioner import POLL_SECONDS, policy_for, start_kernel
 
 WATCH_SECONDS = 10 * POLL_SECONDS
 
@@ -27,7 +26,7 @@ def main() -> None:
     options.add_argument("--policy", default=os.environ.get("RLM_KERNEL_POLICY") or "default")
     given, _ = options.parse_known_args()
     connection = json.loads(given.connection_file.read_text())
-    kernel_id, line, _ = start_kernel(load_policy(given.policy), os.getcwd(), connection)
+    kernel_id, line, _ = start_kernel(policy_for(given.policy, os.getcwd()), os.getcwd(), connection)
     signal.signal(signal.SIGINT, lambda *_: line.call("interrupt", kernel_id=kernel_id, escalate=False))
     try:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from contextlib import suppress
 from typing import Any, Self
 
@@ -61,11 +62,20 @@ class Control:
         body: object = None,
         **more: object,
     ) -> None:
+        # In the role ``mcp`` nothing is done at the hello: who was killed before it is asked is no loss.
+        for pause in rendezvous.DYING_SERVER if start and role == "mcp" else ():
+            with suppress(DaemonUnavailable):
+                self._open(hello(role, body, more), start, seconds)
+                return
+            time.sleep(pause)
+        self._open(hello(role, body, more), start, seconds)
+
+    def _open(self, said: bytes, start: bool, seconds: float | None) -> None:
         self._socket = connect(start=start)
         self._socket.settimeout(seconds)
         self._dialogue = Dialogue()
         try:
-            self._socket.sendall(hello(role, body, more))
+            self._socket.sendall(said)
             self.reply = reply_in(self._line(), the_socket())
         except ConnectionError as error:  # it was killed: its socket takes connections for a moment yet
             self.close()

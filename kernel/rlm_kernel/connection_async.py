@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import select
+from contextlib import suppress
 from typing import Any, Self
 
+from rlm_kernel import rendezvous
 from rlm_kernel.connection import REPLY_SECONDS, connect, the_socket
 from rlm_kernel.dialogue import ENDED_UNDER_A_CALL, Dialogue, OnProgress, hello, no_reply, reply_in
 from rlm_kernel.errors import DaemonUnavailable
@@ -31,10 +33,19 @@ class AsyncControl(asyncio.Protocol):
             DaemonUnavailable: it ended at once.
             ProcessError: it does not answer, or is none.
         """
+        # In the role ``mcp`` nothing is done at the hello: who was killed before it is asked is no loss.
+        for pause in rendezvous.DYING_SERVER if role == "mcp" else ():
+            with suppress(DaemonUnavailable):
+                return await cls._open(hello(role, None, more))
+            await asyncio.sleep(pause)
+        return await cls._open(hello(role, None, more))
+
+    @classmethod
+    async def _open(cls, said: bytes) -> Self:
         sock = await asyncio.to_thread(connect, start=True)
         _, made = await asyncio.get_running_loop().create_unix_connection(cls, sock=sock)
         try:
-            made._send(hello(role, None, more))
+            made._send(said)
             async with asyncio.timeout(REPLY_SECONDS):
                 made.reply = reply_in(await made._line(), the_socket())
         except TimeoutError as error:

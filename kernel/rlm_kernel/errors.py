@@ -3,6 +3,7 @@
 KernelError
 ├── CallerError              the request was wrong: change it and call again
 │   ├── UnknownKernel        no such kernel: it ended, or never was
+│   ├── SessionExpelled      the kernel was ended for what its code has tried
 │   ├── UnknownVariable      no global of that name in the kernel
 │   ├── WallsMissing         the policy requires walls that this system cannot raise
 │   ├── PolicyLooser         a forked session may not do more than the one it comes from
@@ -40,6 +41,14 @@ class UnknownKernel(CallerError):
     def __init__(self, kernel_id: str) -> None:
         self.kernel_id = kernel_id
         super().__init__(f"no kernel {kernel_id!r} is running; start one (its session spawns one on the next call)")
+
+
+class SessionExpelled(CallerError):
+    """The kernel and its session were ended because of what code in it has tried."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the session was ended: {reason}")
 
 
 class UnknownVariable(CallerError):
@@ -174,6 +183,8 @@ def from_wire(data: dict[str, object]) -> KernelError | ContextError:
     name, message = str(data.get("error")), str(data.get("message"))
     if name == "UnknownKernel":
         return UnknownKernel(str(data.get("kernel_id")))
+    if name == "SessionExpelled":
+        return SessionExpelled(str(data.get("reason")))
     if name == "UnknownVariable":
         available = data.get("available")
         return UnknownVariable(str(data.get("name")), list(available) if isinstance(available, list) else None)

@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import json
 import os
-import re
 import shutil
 import socket
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 
 from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.contexts.store import Attachment
+from rlm_kernel.environment import HOST, chosen
 from rlm_kernel.errors import HostGone, KernelError, ProtocolError, from_wire
 from rlm_kernel.host.stream import Stream
 from rlm_sandbox.policy_model import Policy, resolve
@@ -55,7 +55,8 @@ class SpawnRequest:
     def to_call(self, policy: Policy, scratch: Path) -> dict[str, Any]:
         """The request as the host takes it, with the resolved ``policy``."""
         plain = {name: getattr(self, name) for name in SPAWN_FIELDS}
-        return {**plain, "policy": policy.model_dump_json(), "scratch": str(scratch)}
+        protect = [str(rendezvous.config_dir())]  # policies and accounts: no session reads or writes them
+        return {**plain, "policy": policy.model_dump_json(), "scratch": str(scratch), "protect": protect}
 
 
 SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "query_base", "label", "owned", "trusted"]
@@ -68,7 +69,8 @@ class KernelInfo:
     ``latest`` is how the code of these cells begins, the newest first. ``memory_bytes`` is what its code has taken,
     as ``limits.memory_bytes`` counts it; ``walls`` what stands around it, ``last_used`` when a client last had it
     run something (seconds since the epoch). ``waiting`` are the queries that its cell waits for, ``doors`` the
-    doors by which front ends have it open.
+    doors by which front ends have it open. ``refused`` are the attempts that its walls have refused: ``system_calls``
+    as the host counted them (``latest_call`` is the last one's name), ``audit`` as the kernel says, maybe untruly.
     """
 
     kernel_id: str
@@ -88,6 +90,7 @@ class KernelInfo:
     last_used: float
     waiting: list[str]
     doors: list[str]
+    refused: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +157,6 @@ class CellResult:
     dropped: list[str]
 
 
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
-"""Variables that are taken for secrets by their names."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunningCell:
     """A cell under way: its code, who wrote it (``agent`` or ``notebook``), since when (epoch seconds), its output."""
@@ -167,10 +166,6 @@ class RunningCell:
     since: float
     stdout: str
     stderr: str
-
-
-_DYING_HOST = (0.02, 0.1, 0.5, 2.0)
-"""Pauses in seconds: the listening socket of a process that is being torn down accepts for a moment yet."""
 
 
 class Execution:
@@ -218,7 +213,7 @@ class HostClient:
     async def connect(cls, *, start: bool = True, runtime: Path | None = None) -> HostClient:
         """Connect to the host of this user, started if nobody serves (``start=False``: raises `HostGone` then)."""
         path = (runtime or rendezvous.runtime_dir()) / "host.sock"
-        for pause in (*_DYING_HOST, None):
+        for pause in (*rendezvous.DYING_SERVER, None):
             sock = await asyncio.to_thread(connect_socket, path, start)
             if sock is None:
                 break
@@ -522,9 +517,4 @@ def connect_socket(path: Path, start: bool) -> socket.socket | None:
     log = rendezvous.state_dir() / "host.log"
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.host"]
     argv += ["--socket", str(path), "--log", str(log)]
-    return rendezvous.connect_or_start(path, argv, log=log, env=_without_secrets())
-
-
-def _without_secrets() -> dict[str, str]:
-    """The environment for the host, whose descendants run code of strangers: keys are for the daemon alone."""
-    return {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    return rendezvous.connect_or_start(path, argv, log=log, env=chosen(HOST))

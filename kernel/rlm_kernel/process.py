@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,11 @@ _DIE_WITH_PARENT = tuple(map(ctypes.c_ulong, (PR_SET_PDEATHSIG, signal.SIGKILL, 
 
 ADOPTION_SECONDS = 2.0
 _ALLOCATIONS_BEFORE_COLLECTION = 20_000
+PARENT_OUTSIDE = 0
+"""What the system says of the parent of a process with numbers of its own, if that one has none among them."""
 EXIT_FAULT = 70
 EXIT_MEMORY = 71
+EXIT_TAMPERED = 72
 EXIT_ORPHAN = 113
 
 
@@ -96,11 +99,17 @@ def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:
     return partial(_ppoll, wanted, ctypes.c_ulong(1), None, mask)
 
 
-def fork_sibling(*, still: int | None = None, pause: Callable[[int], object] | None = None) -> int:
+def fork_sibling(
+    *,
+    still: int | None = None,
+    first: Callable[[], object] | None = None,
+    pause: Callable[[int], object] | None = None,
+) -> int:
     """A fork whose child has *our parent* as its parent: 0 in the child, its pid here.
 
-    With ``still``, a descriptor, the child does nothing until something can be read from it: not even what CPython does
-    after a fork. Nor does this process before it has called ``pause`` with the pid. So they share their memory.
+    With ``still``, a descriptor, the child does nothing but ``first`` until something can be read from it, or its other
+    end is closed: not even what CPython does after a fork. Nor does this process before it has called ``pause`` with
+    the pid. So they share their memory.
 
     A raw clone(CLONE_PARENT) between CPython's own at-fork hooks. glibc's at-fork work is skipped, so this is only
     for a process with a single thread (malloc's locks are free then); the caller has checked `thread_count`.
@@ -115,7 +124,9 @@ def fork_sibling(*, still: int | None = None, pause: Callable[[int], object] | N
     if pid == 0:
         if sleep is not None:
             _libc.prctl(*_DIE_WITH_PARENT)
-            if os.getppid() == parent:
+            if os.getppid() in (parent, PARENT_OUTSIDE):
+                if first is not None:
+                    first()
                 sleep()
         _after_fork_in_child()
         return 0
@@ -163,15 +174,15 @@ def _fork_again(writing: int) -> None:
         os._exit(0)
 
 
-def adopted_by(parent: int) -> None:
-    """In a fresh child: wait until ``parent`` is our parent, then die with it; exits the process if it is gone."""
+def adopted_by(parents: Collection[int]) -> None:
+    """In a fresh child: wait until one of ``parents`` is our parent, then die with it; exits if they are gone."""
     deadline = time.monotonic() + ADOPTION_SECONDS
-    while os.getppid() != parent:
+    while os.getppid() not in parents:
         if time.monotonic() > deadline:
             os._exit(EXIT_ORPHAN)
         os.sched_yield()
     die_with_parent()
-    if os.getppid() != parent:
+    if os.getppid() not in parents:
         os._exit(EXIT_ORPHAN)
 
 

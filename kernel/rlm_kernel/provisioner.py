@@ -23,7 +23,7 @@ from traitlets import Unicode
 from rlm_kernel import rendezvous, tags, wire
 from rlm_kernel.errors import HostGone, UnknownKernel, from_wire
 from rlm_kernel.hostclient import SpawnRequest, connect_socket, new_scratch
-from rlm_sandbox.policy import Policy, load_policy, resolve
+from rlm_sandbox.policy import Policy, pin_policy, resolve
 
 POLL_SECONDS = 0.02
 ENDED = 0
@@ -60,6 +60,11 @@ class HostLine:
         self._socket.close()
 
 
+def policy_for(name: str, workspace: str) -> Policy:
+    """Read the policy of a kernel; raises PolicyError, also for a file that the kernel could write."""
+    return pin_policy(name, writable=[rendezvous.runtime_folder()], workspace=workspace).policy
+
+
 def start_kernel(policy: Policy, workspace: str, connection: dict[str, Any]) -> tuple[str, HostLine, int | None]:
     """Start an owned kernel that serves ``connection``; returns its id, the line that owns it, and its pid."""
     kernel_id = uuid.uuid4().hex
@@ -82,6 +87,7 @@ class RlmProvisioner(KernelProvisionerBase):
     pid: int | None = None
     _line: HostLine | None = None
     _kernel: str = ""
+    _rules: Policy | None = None
 
     @property
     def has_process(self) -> bool:
@@ -100,15 +106,16 @@ class RlmProvisioner(KernelProvisionerBase):
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Start a session in the host; raises CallerError, WallsMissing or KernelDied."""
         environment = kwargs.get("env") or os.environ
-        policy = load_policy(environment.get("RLM_KERNEL_POLICY") or self.policy)
-        workspace = kwargs.get("cwd") or os.getcwd()
-        await asyncio.to_thread(self._launch, policy, workspace)
+        name = environment.get("RLM_KERNEL_POLICY") or self.policy
+        await asyncio.to_thread(self._launch, name, str(kwargs.get("cwd") or os.getcwd()))
         return self.connection_info
 
-    def _launch(self, policy: Policy, workspace: str) -> None:
+    def _launch(self, name: str, workspace: str) -> None:
         key = self.connection_info["key"]
         connection = {**self.connection_info, "key": key.decode() if isinstance(key, bytes) else key}
-        self._kernel, self._line, self.pid = start_kernel(policy, workspace, connection)
+        if self._rules is None:  # a restart keeps them
+            self._rules = policy_for(name, workspace)
+        self._kernel, self._line, self.pid = start_kernel(self._rules, workspace, connection)
 
     async def poll(self) -> int | None:
         """None while the kernel is alive."""

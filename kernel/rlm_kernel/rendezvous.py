@@ -29,18 +29,20 @@ from contextlib import contextmanager, suppress
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typing
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
     StrPath = str | os.PathLike[str]
 
 __all__ = [
+    "AlreadyServed",
     "Claim",
     "Peer",
     "RendezvousError",
     "announce_ready",
     "claim",
+    "claim_to_serve",
     "config_dir",
     "connect",
     "connect_or_start",
@@ -60,6 +62,8 @@ START_SECONDS = 60.0
 """How long a starting server may take until it announces that it listens."""
 CLAIM_SECONDS = 15.0
 """How long a new server waits for one that is on its way out."""
+DYING_SERVER = (0.02, 0.1, 0.5, 2.0)
+"""Pauses in seconds: the listening socket of a process that is being torn down accepts for a moment yet."""
 BACKLOG = 128
 # sockaddr_un.sun_path, without the closing NUL: 108 bytes on Linux, 104 on the BSDs and macOS.
 _LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103
@@ -315,13 +319,36 @@ class Claim:
         self.release()
 
 
-def claim(path: StrPath, *, seconds: float = CLAIM_SECONDS) -> Claim:
+class AlreadyServed(Exception):
+    """Another server was faster: who wanted one finds that."""
+
+
+def claim_to_serve(path: StrPath, ready: int | None) -> Claim:
+    """:func:`claim` for a server that somebody has started, and who waits at ``ready``.
+
+    Nobody listened then. So who does while this one waits was started before it, by somebody who was killed meanwhile:
+    the starter is sent there. Raises :class:`AlreadyServed` after that.
+    """
+
+    def look() -> None:
+        if (sock := connect(path)) is not None:
+            sock.close()
+            announce_ready(ready)
+            raise AlreadyServed
+
+    return claim(path, meanwhile=look)
+
+
+def claim(path: StrPath, *, seconds: float = CLAIM_SECONDS, meanwhile: Callable[[], None] | None = None) -> Claim:
     """Become the one server at ``path``; waits up to ``seconds`` for a predecessor that is shutting down.
 
-    Raises :class:`RendezvousError` if another process keeps the claim.
+    Calls ``meanwhile`` again and again while it waits. Raises :class:`RendezvousError` if another process keeps the
+    claim.
     """
     deadline = time.monotonic() + seconds
     while (descriptor := _try_lock(_beside(path, ".lock"))) is None:
+        if meanwhile is not None:
+            meanwhile()
         if time.monotonic() >= deadline:
             raise RendezvousError(f"another process serves {path}; stop it: rlm-kernel daemon stop")
         time.sleep(0.02)
@@ -448,7 +475,7 @@ def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, sec
     ready = _read_ready(reader, seconds)
     _started[:] = [p for p in [*_started, process] if p.poll() is None]
     if not ready:
-        raise RendezvousError(_start_failure(argv, log, log_start, seconds))
+        raise RendezvousError(_start_failure(argv, log, log_start))
 
 
 def _read_ready(reader: int, seconds: float) -> bool:
@@ -460,12 +487,12 @@ def _read_ready(reader: int, seconds: float) -> bool:
         os.close(reader)
 
 
-def _start_failure(argv: Sequence[str], log: StrPath, log_start: int, seconds: float) -> str:
+def _start_failure(argv: Sequence[str], log: StrPath, log_start: int) -> str:
     """Say why the server did not start, with the end of what it wrote."""
     with open(log, "rb") as file:
         file.seek(max(log_start, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
         tail = file.read().decode(errors="replace").strip()
-    said = f"it said:\n{tail}\n" if tail else f"it said nothing within {seconds:.0f} s; "
+    said = f"it said:\n{tail}\n" if tail else "it said nothing; "
     return f"{_name(argv)} did not start; {said}see {log}; `rlm-kernel doctor` checks the installation"
 
 

@@ -30,7 +30,11 @@ MAX_FRAMES = 4096
 MAX_PAYLOAD = 1 << 31
 MAX_DESCRIPTORS = 16
 READ_SIZE = 1 << 18
-_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
+_CREDENTIALS = struct.Struct("=3i")
+"""Linux's struct ucred: process, user, group."""
+_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize) + socket.CMSG_SPACE(_CREDENTIALS.size)
+
+_SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", -1)
 
 Frame = bytes | bytearray | memoryview
 
@@ -81,6 +85,8 @@ class Parser:
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
         self.max_payload = max_payload
+        self.sender: int | None = None
+        """The process that wrote what arrived last, as the system tells where `tell_senders` has asked it to."""
         self._max_descriptors = max_descriptors
 
     def feed(self, data: Frame, descriptors: Iterable[int] = ()) -> None:
@@ -126,7 +132,8 @@ class Parser:
         return Message(tag, tuple(frames), tuple(self._descriptors.popleft() for _ in range(nfds)))
 
     def close(self) -> None:
-        """Close descriptors that arrived for a message that never did."""
+        """Let go of the bytes and close the descriptors that arrived for a message that never did."""
+        self._buffer = bytearray()
         while self._descriptors:
             os.close(self._descriptors.popleft())
 
@@ -136,7 +143,15 @@ def receive(sock: socket.socket, parser: Parser) -> int:
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
     count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, flags)
     parser.feed(parser.space[:count], _descriptors(ancillary))
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
+            parser.sender = _CREDENTIALS.unpack(data)[0]
     return count
+
+
+def tell_senders(sock: socket.socket, on: bool) -> None:
+    """Have the system say with all that arrives which process has written it, by our own numbers (Linux)."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, on)
 
 
 def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:

@@ -33,12 +33,14 @@ def main() -> None:
         importlib.import_module(name)
 
     from rlm_kernel.contexts import sharedstr
+    from rlm_kernel.contexts.jsonlines import support_json
     from rlm_kernel.image.worker import Worker
     from rlm_sandbox.language.wall import LanguageWall
     from rlm_sandbox.oswall import confine
     from rlm_sandbox.policy import load_policy
 
     default = load_policy("default")
+    support_json()  # before `preload`: then classes of the standard library cannot be changed any more
     LanguageWall.preload(default)
     confine.prepare(default)
     sharedstr.available()

@@ -14,7 +14,7 @@ from rlm_sandbox.errors import SandboxError
 from rlm_sandbox.oswall.confine import confine
 from rlm_sandbox.policy_model import LanguagePolicy, Limits, Policy, WallPolicy
 
-JOBS = ("sql", "preview", "documents", "fetch", "remote")
+JOBS = ("sql", "preview", "documents", "archive", "fetch", "remote")
 """The modules of this package that are jobs: each has ``prepare(request)``, to import, and ``run(request, say)``."""
 _ABOUT_LIMITS = ("/proc/self/cgroup", "/sys/fs/cgroup")
 """Where DuckDB learns how many processors it may use; it does not start without."""

@@ -31,12 +31,10 @@ from rlm_kernel.contexts.errors import (
     TextTooLarge,
 )
 from rlm_kernel.contexts.progress import Meter, watched
+from rlm_kernel.environment import HELPER, TRUST, chosen
 
 __all__ = ["Job", "Limits", "messages"]
 
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL")
-_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""What of the environment a job with the network has besides: whom to trust."""
 _LONGEST_MESSAGE = 16 << 20
 _PIECE = 1 << 16
 _LOOK_SECONDS = 0.2
@@ -102,8 +100,7 @@ def messages(job: Job, limits: Limits) -> Generator[dict[str, Any], None, None]:
 
 @contextmanager
 def _started(job: Job, limits: Limits, scratch: str) -> Iterator[subprocess.Popen[bytes]]:
-    names = (*_ENVIRONMENT, *(_CERTIFICATES if job.network else ()), *job.variables)
-    environment = {name: os.environ[name] for name in names if name in os.environ}
+    environment = chosen(HELPER, TRUST if job.network else (), job.variables)
     request = {
         **job.request,
         "scratch": scratch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -14,14 +15,17 @@ from rlm_kernel.confined.process import Job, Limits, messages
 from rlm_kernel.confined.schemes import OVER_HTTP, SCHEMES, OverHttp, Scheme, scheme_of
 from rlm_kernel.contexts.errors import HelperDied, MissingExtra, SourceError, TextTooLarge
 
-__all__ = ["Part", "Preview", "fetch", "parts", "preview"]
+__all__ = ["Packed", "Part", "Preview", "fetch", "packed", "parts", "preview"]
 
 _MEMORY = 512 << 20
 _PREVIEW = Limits(seconds=40.0, memory=_MEMORY, answer=16 << 20)
 _DOCUMENT_SECONDS = 120.0
+_ARCHIVE_SECONDS = 600.0
 _FETCH_SECONDS = 600.0
 _ESCAPED = 6
 """Bytes that a byte of text may take in a message."""
+_NAMES = 64 << 20
+"""Bytes that the names of an archive's files may take."""
 _COLUMNS, _LONGEST = 100, 200
 _NONSENSE = "gave an answer that makes no sense"
 
@@ -40,6 +44,15 @@ class Part:
 
     name: str
     text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A piece of a file in an archive: its bytes, None when they cannot be read, and whether more follow."""
+
+    name: str
+    data: bytes | None
+    more: bool
 
 
 def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
@@ -74,6 +87,33 @@ def parts(fd: int, kind: str, most: int) -> Generator[Part, None, None]:
             yield Part(name, text)
     except MissingExtra as missing:
         raise MissingExtra(f"{missing}; {kind} files need it: pip install 'rlm-kernel[documents]'") from missing
+
+
+def packed(fd: int, most: int, unpacked: int, members: int) -> Generator[Packed, None, None]:
+    """The files in an open zip archive, in its order, each in pieces.
+
+    Args: most, the bytes of text beyond which nobody wants it; unpacked, the bytes of documents and tables in it;
+        members, how many files there may be.
+    Raises: SourceError when it is damaged or holds more files, TextTooLarge, HelperTimeout, HelperDied.
+    """
+    limits = Limits(_ARCHIVE_SECONDS, _MEMORY, _ESCAPED * (most + unpacked) + _NAMES)
+    for said in messages(Job("archive", {"unpacked": unpacked, "members": members}, fd=fd), limits):
+        pieces = said.get("pieces")
+        if not isinstance(pieces, list):
+            raise HelperDied(_NONSENSE)
+        yield from map(_packed, pieces)
+
+
+def _packed(piece: object) -> Packed:
+    if isinstance(piece, list) and len(piece) == 4:
+        name, text, is_encoded, more = piece
+        if isinstance(name, str) and isinstance(text, str | None) and isinstance(more, bool):
+            try:
+                data = text and (b64decode(text, validate=True) if is_encoded else text.encode())
+            except ValueError as problem:
+                raise HelperDied(_NONSENSE) from problem
+            return Packed(name, b"" if data == "" else data, more)
+    raise HelperDied(_NONSENSE)
 
 
 def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:

@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-import stat
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass
-from fnmatch import fnmatch
-from pathlib import PurePath
-from typing import BinaryIO
+from dataclasses import dataclass
+from fnmatch import translate
 
-from .compressed import PIECE
 from .errors import SourceError
 
 SECRET_NAMES = (
@@ -27,9 +21,13 @@ SECRET_NAMES = (
 )
 """Names of files that usually hold secrets."""
 _HARMLESS_NAMES = (".env.example", ".env.sample", ".env.template", "*.pub")
+_SECRET_NAME = re.compile("|".join(map(translate, SECRET_NAMES)))
+_HARMLESS_NAME = re.compile("|".join(map(translate, _HARMLESS_NAMES)))
 _SECRET = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PACKED = re.compile(r"(?<=.)\.(gz|bz2|xz|zst)$")
-_LOOKED_AT = 1 << 13  # bytes in which a NUL tells that a file is binary
+LOOKED_AT = 1 << 13
+"""Bytes in which a NUL tells that a file is binary."""
+_WORTHWHILE = 1 << 16  # bytes
 _BINARY = (b"%PDF-", b"PAR1")  # ... and how those begin that may have none
 
 
@@ -44,7 +42,8 @@ class FileRow:
 
     def to_json(self) -> str:
         """A line of the table."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        row = {"path": self.path, "line": self.line, "lines": self.lines, "size": self.size}
+        return json.dumps(row, ensure_ascii=False)
 
 
 class LeftOut(Exception):
@@ -78,6 +77,18 @@ class Bundle:
         self._line = 0
 
     def __iter__(self) -> Iterator[bytes]:
+        """In pieces that are worth their cost, however small the files are."""
+        together: list[bytes] = []
+        size = 0
+        for piece in self._pieces():
+            together.append(piece)
+            size += len(piece)
+            if size >= _WORTHWHILE:
+                yield b"".join(together)
+                together, size = [], 0
+        yield b"".join(together)
+
+    def _pieces(self) -> Iterator[bytes]:
         for entry in self._entries:
             if is_secret_name(entry.path):
                 self.skipped["secret"] += 1
@@ -91,7 +102,7 @@ class Bundle:
             except SourceError:
                 self.skipped["unreadable"] += 1
                 continue
-            if b"\0" in first[:_LOOKED_AT] or first.startswith(_BINARY):
+            if is_binary(first):
                 self.skipped["binary"] += 1
             elif _SECRET.search(first):
                 self.skipped["secret"] += 1
@@ -120,39 +131,13 @@ class Bundle:
 
 def is_secret_name(path: str) -> bool:
     """Whether a file of this name probably holds secrets."""
-    name = _PACKED.sub("", PurePath(path).name.lower())
-    return any(fnmatch(name, form) for form in SECRET_NAMES) and not any(fnmatch(name, h) for h in _HARMLESS_NAMES)
+    name = _PACKED.sub("", path.rstrip("/").rpartition("/")[2].lower())
+    return _SECRET_NAME.match(name) is not None and _HARMLESS_NAME.match(name) is None
 
 
-def zip_entries(file: BinaryIO) -> Iterator[Entry]:
-    """The files in a zip archive, in its order; those that are encrypted raise SourceError when they are read."""
-    try:
-        archive = zipfile.ZipFile(file)
-    except (zipfile.BadZipFile, OSError, ValueError) as problem:
-        raise SourceError(f"the zip archive is damaged ({problem})", "give the path of a complete one") from problem
-    with archive:
-        for info in archive.infolist():
-            if not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16):
-                yield Entry(info.filename, lambda info=info: _member(archive, info))  # type: ignore[misc]
-
-
-def holds(file: BinaryIO, name: str) -> bool:
-    """Whether a zip archive holds a file of that name; False for a damaged one."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return name in archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError):
-        return False
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    try:
-        with closing(archive.open(info)) as file:
-            while piece := file.read(PIECE):
-                yield piece
-    except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, NotImplementedError, EOFError) as problem:
-        what = f"{info.filename} in the zip archive cannot be read ({problem})"
-        raise SourceError(what, "give the path of a complete archive without a password") from problem
+def is_binary(start: bytes) -> bool:
+    """Whether a file that begins so is no text."""
+    return b"\0" in start[:LOOKED_AT] or start.startswith(_BINARY)
 
 
 def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -3,7 +3,8 @@
 ContextError
 ├── CallerError                the request was wrong: change it
 │   ├── SourceError            the thing to load cannot be read as a text
-│   │   └── SourceChanged      ... it changed while it was being read
+│   │   ├── SourceChanged      ... it changed while it was being read
+│   │   └── OutOfReach         ... it lies where nothing may be loaded from
 │   ├── TextTooLarge           it is larger than the caller allowed
 │   ├── BadRange               an offset, limit or count outside its range
 │   ├── NotSearchable          an object that has no lines to page or search
@@ -46,6 +47,10 @@ class SourceError(CallerError):
 
 class SourceChanged(SourceError):
     """A file was written to while it was being loaded; nothing was stored."""
+
+
+class OutOfReach(SourceError):
+    """A path leads to where the caller may load nothing from, whether anything is there or not."""
 
 
 class TextTooLarge(CallerError):

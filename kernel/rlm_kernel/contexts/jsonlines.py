@@ -23,4 +23,5 @@ def _default(self: json.JSONEncoder, value: Any) -> Any:
 
 def support_json() -> None:
     """Extend `json.JSONEncoder` of this process; calling it again changes nothing."""
-    json.JSONEncoder.default = _default  # type: ignore[method-assign,assignment]
+    if json.JSONEncoder.default is not _default:  # a kernel's classes of the standard library cannot be changed
+        json.JSONEncoder.default = _default  # type: ignore[method-assign,assignment]

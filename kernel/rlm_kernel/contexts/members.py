@@ -6,22 +6,24 @@ What cannot be taken costs its own place only: `LeftOut` says why, and who makes
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from rlm_kernel.confined.reading import Part, parts, preview
+from rlm_kernel.confined.reading import Packed, Part, packed, parts, preview
 
-from .bundle import Entry, LeftOut, holds, zip_entries
+from .bundle import Entry, LeftOut
 from .compressed import PIECE, compression_of, unpacked
 from .errors import HelperDied, HelperTimeout, MissingExtra, SourceError, StoreError
-from .folder import is_below
+from .places import Place
 from .progress import stopped
-from .store import opened
 
 MOST_TEXT = 1 << 30
 """Bytes of text of a document where nobody says less."""
@@ -30,6 +32,11 @@ PARQUET = b"PAR1"
 START = 8
 """Bytes by which compression and binary formats are recognised."""
 _PDF = b"%PDF-"
+_MOST_MEMBERS = 100_000  # files in an archive
+_END = struct.Struct("<12x2L2x")  # of a zip archive: how long its list is, and where
+_LONGEST_END = _END.size + (1 << 16)
+_LISTED_FILE = struct.Struct("<28x3H12x")  # in that list: how long name, extra field and comment are
+_LISTED = 1 << 20  # bytes of the list that are looked at
 _SECONDS = 600.0  # for all documents and tables of a load: each takes a process of its own
 _UNPACKED = 1 << 30  # bytes of all that nobody has named and has to be unpacked: no more of a bomb
 _ROWS = 5  # of a table
@@ -41,10 +48,25 @@ def document_kind(fd: int, start: bytes) -> str | None:
     """pdf, docx or None; a Word file is a zip archive of a certain content."""
     if start.startswith(_PDF):
         return "pdf"
-    if compression_of(start) == "zip":
-        with os.fdopen(os.dup(fd), "rb") as file:
-            return "docx" if holds(file, "word/document.xml") else None
-    return None
+    return "docx" if compression_of(start) == "zip" and _lists(fd, b"word/document.xml") else None
+
+
+def _lists(fd: int, name: bytes) -> bool:
+    """Whether a zip archive lists such a file, among the first: a Word file is no archive of thousands."""
+    size = os.fstat(fd).st_size
+    tail = os.pread(fd, _LONGEST_END, max(0, size - _LONGEST_END))
+    end = tail.rfind(b"PK\5\6")
+    if end < 0 or len(tail) - end < _END.size:
+        return False
+    length, offset = _END.unpack_from(tail, end)
+    listed, at = os.pread(fd, min(length, _LISTED), offset), 0
+    while at + _LISTED_FILE.size <= len(listed) and listed.startswith(b"PK\1\2", at):
+        name_length, *others = _LISTED_FILE.unpack_from(listed, at)
+        at += _LISTED_FILE.size
+        if listed[at : at + name_length] == name:
+            return True
+        at += name_length + sum(others)
+    return False
 
 
 class Members:
@@ -56,19 +78,21 @@ class Members:
         self._scratch = scratch
         self._seconds, self._unpacked = _SECONDS, _UNPACKED
 
-    def entry(self, path: Path, top: Path, root: Path | None = None) -> Entry:
-        """A file, shown relative to `top`; if it was found below `root`, it must still be there."""
-        return Entry(str(path.relative_to(top)), lambda: self._pieces(path, root))
+    def entry(self, shown: str, opened: Callable[[], AbstractContextManager[Place]], *, named: bool) -> Entry:
+        """A file that is opened when it is read; ``named``: by somebody, not only found in a folder."""
+        return Entry(shown, lambda: self._pieces(opened, named))
 
-    def archive(self, file: BinaryIO) -> Iterator[Entry]:
-        """The files in a zip archive, in its order."""
-        for packed in zip_entries(file):
-            yield Entry(packed.path, lambda packed=packed: self._member(packed))  # type: ignore[misc]
+    def archive(self, fd: int) -> Iterator[Entry]:
+        """The files in a zip archive, in its order; each is to be read before the next one is asked for."""
+        with closing(packed(fd, self._most, self._unpacked, _MOST_MEMBERS)) as found:
+            for first in found:
+                pieces = _pieces_of(first, found)
+                yield Entry(first.name, partial(self._member, pieces))
+                with suppress(SourceError):
+                    deque(pieces, 0)  # what nobody wanted of it
 
-    def _pieces(self, path: Path, root: Path | None) -> Iterator[bytes]:
-        with opened(path) as fd:
-            if root is not None and not is_below(fd, root):
-                raise SourceError(f"{path} is not below {root} any more", "load it again")
+    def _pieces(self, opened: Callable[[], AbstractContextManager[Place]], named: bool) -> Iterator[bytes]:
+        with opened() as place, place.read() as fd:
             start = os.pread(fd, START, 0)
             packed = compression_of(start)
             if told := self._told(fd, start):
@@ -81,7 +105,7 @@ class Members:
                         yield from _read(file)
                     else:
                         pieces = unpacked(file, packed)
-                        yield from pieces if root is None else self._found(pieces)
+                        yield from pieces if named else self._found(pieces)
 
     def _found(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """What a compressed file holds that nobody has named: as far as it can be read, and while there is room."""
@@ -104,9 +128,8 @@ class Members:
                 raise
         yield _REST if end == b"\n" else b"\n" + _REST
 
-    def _member(self, packed: Entry) -> Iterator[bytes]:
+    def _member(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """What may be a document or a table is unpacked into a file without a name, as those that read it need one."""
-        pieces = packed.pieces()
         first = next(pieces, b"")
         kind = compression_of(first)
         if not first.startswith((PARQUET, _PDF)) and kind != "zip":
@@ -160,6 +183,18 @@ class Members:
             yield _REST
         finally:
             self._seconds -= time.monotonic() - began
+
+
+def _pieces_of(first: Packed, rest: Iterator[Packed]) -> Iterator[bytes]:
+    """The bytes of one file in an archive."""
+    piece: Packed | None = first
+    while piece is not None:
+        if piece.data is None:
+            what = f"{piece.name} in the zip archive cannot be read"
+            raise SourceError(what, "give the path of a complete archive without a password")
+        if piece.data:
+            yield piece.data
+        piece = next(rest, None) if piece.more else None
 
 
 def _document(fd: int, kind: str, most: int) -> Iterator[bytes]:

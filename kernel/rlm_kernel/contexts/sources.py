@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from rlm_kernel.confined.reading import Part, Preview, fetch, parts, preview
 
 from .bundle import Bundle, Entry
 from .compressed import compression_of, unpacked
-from .errors import SourceError
+from .errors import SourceError, TextTooLarge
 from .files import draft
-from .folder import files_below
+from .folder import Found, files_below
 from .members import MOST_TEXT, PARQUET, START, Members, document_kind
 from .model import StoredText
+from .places import Place, Reach
 from .progress import follow
-from .store import ContextStore, opened
+from .store import ContextStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +52,26 @@ def put_file(store: ContextStore, path: Path, limit: int | None = None) -> Loade
     Args: limit, the most bytes to accept, unpacked.
     Raises: SourceError, TextTooLarge, StoreError, and what a confined process may raise.
     """
-    with opened(path) as fd:
+    with Reach().opened(Path(os.path.abspath(path))) as place:
+        return put_place(store, place, limit)
+
+
+def put_place(store: ContextStore, place: Place, limit: int | None = None) -> Loaded:
+    """Store a file that is open, as `put_file`."""
+    with place.read() as fd:
         start = os.pread(fd, START, 0)
         if start.startswith(PARQUET):
-            return _put_parquet(store, path, limit)
+            return _put_parquet(store, fd, place.path, limit)
         kind = compression_of(start)
         if document := document_kind(fd, start):
             with closing(parts(fd, document, MOST_TEXT if limit is None else limit)) as found:
                 return _put_bundle(store, map(_part_entry, found), Counter(), limit)
         if kind is not None:
+            if kind == "zip":
+                return _put_bundle(store, Members(limit, store.root).archive(fd), Counter(), limit)
             with os.fdopen(os.dup(fd), "rb") as file:
-                if kind == "zip":
-                    return _put_bundle(store, Members(limit, store.root).archive(file), Counter(), limit)
                 return Loaded(store.put_chunks(unpacked(file, kind), limit=limit), compression=kind)
-    return Loaded(store.put_path(path, limit=limit))
+        return Loaded(store.put_open(fd, place.path, limit=limit))
 
 
 def put_url(store: ContextStore, url: str, permitted: Sequence[str], limit: int) -> Loaded:
@@ -78,14 +86,14 @@ def put_url(store: ContextStore, url: str, permitted: Sequence[str], limit: int)
         return put_file(store, Path(name), limit)
 
 
-def _put_parquet(store: ContextStore, path: Path, limit: int | None) -> Loaded:
+def _put_parquet(store: ContextStore, fd: int, path: Path, limit: int | None) -> Loaded:
     found: list[Preview] = []
 
     def told(copy: Path) -> str:
         found.append(preview(copy))
         return found[0].text
 
-    text = store.put_data(path, told, limit=limit)
+    text = store.put_data(fd, path, told, limit=limit)
     return Loaded(text, shape=found[0].shape)
 
 
@@ -101,7 +109,7 @@ def _part_entry(part: Part) -> Entry:
 def put_files(
     store: ContextStore,
     paths: Sequence[Path],
-    private: Callable[[Path], bool],
+    reach: Reach | None = None,
     limit: int | None = None,
     skipped: Counter[str] | None = None,
 ) -> Loaded:
@@ -109,17 +117,16 @@ def put_files(
 
     Args:
         store: where to.
-        paths: resolved; what is shown of them is relative to the directory they have in common.
-        private: whether a directory below is not to be looked into.
+        paths: absolute; what is shown of them is relative to the directory they have in common.
+        reach: what may be read.
         limit: the most bytes to accept.
         skipped: what the caller has left out already.
 
     Raises: SourceError, also when nothing is left to take; TextTooLarge, StoreError.
     """
     left_out = Counter(skipped or ())
-    one = len(paths) == 1 and paths[0].is_dir()
-    top = paths[0] if one else Path(os.path.commonpath([path.parent for path in paths]))
-    return _put_bundle(store, _entries(paths, top, left_out, private, Members(limit, store.root)), left_out, limit)
+    entries = _entries(paths, reach or Reach(), left_out, limit, Members(limit, store.root))
+    return _put_bundle(store, entries, left_out, limit)
 
 
 def _put_bundle(store: ContextStore, entries: Iterator[Entry], skipped: Counter[str], limit: int | None) -> Loaded:
@@ -133,11 +140,28 @@ def _put_bundle(store: ContextStore, entries: Iterator[Entry], skipped: Counter[
 
 
 def _entries(
-    paths: Sequence[Path], top: Path, skipped: Counter[str], private: Callable[[Path], bool], members: Members
+    paths: Sequence[Path], reach: Reach, skipped: Counter[str], limit: int | None, members: Members
 ) -> Iterator[Entry]:
-    for path in paths:
-        if path.is_dir():
-            for found in files_below(path, skipped, private):
-                yield members.entry(found, top, path)
-        else:
-            yield members.entry(path, top)
+    """The files, each opened when it is read; where they are is looked up before, for what is shown of them."""
+    real = list(dict.fromkeys(_looked_up(path, reach, limit) for path in paths))
+    alone = len(real) == 1 and real[0][1]
+    top = real[0][0] if alone else Path(os.path.commonpath([path.parent for path, _ in real]))
+    for path, is_folder in real:
+        if not is_folder:
+            yield members.entry(str(path.relative_to(top)), partial(reach.opened, path), named=True)
+            continue
+        with reach.opened(path) as folder:
+            for found in files_below(folder, skipped, reach):
+                yield members.entry(str(found.path.relative_to(top)), partial(_opened, reach, found), named=False)
+
+
+def _looked_up(path: Path, reach: Reach, limit: int | None) -> tuple[Path, bool]:
+    """Where a path leads, and whether to a folder."""
+    with reach.opened(path) as place:
+        if not place.is_folder and limit is not None and (size := os.fstat(place.fd).st_size) > limit:
+            raise TextTooLarge(limit, size)
+        return place.path, place.is_folder
+
+
+def _opened(reach: Reach, found: Found) -> AbstractContextManager[Place]:
+    return reach.below(found.folder, found.name)

@@ -7,7 +7,7 @@ import itertools
 import os
 import stat
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import xxhash
 from . import files
 from .collector import Collected, collect
 from .errors import CorruptText, SourceChanged, SourceError, TextTooLarge, UnknownText
+from .holding import hold, hold_draft
 from .ingest import Ingest
 from .mapping import Mapping
 from .model import StoredText
@@ -99,26 +100,29 @@ class ContextStore:
             return drafting.publish()
 
     def put_path(self, path: Path, *, limit: int | None = None) -> StoredText:
-        """Store a regular file.
-
-        Raises: SourceError when it cannot be read, SourceChanged when it was written to meanwhile; as
-            `put_bytes`.
-        """
+        """Store a regular file of our own, by its name.  Raises: as `put_open`, SourceError."""
         with opened(path) as fd:
-            before = os.fstat(fd)
-            _check_limit(before.st_size, limit)
-            with self._ingest(before.st_size) as drafting:
-                taken = _feed_file(fd, drafting.ingest, before.st_size, limit)
-                _check_unchanged(path, before, os.fstat(fd), taken)
-                return drafting.publish()
+            return self.put_open(fd, path, limit=limit)
 
-    def put_data(self, path: Path, told: Callable[[Path], str], *, limit: int | None = None) -> StoredText:
-        """Store a regular file that is no text, as it is, under a text that tells of it.
+    def put_open(self, fd: int, path: Path, *, limit: int | None = None) -> StoredText:
+        """Store a regular file that is open; ``path`` is for messages.
 
-        Args: told, makes the text of a copy of the file.
-        Raises: as `put_path`, and what ``told`` raises.
+        Raises: SourceChanged when it was written to meanwhile; as `put_bytes`.
         """
-        with opened(path) as fd, files.draft(self.root) as (copy, name):
+        before = os.fstat(fd)
+        _check_limit(before.st_size, limit)
+        with self._ingest(before.st_size) as drafting:
+            taken = _feed_file(fd, drafting.ingest, before.st_size, limit)
+            _check_unchanged(path, before, os.fstat(fd), taken)
+            return drafting.publish()
+
+    def put_data(self, fd: int, path: Path, told: Callable[[Path], str], *, limit: int | None = None) -> StoredText:
+        """Store a regular file that is open and no text, as it is, under a text that tells of it.
+
+        Args: path, for messages; told, makes the text of a copy of the file.
+        Raises: as `put_open`, and what ``told`` raises.
+        """
+        with files.draft(self.root) as (copy, name):
             before = os.fstat(fd)
             _check_limit(before.st_size, limit)
             follow(name, before.st_size)
@@ -132,6 +136,7 @@ class ContextStore:
     def get(self, digest: str) -> StoredText:
         """The facts of a stored text; counts as a use.  Raises: UnknownText, CorruptText."""
         path = files.text_path(self.root, digest)
+        hold(self.root, digest)
         index = path.with_suffix(".index")
         facts = files.read_facts(index, digest)
         try:
@@ -188,13 +193,16 @@ class ContextStore:
             for fd in fds:
                 os.close(fd)
 
-    def collect(self, ttl_seconds: float, keep: Collection[str] = (), *, max_bytes: int | None = None) -> Collected:
+    def collect(self, ttl_seconds: float, keep: Container[str] = (), *, max_bytes: int | None = None) -> Collected:
         """Remove texts that nobody leases, whose digest is not in `keep`, and not used for `ttl_seconds`.
+
+        `keep` is asked when a text is about to go and nobody can get a lease on it: who has put what keeps it there
+        before the lease ended is heard.
 
         Args: max_bytes, if given, removes further such texts, longest unused first, until the rest is not
             larger.
         """
-        return collect(self.root, ttl_seconds, frozenset(keep), max_bytes)
+        return collect(self.root, ttl_seconds, keep, max_bytes)
 
     @contextmanager
     def _ingest(self, total: int | None = None) -> Iterator[_Drafting]:
@@ -269,12 +277,15 @@ class _Drafting:
                 os.link(original.name, path.with_suffix(".data"))
             try:
                 os.link(self._name, path)
+                hold_draft(self._fd)
                 return True
             except FileExistsError:
                 present = files.lease(path)  # another process published it just now; the collector is locked out
         assert present is not None
         try:
             same = _same_content(self._fd, present) and _same_original(original, path.with_suffix(".data"))
+            if same:
+                hold(self._root, facts.digest)
             return same and self._refresh(path, facts, ranks)
         finally:
             os.close(present)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,8 @@ import anyio.abc
 import anyio.to_thread
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from rlm_kernel.environment import HELPER, chosen
+
 from .errors import ScanTimeout, SearchDied
 from .model import StoredText
 from .plan import Syntax, plan_for
@@ -32,7 +33,6 @@ from .store import ContextStore
 _HEAVY = 10_000  # RE2 instructions from which on a search may be too slow to be left in a thread
 _START = 30.0  # seconds a process may take to start: on a busy machine that is more than many a search may take
 _GRACE = 1.0  # seconds a process may take beyond the search's own limit, to answer
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR")
 
 
 class ScanWorkers:
@@ -121,9 +121,8 @@ class _Worker:
     @classmethod
     async def start(cls) -> _Worker:
         """Start a process; -P keeps it from importing what lies in the working directory."""
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         command = [sys.executable, "-P", "-m", "rlm_kernel.contexts.scanworker"]
-        return cls(await anyio.open_process(command, stderr=None, env=environment))
+        return cls(await anyio.open_process(command, stderr=None, env=chosen(HELPER)))
 
     async def started(self) -> None:
         """Wait until it can be asked.  Raises: SearchDied."""

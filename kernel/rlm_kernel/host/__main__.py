@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from rlm_kernel import process, rendezvous
@@ -67,7 +68,7 @@ def main() -> None:
     options.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     given = options.parse_args()
     rendezvous.detach()
-    with rendezvous.claim(given.socket) as claim:
+    with suppress(rendezvous.AlreadyServed), rendezvous.claim_to_serve(given.socket, given.ready_fd) as claim:
         asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds, claim))
 
 

@@ -92,11 +92,9 @@ def _bequeath(parent: KernelSession, child: KernelSession, origin: Origin) -> No
     images = child.images
     images.serial = parent.images.serial
     images.contexts = {name: attachment.shared() for name, attachment in parent.images.contexts.items()}
-    images.spec["query_base"] = child.queries.next_number = parent.queries.next_number
-    waited = parent.round.open if parent.round is not None else set()  # by a cell that the copy has not begun
-    pending = {query_id: dict(row) for query_id, row in parent.queries.pending.items() if query_id not in waited}
-    child.queries.pending = pending
-    child.queries.answers.update(parent.queries.answers)
+    waited = parent.round.open if parent.round is not None else ()  # by a cell that the copy has not begun
+    child.queries.inherit(parent.queries, waited)
+    images.spec["query_base"] = child.queries.next_number
     origin.queries = list(child.queries.pending.values())
 
 
@@ -163,7 +161,7 @@ async def _begin(parent: Images, child: KernelSession, peer: Peer, repeat: list[
         raise CallerError(f"the session holds {held:,} bytes, over limits.memory_bytes ({allowed:,}) of the new policy")
     begun = peer.expect(tags.BEGUN)
     walls = {name: wall for name, wall in parent.walls.items() if name != "monitor"}
-    spec = {"key": images.spec["key"], "policy": images.spec["policy"], "walls": walls, "repeat": repeat}
+    spec = {"policy": images.spec["policy"], "walls": walls, "repeat": repeat}
     peer.send(tags.BRANCH, (wire.json_frame(spec),))
     try:
         answer = await answered(begun, ANSWER_SECONDS, peer.pid)
@@ -173,9 +171,9 @@ async def _begin(parent: Images, child: KernelSession, peer: Peer, repeat: list[
     # A copy has its parent's gate. What it sends in place of that is none.
     if parent.gate is not None:
         answer.close()
-        images.use_gate(parent.gate.share())
+        images.use_gate(parent.gate.share(images))
     elif answer.descriptors:
-        images.use_gate(Gate(answer.descriptors[0]))
+        images.use_gate(Gate(answer.descriptors[0], images))
     try:
         images.believe_walls(content)
     except KernelDied as error:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import tags, wire
 from rlm_kernel.host.peer import retrieved
-from rlm_kernel.host.request import EXECUTE, Request, well_formed
-from rlm_kernel.host.signing import DELIMITER
+from rlm_kernel.host.request import EXECUTE, Request
+from rlm_kernel.host.signing import DELIMITER, well_formed
 from rlm_kernel.host.stream import Stream
 
 if TYPE_CHECKING:
@@ -74,13 +74,11 @@ class Door:
         channel, frames = CHANNELS.get(message.tag), list(message.frames)
         if channel is None or not well_formed(frames):
             return
-        at = frames.index(DELIMITER)
-        signature = self.session.front.signer.sign(frames[at + 2 : at + 6])
-        frames = [self.prefix, *frames[: at + 1], signature, *frames[at + 2 :]]
+        frames = [self.prefix, *frames]
         request = Request.of_client(message.tag, frames, run=self.prefix, door=self.name)
         if channel == "stdin":
             if self._runs_now():
-                self.session.from_client(channel, frames)
+                self.session.input_came(frames)
         elif request.kind == "kernel_info_request" and self.session.kernel_info:
             self._answer(request, {"status": "ok", **self.session.kernel_info})
         elif channel == "control" and request.kind in _CONTROLS:

@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from rlm_kernel import process, tags, wire
+from rlm_kernel.environment import ZYGOTE, chosen
 from rlm_kernel.errors import CallerError, KernelDied, UnknownKernel
 from rlm_kernel.host import leftovers
 from rlm_kernel.host.branching import Origin, branch, refuse_looser
 from rlm_kernel.host.capacity import SOCKETS_PER_SESSION, Capacity
-from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, fork
+from rlm_kernel.host.peer import MOST_UNFINISHED, ForkRefused, Peer, PeerDied, fork
 from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.session import KernelSession
+from rlm_kernel.host.stream import Unfinished
 from rlm_sandbox.monitor import MemoryMonitor
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ READY_AFTER_SECONDS = 0.1
 REAP_AGAIN_SECONDS = 0.1
 CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
 
+Kind = tuple[tuple[str, ...], bool]
+"""Of the processes made ahead: what they have imported, and whether they are for private sessions."""
 Emit = Callable[[str, dict[str, Any]], None]
 
 
@@ -52,13 +56,15 @@ class Host:
         self.context: zmq.Context[Any] = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, SOCKETS_PER_SESSION * (self.capacity.sessions + 1))
         self.sessions: dict[str, KernelSession] = {}
+        self._unfinished = Unfinished(MOST_UNFINISHED)
         self._zygotes: dict[tuple[str, ...], asyncio.Task[Peer]] = {}
-        self._ready: dict[tuple[str, ...], Peer] = {}
+        self._ready: dict[Kind, Peer] = {}
         self._making: asyncio.Future[None] | None = None
         self._kernel_info: dict[str, Any] = {}
         self._closed = False
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
+        self._has_garbage = False
 
     async def start(self) -> None:
         """Become a subreaper and warm the first zygote."""
@@ -68,7 +74,7 @@ class Host:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_strays)
         self._watch = asyncio.create_task(self._watch_memory())
         self._zygotes[()] = asyncio.create_task(self._start_zygote(()))
-        self._make_ready(())
+        self._make_ready(((), False))
 
     # -- zygotes
 
@@ -82,34 +88,36 @@ class Host:
         except (PeerDied, TimeoutError) as error:
             raise KernelDied("the zygote ended while it warmed up", f"see {self.log}") from error
 
-    async def image(self, preload: tuple[str, ...], *, usual: bool) -> Peer:
+    async def image(self, preload: tuple[str, ...], *, usual: bool, private: bool) -> Peer:
         """A fresh process that waits for its session: for a ``usual`` one that was made ahead, else one made now."""
-        ready = self._ready.pop(preload, None) if usual else None
-        asyncio.get_running_loop().call_later(READY_AFTER_SECONDS, self._make_ready, preload)
+        kind = preload, private
+        ready = self._ready.pop(kind, None) if usual else None
+        asyncio.get_running_loop().call_later(READY_AFTER_SECONDS, self._make_ready, kind)
         if ready is not None and not ready.dead:
             return ready
         try:
-            return await fork(await self.zygote(preload), "ready", FORK_SECONDS)
+            return await fork(await self.zygote(preload), "ready", FORK_SECONDS, private=private)
         except (PeerDied, TimeoutError) as error:
             raise KernelDied("the zygote ended while it forked", f"see {self.log}") from error
 
-    def _make_ready(self, preload: tuple[str, ...]) -> None:
-        if preload not in self._ready and not self._closed:
-            self._making = asyncio.ensure_future(self._fork_ahead(preload))
+    def _make_ready(self, kind: Kind) -> None:
+        if kind not in self._ready and not self._closed:
+            self._making = asyncio.ensure_future(self._fork_ahead(kind))
 
-    async def _fork_ahead(self, preload: tuple[str, ...]) -> None:
+    async def _fork_ahead(self, kind: Kind) -> None:
         with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError, OSError):
-            peer = await fork(await self.zygote(preload), "warm", FORK_SECONDS)
-            if preload in self._ready or self._closed:
+            preload, private = kind
+            peer = await fork(await self.zygote(preload), "warm", FORK_SECONDS, private=private)
+            if kind in self._ready or self._closed:
                 peer.drop()
             else:
-                self._ready[preload] = peer
+                self._ready[kind] = peer
 
     async def _start_zygote(self, preload: tuple[str, ...]) -> Peer:
         ours, theirs = wire.pair()
         argv = [sys.executable, "-P", "-m", "rlm_kernel.zygote", "--fd", str(theirs.fileno())]
         argv += ["--supervisor", str(os.getpid()), "--preload", ",".join(preload)]
-        peer = Peer(ours)
+        peer = Peer(ours, self._unfinished)
         hello = peer.expect(tags.HELLO)
         with self.log.open("ab") as log:
             # The zygote's environment is every kernel's /proc/self/environ: nothing of the user's goes into it.
@@ -128,7 +136,6 @@ class Host:
         return peer
 
     def _zygote_environment(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
         folder = self.runtime / leftovers.ZYGOTE
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return {
@@ -137,7 +144,7 @@ class Host:
             "PYTHONDONTWRITEBYTECODE": "1",
             **QUIET_LIBRARIES,
             **LARGE_COPIES,
-            **kept,
+            **chosen(ZYGOTE),
         }
 
     # -- sessions
@@ -175,10 +182,11 @@ class Host:
         policy = read_policy(request["policy"])
         preload = importable(policy)
         spec = dict(request, connection=request.get("connection") or self._new_connection(kernel_id))
-        spec["protect"] = [str(self.runtime), str(self.log.parent)]
+        spec["protect"] = [str(self.runtime), str(self.log.parent), *map(str, request.get("protect", ()))]
         spec["kernel_info"] = self._kernel_info
         Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
-        image = partial(self.image, preload, usual=policy.language.wall == "restricted" and not policy.network)
+        usual = policy.language.wall == "restricted" and not policy.network
+        image = partial(self.image, preload, usual=usual, private=policy.walls.private)
         session = KernelSession(kernel_id, spec, self.context, image, self.runtime / "spool", self._emitted)
         self.sessions[kernel_id] = session
         return session
@@ -205,6 +213,7 @@ class Host:
     def _emitted(self, kernel_id: str, event: dict[str, Any]) -> None:
         if event["event"] == "ended":
             self.sessions.pop(kernel_id, None)
+            self._has_garbage = True
         self.emit(kernel_id, event)
 
     def close(self) -> None:
@@ -227,6 +236,9 @@ class Host:
     async def _watch_memory(self) -> None:
         for tick in itertools.count(1):
             await asyncio.sleep(MEMORY_SECONDS)
+            if self._has_garbage and tick % SLOW_TICKS == 0:
+                self._has_garbage = False
+                process.trim_heap()  # what a session had kept lies in the heap between what others keep
             for session in list(self.sessions.values()):
                 if not session.idle or tick % SLOW_TICKS == 0:
                     session.watch.memory()

@@ -14,6 +14,8 @@ from rlm_kernel.errors import CallerError, KernelDied, KernelError, WallsMissing
 from rlm_kernel.host.gate import Gate
 from rlm_kernel.host.limits import CellLimits
 from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, answered, fork, load
+from rlm_kernel.host.refusals import Refusals
+from rlm_kernel.host.stream import Overfull
 from rlm_sandbox.oswall.report import WallReport
 
 ANSWER_SECONDS = 10.0
@@ -79,7 +81,7 @@ class Copy:
         return self.seconds > REDO_SECONDS / 2 or len(self.redo) > REDO_CELLS / 2
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Images:
     """The processes of a session.
 
@@ -88,7 +90,7 @@ class Images:
     live process has completed. ``copies`` are the sleeping ones, the oldest first: the newest, and those from before
     the last ``undoable`` cells. ``pristine`` tells that the process before the first cell was as any fresh one, and
     ``only_cells`` that nothing but cells has changed the session since the newest copy. ``limits`` begins to count the
-    time of a request.
+    time of a request; ``refusals`` counts what the gate refuses them.
     """
 
     image: Callable[[], Awaitable[Peer]]
@@ -97,6 +99,7 @@ class Images:
     on_death: Callable[[Peer], None]
     receiver: Callable[[Peer, wire.Message], None]
     limits: Callable[[Peer], CellLimits]
+    refusals: Refusals
     undoable: int = 0
     pristine: bool = False
     live: Peer | None = None
@@ -145,7 +148,7 @@ class Images:
         except BaseException:
             peer.drop()
             raise
-        self.use_gate(Gate(answer.descriptors[0]) if answer.descriptors else None)
+        self.use_gate(Gate(answer.descriptors[0], self) if answer.descriptors else None)
         self.pristine = True
         self.lead(peer)
 
@@ -360,8 +363,16 @@ class Images:
     def use_gate(self, gate: Gate | None) -> None:
         """Have the forks of the processes to come decided by that gate."""
         if self.gate is not None:
-            self.gate.release()
+            self.gate.release(self)
         self.gate = gate
+
+    def owns(self, pid: int) -> bool:
+        """Whether that process is one of the session's."""
+        return any(peer.pid == pid for peer in self.processes())
+
+    def refused(self, call: str) -> None:
+        """An attempt of one of them at that system call is being refused."""
+        self.refusals.refused(call)
 
     # -- what a process needs to have
 
@@ -435,10 +446,14 @@ def cause_of_death(peer: Peer) -> str:
     """Why the process ended, in words."""
     if peer.stopped_for:
         return peer.stopped_for
+    if isinstance(peer.stream.failure, Overfull):
+        return str(peer.stream.failure)
     if peer.stream.failure is not None:
         return f"the kernel broke its protocol ({peer.stream.failure})"
     if peer.status == process.EXIT_MEMORY:
         return "the kernel ran out of its memory"
+    if peer.status == process.EXIT_TAMPERED:
+        return "code had changed a part of its language wall, so the kernel was ended"
     return f"the kernel {process.describe_exit(peer.status)}"
 
 

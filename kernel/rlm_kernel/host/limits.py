@@ -22,24 +22,25 @@ UNHEARD_SECONDS = 0.005
 
 
 class Clock:
-    """The time limit of what a kernel does now; it stands still while the kernel waits for a person or a model."""
+    """The time limit of what a kernel does now; it stands still while the kernel waits for a person or a model.
 
-    def __init__(self, seconds: float, on_limit: Callable[[], None]) -> None:
+    While it stands still it holds nothing: what it tells of the limit may hold it.
+    """
+
+    def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._on_limit = on_limit
         self._left = seconds
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.resume()
 
-    def resume(self) -> None:
-        """Let it run (again)."""
+    def run(self, on_limit: Callable[[], None]) -> None:
+        """Let it run (again), and call ``on_limit`` when the time is up."""
         if self._timer is None:
             self._since = self._loop.time()
-            self._timer = self._loop.call_later(self._left, self._on_limit)
+            self._timer = self._loop.call_later(self._left, on_limit)
 
     def pause(self) -> None:
-        """Stop it; `resume` goes on with what is left."""
+        """Stop it; `run` goes on with what is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -83,7 +84,8 @@ class CellLimits:
         self.reason = ""
         self._what = what
         self._live, self._seconds, self._grace = live, seconds, grace_seconds
-        self._clock = Clock(seconds, self._time_is_up)
+        self._clock = Clock(seconds)
+        self._clock.run(self._time_is_up)
         self._ladder: Ladder | None = None
         self._unheard: asyncio.TimerHandle | None = None
 
@@ -125,7 +127,7 @@ class CellLimits:
     def input_came(self) -> None:
         """The clock goes on."""
         if self._ladder is None:
-            self._clock.resume()
+            self._clock.run(self._time_is_up)
 
     def end(self) -> None:
         """The request has ended, one way or the other."""

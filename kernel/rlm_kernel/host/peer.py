@@ -17,9 +17,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from rlm_kernel import tags, wire
 from rlm_kernel.errors import KernelError
-from rlm_kernel.host.stream import Stream
+from rlm_kernel.host.space import Space
+from rlm_kernel.host.stream import Stream, Unfinished
 
 MAX_KERNEL_PAYLOAD = 512 << 20
+MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
+"""Bytes of messages that are not whole yet, of all kernel processes together."""
 MOST_SECONDS = 120.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MAX_WORD = 1 << 20
@@ -50,12 +53,17 @@ class Peer:
 
     ``receiver`` is told of messages that nobody waits for, ``on_death`` once when the process has ended and all that
     it had written has been delivered. Who has it fork through a gate holds ``forking``. The one descriptor that a
-    kernel sends is its gate's, with `tags.BEGUN`; what comes with any other message is closed.
+    kernel sends is its gate's, with `tags.BEGUN`; what comes with any other message is closed. Half messages of all
+    processes that were forked from one another count together in ``unfinished``.
+    A process with numbers of its own (``space``) is known by the number that the system tells with what it writes.
     """
 
     _taken: ClassVar[set[int]] = set()
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, unfinished: Unfinished | None = None, space: Space | None = None) -> None:
+        self.space = space
+        if space is not None:
+            wire.tell_senders(sock, True)
         self.loop = asyncio.get_running_loop()
         self.pid: int | None = None
         self.status: int | None = None
@@ -69,7 +77,8 @@ class Peer:
         self.on_death: Callable[[Peer], None] | None = None
         self._pidfd: int | None = None
         self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
-        self.stream = Stream(sock, self._message, self._stream_closed, MAX_WORD, max_descriptors=1)
+        self.unfinished = unfinished or Unfinished(MOST_UNFINISHED)
+        self.stream = Stream(sock, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
 
     def expect(self, tag: bytes) -> asyncio.Future[Any]:
         """The next message with ``tag``: its first frame as JSON and the message. Fails with `PeerDied`."""
@@ -96,13 +105,18 @@ class Peer:
             pidfd = os.pidfd_open(pid)
         except (ProcessLookupError, OverflowError, ValueError, OSError):
             return False
-        if parent_of(pid) != os.getpid():
+        if not self._is_ours(pid):
             os.close(pidfd)
             return False
         self.pid, self._pidfd = pid, pidfd
         self._taken.add(pid)
         self.loop.add_reader(pidfd, self._ended)
         return True
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether it is a child of this process, or of one that takes the orphans among its process numbers."""
+        parent = parent_of(pid)
+        return os.getpid() in (parent, parent_of(parent) if parent and self.space is not None else None)
 
     def serve(self) -> None:
         """Hear also what is large: from here on the process serves a session."""
@@ -131,7 +145,7 @@ class Peer:
     def kill(self) -> None:
         """End the process at once."""
         self.signal(signal.SIGKILL)
-        if self._pidfd is None:
+        if self.pid is None:
             self.stream.close()
 
     def drop(self) -> None:
@@ -169,29 +183,31 @@ class Peer:
 
     def _introduced(self, message: wire.Message) -> bool:
         self.hello = load(message)
-        return self.watch(self.hello.get("pid"))
+        if self.space is None:
+            return self.watch(self.hello.get("pid"))
+        wire.tell_senders(self.stream.socket, False)
+        return self.watch(self.stream.parser.sender)
 
     # -- its end
 
     def _stream_closed(self) -> None:
-        """It closed its line, sent rubbish, or died before it said who it is."""
+        """It has ended and all that it had written was heard; or it closed its line, sent rubbish, or said nothing."""
         if self._pidfd is None:
-            self._finish(None)
+            self._finish()
         else:
             self.signal(signal.SIGKILL)
 
     def _ended(self) -> None:
-        if self.dead:
-            return
         assert self._pidfd is not None
-        if not self.stream.closed:
-            self.stream.stop_reading()
-            self.stream.drain()
         self.loop.remove_reader(self._pidfd)
-        status = self._reap()
+        self.status = self._reap()
         os.close(self._pidfd)
+        self._pidfd = None
         self._taken.discard(self.pid or 0)
-        self._finish(status)
+        if self.stream.closed:
+            self._finish()
+        else:
+            self.stream.finish()
 
     def _reap(self) -> int | None:
         assert self._pidfd is not None
@@ -203,13 +219,18 @@ class Peer:
             return None
         return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
 
-    def _finish(self, status: int | None) -> None:
-        self.dead, self.status = True, status
-        self.stream.close()
+    def _finish(self) -> None:
+        if self.dead:
+            return
+        self.dead = True
+        if self.space is not None:
+            self.space.release()
+            self.space = None
         for waiting in self._waiting.values():
             for future in waiting:
                 if not future.done():
-                    future.set_exception(PeerDied(status))
+                    future.set_exception(PeerDied(self.status))
+        self._waiting.clear()
         if self.on_death is not None:
             self.on_death(self)
 
@@ -218,6 +239,13 @@ def parent_of(pid: int) -> int | None:
     """The parent of a process; None if there is no such process."""
     stat = _stat(pid)
     return int(stat[1]) if stat else None
+
+
+def process_of(thread: int) -> int | None:
+    """The process that a thread belongs to; None if there is no such thread."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{thread}/status", "rb") as status:
+        return next((int(line[5:]) for line in status if line.startswith(b"Tgid:")), None)
+    return None
 
 
 def _stat(pid: object) -> list[bytes]:
@@ -271,23 +299,33 @@ async def fork(
     leave_threads: bool = False,
     introduced: bool = True,
     expectant: bool = False,
+    private: bool = False,
 ) -> Peer:
     """Have ``parent`` fork a child that waits to begin (``ready``; ``warm``: made ready for it), or sleeps (``sleep``).
 
     A process with threads is refused unless ``leave_threads``: the child has none but its first.
     Unless ``introduced`` the child says nothing and keeps still until the first message to it.
-    An ``expectant`` parent then makes ready for its next cell.
+    An ``expectant`` parent then makes ready for its next cell. A ``private`` child has process numbers of its own, or
+    those of its parent if that one has.
     Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
     """
     try:
-        ours, theirs = wire.pair()
+        space = Space() if private else parent.space and parent.space.share()
     except OSError as error:
         raise ForkRefused(str(error), errno=error.errno) from error
-    child = Peer(ours)
+    try:
+        ours, theirs = wire.pair()
+    except OSError as error:
+        if space is not None:
+            space.release()
+        raise ForkRefused(str(error), errno=error.errno) from error
+    child = Peer(ours, parent.unfinished, space)
     hello, forked = child.expect(tags.HELLO), parent.expect(tags.FORKED)
     hello.add_done_callback(retrieved)
     request = {"state": state, "leave_threads": leave_threads, "expectant": expectant, "still": not introduced}
-    parent.send(tags.FORK, (wire.json_frame(request),), (theirs.detach(),))
+    lease = (space.hand_over(),) if private and space else ()
+    request["private"] = bool(lease)
+    parent.send(tags.FORK, (wire.json_frame(request),), (theirs.detach(), *lease))
     try:
         answer = load(await answered(forked, seconds, parent.pid))
         if "error" in answer:
@@ -295,7 +333,7 @@ async def fork(
             raise ForkRefused(
                 str(answer["error"]), texts(answer.get("threads")), number if isinstance(number, int) else None
             )
-        if introduced:
+        if introduced or space is not None:
             await answered(hello, seconds, answer.get("pid"))
         elif not child.watch(answer.get("pid")):
             raise ForkRefused("the copy ended before it had begun")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -10,14 +11,42 @@ from rlm_kernel import tags
 from rlm_kernel.host.limits import CellLimits
 from rlm_kernel.image.forms import LONGEST_SCHEMA, fault_of
 
+MOST_CHARACTERS = 16 * tags.MAX_PROMPT
+"""Of the prompts of one session that wait for answers: they lie in the host."""
+FULL = (
+    f"the prompts that wait for answers may have {MOST_CHARACTERS:,} characters together; "
+    "wait for answers before you ask more, or ask less at once"
+)
+QUERIES_A_SECOND = 100.0
 _ROWS_AT_ONCE = 256
 
 
+class Rate:
+    """So many of something at once, and then ``per_second``."""
+
+    def __init__(self, at_once: int, per_second: float) -> None:
+        self._most, self._per_second = float(max(at_once, 1)), per_second
+        self._left, self._since = self._most, time.monotonic()
+
+    def take(self, count: int) -> float:
+        """Use up ``count``; for how many seconds there is none left then."""
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._since) * self._per_second) - count
+        self._since = now
+        return max(0.0, -self._left / self._per_second)
+
+
 class QueryBook:
-    """Queries by id. ``next_number`` is the first id that no kernel of the session has used."""
+    """Queries by id. ``next_number`` is the first id that no kernel of the session has used.
+
+    ``full`` tells that a query was refused because those that wait are as long as they may be together.
+    """
 
     def __init__(self, next_number: int, limit: int, modes: Iterable[str]) -> None:
         self.next_number = next_number
+        self.full = False
+        self._characters = 0
+        self._rate = Rate(limit, QUERIES_A_SECOND)
         self._limit = limit
         self._modes = frozenset(modes)
         self.pending: dict[str, dict[str, Any]] = {}
@@ -27,7 +56,34 @@ class QueryBook:
     def ask(self, told: object) -> list[dict[str, Any]]:
         """Enter what a kernel announced, without what is malformed, known, too much, or in a mode not permitted."""
         queries = [query for query in told if isinstance(query, dict)] if isinstance(told, list) else []
+        self.full = False
         return [row for query in queries if (row := self._enter(query)) is not None]
+
+    def rest(self, told: object) -> float:
+        """For how many seconds a kernel that has announced this is not to be heard: one that keeps to its limit never.
+
+        What is refused counts as well: it is the looking at it that takes time.
+        """
+        return self._rate.take(len(told) if isinstance(told, list) else 1)
+
+    def inherit(self, parent: QueryBook, waited: Iterable[str]) -> None:
+        """Begin with what a session knows, but for the queries that its cell has waited for."""
+        self.next_number = parent.next_number
+        without = set(waited)
+        for query_id, row in parent.pending.items():
+            if query_id not in without:
+                self._wait_for(dict(row))
+        self.answers.update(parent.answers)
+
+    def forget(self) -> None:
+        """Let go of everything, at the end of the session."""
+        self.pending.clear()
+        self.answers.clear()
+        self._awaited.clear()
+
+    def _wait_for(self, row: dict[str, Any]) -> None:
+        self.pending[row["id"]] = row
+        self._characters += len(row["prompt"])
 
     def _enter(self, query: dict[str, Any]) -> dict[str, Any] | None:
         query_id, prompt, model = query.get("id"), query.get("prompt"), query.get("model")
@@ -40,13 +96,16 @@ class QueryBook:
             return None
         if query_id in self.answers or query_id in self.pending or len(self.pending) >= self._limit:
             return None
+        if self._characters + len(prompt) > MOST_CHARACTERS:
+            self.full = True
+            return None
         number = query_id.removeprefix("q_")
         if not (number.isdecimal() and len(number) < 10):
             return None
         self.next_number = max(self.next_number, int(number) + 1)
         row = {"id": query_id, "prompt": prompt, "model": model, "mode": mode, "schema": schema}
         row["recursive"] = query.get("recursive") is True
-        self.pending[query_id] = row
+        self._wait_for(row)
         return row
 
     def claim(self, ids: object, asked: Iterable[dict[str, Any]]) -> set[str]:
@@ -61,7 +120,13 @@ class QueryBook:
         """Enter answers, also for a process that takes over later."""
         self.answers.update(answers)
         for query_id in answers:
-            self.pending.pop(query_id, None)
+            self.withdraw(query_id)
+
+    def withdraw(self, query_id: str) -> bool:
+        """Wait for no answer to it any more; False if none was waited for."""
+        row = self.pending.pop(query_id, None)
+        self._characters -= len(row["prompt"]) if row is not None else 0
+        return row is not None
 
 
 def at_once(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import tags, wire
+from rlm_kernel.displays import printable
 from rlm_kernel.host.cells import LONGEST_CODE, CellLog, author_of, shown_content
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 CHANNELS = {tags.IOPUB: "iopub", tags.SHELL: "shell", tags.CONTROL: "control", tags.STDIN: "stdin"}
 MOST_HELD_BYTES = 64 << 20
+MOST_FAULTS = 20
+LONGEST_FAULT = 8192
 SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
 """What a cell may show; a kernel that shows anything else is not heard."""
 _UNREADABLE = {
@@ -30,6 +33,8 @@ _UNREADABLE = {
     "traceback": [],
 }
 _NOT_SHOWN = f"[not shown: over {LARGEST_JSON >> 20} MiB, or cannot be read]\n".encode()
+
+log = logging.getLogger(__name__)
 
 
 class Relay:
@@ -46,8 +51,9 @@ class Relay:
         self.current: Request | None = None
         self.limits: CellLimits | None = None
         self.busy_since: float | None = None
-        self._held: list[tuple[str, tuple[bytes, ...]]] | None = None
+        self._held: list[tuple[str, list[bytes]]] | None = None
         self._held_bytes = 0
+        self._faults = 0
 
     def running(self) -> dict[str, Any]:
         """The cell that runs now (``code`` is None when none does) and what it has written so far."""
@@ -65,9 +71,8 @@ class Relay:
         """A request goes to the kernel now: its clock starts."""
         request.started, self.busy_since = time.perf_counter(), time.time()
         spool = self.spool / f"{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
-        publish = partial(self.front.stream, request)
         allowed = self.policy_limits
-        request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, publish)
+        request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
         self._held, self._held_bytes = [] if hold else None, 0
         self.current = request
         self.limits = CellLimits(live, allowed.cell_seconds, allowed.interrupt_grace_seconds)
@@ -75,6 +80,10 @@ class Relay:
             request.cell["watched"] = self.front.watched
             self.front.status(request, "busy")
         return self.limits
+
+    def _publish_text(self, name: str, text: str) -> None:
+        """Publish text of the request in flight. Its output does not hold the request, which holds the output."""
+        self.front.stream(self.current, name, text)
 
     def end(self) -> None:
         """The request has been answered; what was held goes out."""
@@ -97,8 +106,10 @@ class Relay:
             self.front.stream(None, name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
 
     def forward(self, channel: str, frames: tuple[bytes, ...]) -> None:
-        """A Jupyter message of the kernel."""
-        request = self.current
+        """A Jupyter message of the kernel, which the host signs; what is none is dropped."""
+        request, signed = self.current, self.front.signer.signed(frames)
+        if signed is None:
+            return
         if request is not None and request.output is not None:
             request.output.flush()
         if channel == "stdin" and self.limits is not None and request is not None and request.direct is None:
@@ -107,10 +118,10 @@ class Relay:
             request.collect_message(channel, frames)
         if self._held is not None and (channel == "shell" or self._held):
             if self._held_bytes < MOST_HELD_BYTES:  # beyond is what no cell says: a reply, and that it is done
-                self._held.append((channel, frames))
-                self._held_bytes += sum(map(len, frames))
+                self._held.append((channel, signed))
+                self._held_bytes += sum(map(len, signed))
         else:
-            self.front.send(channel, frames)
+            self.front.send(channel, signed)
 
     def show(self, message: wire.Message) -> None:
         """What a direct cell shows: kept for its caller, and published to those who watch."""
@@ -128,6 +139,13 @@ class Relay:
             request.collect(kind, shown.get("data"), sum(map(len, message.frames)))
         known = metadata if isinstance(metadata, dict) else {}
         self.front.publish(request, kind, shown, known, buffers=message.frames[1:])
+
+    def fault(self, said: bytes) -> None:
+        """Write into the log what a kernel calls a fault of its own: so much that no kernel can fill the disk."""
+        self._faults += 1
+        if self._faults <= MOST_FAULTS:
+            fault = said[-LONGEST_FAULT:].decode("utf-8", "replace")
+            log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, printable(fault, keep="\n"))
 
     def succeed(self, request: Request, summary: dict[str, Any], limits: CellLimits) -> None:
         """The kernel has answered: hand the result to a caller of the host."""

@@ -104,11 +104,6 @@ def _content(frames: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:
         return None
 
 
-def well_formed(frames: list[bytes]) -> bool:
-    """True if ``frames`` have the shape of a Jupyter request: prefix, delimiter, signature and four dicts."""
-    return DELIMITER in frames and len(frames) >= frames.index(DELIMITER) + 6
-
-
 def reply_in(summary: dict[str, Any]) -> dict[str, Any] | None:
     """The reply to a cell as a kernel tells it, of the right types; None if that is none."""
     reply = summary.get("reply")

@@ -116,7 +116,7 @@ async def _go_back(session: KernelSession, count: int) -> Rollback:
     names = sorted({name for cell in undone for name in cell.defined})
     content, _ = await images.ask({"op": "variables"})
     present = {str(row.get("name")) for row in content.get("variables", ()) if isinstance(row, dict)} | set(unloaded)
-    asked = [query for cell in undone for query in cell.queries if session.queries.pending.pop(query, None)]
+    asked = [query for cell in undone for query in cell.queries if session.queries.withdraw(query)]
     await session.secure()
     return Rollback(
         undone=[cell.code for cell in undone],

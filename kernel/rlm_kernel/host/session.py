@@ -13,14 +13,14 @@ import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import zmq
 
 from rlm_kernel import process, tags, wire
-from rlm_kernel.displays import printable
-from rlm_kernel.errors import KernelBusy, KernelDied, KernelError, UnknownKernel
+from rlm_kernel.errors import KernelBusy, KernelDied, KernelError, SessionExpelled, UnknownKernel
 from rlm_kernel.host.cells import CellLog
 from rlm_kernel.host.copying import Copying
 from rlm_kernel.host.images import Attachment, Images, cause_of_death
@@ -29,15 +29,14 @@ from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
 from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, texts, within
 from rlm_kernel.host.policy import read_policy
-from rlm_kernel.host.queries import QueryBook, Round, at_once
+from rlm_kernel.host.queries import FULL, QueryBook, Round, at_once
+from rlm_kernel.host.refusals import Refusals
 from rlm_kernel.host.relay import CHANNELS, Relay
-from rlm_kernel.host.request import EXECUTE, Request, well_formed
+from rlm_kernel.host.request import EXECUTE, Request
 from rlm_kernel.host.rollback import History
 from rlm_kernel.host.watch import Watch
 
 MAX_QUEUE = 1000
-MOST_FAULTS = 20
-LONGEST_FAULT = 8192
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
     ``emit(kernel_id, event)`` reports what happened: ``queries``, ``waiting`` (for the answers of ``ids``; none: it
-    goes on), ``dropped``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended``.
+    goes on), ``dropped``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for that reason).
     """
 
     def __init__(
@@ -69,9 +68,10 @@ class KernelSession:
         self.cells = CellLog(lambda note: emit(kernel_id, note))
         self.relay = Relay(kernel_id, self.front, self.limits, spool, self.cells)
         image_spec = {key: spec.get(key) for key in ("policy", "workspace", "scratch", "query_base", "protect")}
-        image_spec["key"] = self.connection["key"]
         required = tuple(self.policy.walls.require)
-        self.images = Images(image, image_spec, required, self._died, self._from_kernel, self._limits_of_request)
+        self.refusals = Refusals(self.limits.refused_attempts, self.expel)
+        told = self._died, self._from_kernel, self._limits_of_request
+        self.images = Images(image, image_spec, required, *told, self.refusals)
         self.images.undoable = self.limits.rollback_cells
         self.history = History(self.limits.rollback_cells)
         llm = self.policy.llm
@@ -85,7 +85,6 @@ class KernelSession:
         self._wake = asyncio.Event()
         self.copying = Copying(self)
         self._loss: str | None = None
-        self._faults = 0
         self.memory_base = 0
         self.watch = Watch(self)
         self.kernel_info: dict[str, Any] = spec.get("kernel_info") or {}
@@ -114,8 +113,15 @@ class KernelSession:
             self._measure_base()
         self._driver = asyncio.create_task(self._drive())
 
-    def close(self) -> None:
-        """End the session: its processes, sockets, leases and waiting callers."""
+    def expel(self, reason: str) -> None:
+        """End the session for what its code has tried; who waits for it is told the reason."""
+        error = SessionExpelled(reason)
+        if self.relay.current is not None and not self.closed:
+            self.relay.fail(self.relay.current, type(error).__name__, str(error))
+        self.close(error)
+
+    def close(self, error: SessionExpelled | None = None) -> None:
+        """End the session: its processes, sockets, leases and waiting callers, who get ``error``."""
         if self.closed:
             return
         self.closed = True
@@ -124,10 +130,11 @@ class KernelSession:
         self.copying.cancel()
         if self._driver is not None:
             self._driver.cancel()
-        self._fail_waiting(UnknownKernel(self.kernel_id))
+        self._fail_waiting(error or UnknownKernel(self.kernel_id))
         self.images.close()
         self.front.close()
-        self.emit(self.kernel_id, {"event": "ended"})
+        self.queries.forget()
+        self.emit(self.kernel_id, {"event": "ended", **({} if error is None else {"expelled": error.reason})})
 
     def _fail_waiting(self, error: KernelError) -> None:
         items = [*([self._taken] if self._taken is not None else []), *self._queue]
@@ -158,6 +165,7 @@ class KernelSession:
             "last_used": self.last_used,
             "waiting": sorted(self.round.open) if self.round is not None else [],
             "doors": [door.name for door in self.front.doors.values()],
+            "refused": self.refusals.info(),
         }
 
     @property
@@ -289,16 +297,21 @@ class KernelSession:
     # -- clients
 
     def from_client(self, channel: str, frames: list[bytes]) -> None:
-        """Take a request of a Jupyter client."""
+        """Take a request of a Jupyter client: the kernel, which has no key, gets what is signed as it has to be."""
         if channel == "iopub":
             self.front.welcome(frames)
-        elif not well_formed(frames):
+        elif channel == "control":
+            self._control(frames)
+        elif not self.front.signer.genuine(frames):
             return
         elif channel == "shell":
             self.enqueue(Request.of_client(tags.SHELL, frames))
-        elif channel == "control":
-            self._control(frames)
-        elif self.images.live is not None:
+        else:
+            self.input_came(frames)
+
+    def input_came(self, frames: list[bytes]) -> None:
+        """Pass on what a person has typed for a cell that asks."""
+        if self.images.live is not None:
             if self.relay.limits is not None and self.round is None:
                 self.relay.limits.input_came()
             self.images.live.send(tags.STDIN, tuple(frames))
@@ -338,15 +351,18 @@ class KernelSession:
             while not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
-            item = self._taken = self._queue.popleft()
-            try:
-                await (self._run(item) if isinstance(item, Request) else self._operate(*item))
-            except Exception as error:
-                # A fault of ours in one request must not silence the session for all that follow.
-                log.exception("a request of kernel %s failed in the host", self.kernel_id)
-                self._give_up(item, error)
-            finally:
-                self._taken = None
+            await self._work_on(self._queue.popleft())  # while it waits for the next it holds nothing of the last
+
+    async def _work_on(self, item: Request | tuple[Operation, asyncio.Future[Any]]) -> None:
+        self._taken = item
+        try:
+            await (self._run(item) if isinstance(item, Request) else self._operate(*item))
+        except Exception as error:
+            # A fault of ours in one request must not silence the session for all that follow.
+            log.exception("a request of kernel %s failed in the host", self.kernel_id)
+            self._give_up(item, error)
+        finally:
+            self._taken = None
 
     def _give_up(self, item: Request | tuple[Operation, asyncio.Future[Any]], error: Exception) -> None:
         if isinstance(item, Request):
@@ -405,6 +421,7 @@ class KernelSession:
         try:
             summary = load(await done)
             limits.end()
+            self.refusals.told(summary.get("refused"))
             self._finish_cell(summary, is_cell)
             if not self._repeats(request, summary, limits) and strict:
                 await self.copying.now()
@@ -459,7 +476,7 @@ class KernelSession:
         if peer is self.images.live and self.relay.current is None and not self.closed and self.images.cells:
             # A process that has run a cell is replaced at once. One that died before it ran any is only replaced
             # when somebody asks for something: a kernel that cannot live must not be started for ever.
-            self.operation(_nothing).add_done_callback(retrieved)
+            self.operation(partial(asyncio.sleep, 0)).add_done_callback(retrieved)
 
     async def _recovered_from(self, limits: CellLimits | None) -> tuple[str, str]:
         """Recover, and say what happened and what was lost."""
@@ -512,25 +529,22 @@ class KernelSession:
         elif message.tag == tags.SHOWN:
             self.relay.show(message)
         elif message.tag == tags.QUERY:
-            self._asked(load(message).get("queries"))
+            self._asked(peer, load(message).get("queries"))
         elif message.tag == tags.WAITS:
             self._begin_round(load(message).get("ids"))
         elif message.tag == tags.ABORT:
             self._abort_queue()
         elif message.tag == tags.FATAL:
-            self._log_fault(b"".join(message.frames))
+            self.relay.fault(b"".join(message.frames))
         elif (channel := CHANNELS.get(message.tag)) is not None:
             self.relay.forward(channel, message.frames)
 
-    def _log_fault(self, said: bytes) -> None:
-        """Write into the log what a kernel calls a fault of its own: so much that no kernel can fill the disk."""
-        self._faults += 1
-        if self._faults <= MOST_FAULTS:
-            fault = said[-LONGEST_FAULT:].decode("utf-8", "replace")
-            log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, printable(fault, keep="\n"))
-
-    def _asked(self, told: object) -> None:
+    def _asked(self, peer: Peer, told: object) -> None:
         rows = self.queries.ask(told)
+        if rest := self.queries.rest(told):
+            peer.stream.wait(rest)
+        if self.queries.full and self.relay.limits is not None:
+            self.relay.limits.stop("QueryLimit", FULL)
         self.images.spec["query_base"] = self.queries.next_number
         if self.relay.current is not None:
             self.relay.current.queries.extend(rows)
@@ -579,14 +593,8 @@ class KernelSession:
         current = self.relay.current
         if current is None or current.direct is not None:
             return
-        kept: deque[Request | tuple[Operation, asyncio.Future[Any]]] = deque()
-        for item in self._queue:
-            if isinstance(item, Request) and item.kind == EXECUTE and item.identities == current.identities:
-                self.front.fail(item, {"status": "aborted"})
-            else:
-                kept.append(item)
-        self._queue = kept
-
-
-async def _nothing() -> None:
-    pass
+        client = EXECUTE, current.identities
+        further = [item for item in self._queue if isinstance(item, Request) and (item.kind, item.identities) == client]
+        self._queue = deque(item for item in self._queue if not any(item is one for one in further))
+        for request in further:
+            self.front.fail(request, {"status": "aborted"})

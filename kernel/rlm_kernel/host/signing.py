@@ -72,24 +72,47 @@ class Signer:
             digest.update(part)
         return digest.hexdigest().encode()
 
+    def signed(self, frames: Sequence[bytes]) -> list[bytes] | None:
+        """A message of a kernel, which has no key, with its signature; None if it is none."""
+        if not well_formed(frames):
+            return None
+        at = frames.index(DELIMITER)
+        return [*frames[: at + 1], self.sign(frames[at + 2 : at + 6]), *frames[at + 2 :]]
+
+    def genuine(self, frames: Sequence[bytes]) -> bool:
+        """Whether a message has the right signature, and has not come before; each is asked about once."""
+        if not well_formed(frames):
+            return False
+        if self._hmac is None:
+            return True
+        at = frames.index(DELIMITER)
+        signature = frames[at + 1]
+        if not hmac.compare_digest(signature, self.sign(frames[at + 2 : at + 6])) or signature in self._seen:
+            return False
+        self._remember(signature)
+        return True
+
     def read(self, frames: Sequence[bytes]) -> Received | None:
         """A message with its routing prefix; None if it is malformed, forged, or has come before."""
+        if not well_formed(frames):
+            return None
+        at = frames.index(DELIMITER)
         try:
-            at = list(frames).index(DELIMITER)
-            signature, *parts = frames[at + 1 : at + 6]
-            header, content = json.loads(parts[0]), json.loads(parts[3])
+            header, content = json.loads(frames[at + 2]), json.loads(frames[at + 5])
             kind = header["msg_type"]
         except (ValueError, LookupError, TypeError, RecursionError):
             return None
-        genuine = hmac.compare_digest(signature, self.sign(parts)) and signature not in self._seen
-        if not genuine or not isinstance(kind, str) or not isinstance(content, dict):
+        if not isinstance(kind, str) or not isinstance(content, dict) or not self.genuine(frames):
             return None
-        if signature:
-            self._remember(signature)
-        return Received(list(frames[:at]), kind, parts[0], content)
+        return Received(list(frames[:at]), kind, frames[at + 2], content)
 
     def _remember(self, signature: bytes) -> None:
         self._seen[signature] = None
         if len(self._seen) > REMEMBERED:
             for old in list(itertools.islice(self._seen, REMEMBERED // 2)):
                 del self._seen[old]
+
+
+def well_formed(frames: Sequence[bytes]) -> bool:
+    """True if ``frames`` have the shape of a Jupyter message: prefix, delimiter, signature and four dicts."""
+    return DELIMITER in frames and len(frames) >= frames.index(DELIMITER) + 6

@@ -1,4 +1,7 @@
-"""The host's end of a framed stream: never blocks, neither for a peer that does not read nor for one that floods."""
+"""The host's end of a framed stream: never blocks, neither for a peer that does not read nor for one that floods.
+
+Streams of one event loop take turns: each hands over a few messages, and goes on when the others have had theirs.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from collections.abc import Callable, Sequence
 from rlm_kernel import wire
 from rlm_kernel.errors import ProtocolError
 
+MESSAGES_A_TURN = 16
+"""Messages that a stream hands over before the event loop sees to something else."""
+
 _local = threading.local()
 
 
@@ -27,11 +33,43 @@ def _space_of_this_thread() -> memoryview:
     return space
 
 
+class Overfull(ProtocolError):
+    """The largest of all messages that are not whole, when together they are too much."""
+
+
+class Unfinished:
+    """What several streams hold of messages that are not whole yet: ``most`` bytes in all.
+
+    Beyond that the stream that holds most of them is closed, with `Overfull` as its failure.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: dict[Stream, int] = {}
+        self._total = 0
+
+    def note(self, stream: Stream) -> None:
+        """Count anew what a stream holds."""
+        held = stream.parser.waiting
+        self._total += held - self._held.pop(stream, 0)
+        if held:
+            self._held[stream] = held
+        if self._total > self.most:
+            largest = max(self._held, key=self._held.__getitem__)
+            largest.fail(
+                Overfull(
+                    f"messages that are not whole yet fill the {self.most:,} bytes that the host keeps for all "
+                    f"sessions, and the largest is this one's ({self._held[largest]:,} bytes)"
+                )
+            )
+
+
 class Stream:
     """A non-blocking framed stream on an event loop.
 
     ``on_message`` gets each message in order, ``on_close`` once, when the peer has gone, has sent what is no message,
     or `close` was called. Descriptors handed to `send` are closed when they have left; ``unsent`` bytes have not yet.
+    Half messages count in ``unfinished``.
     """
 
     def __init__(
@@ -41,6 +79,7 @@ class Stream:
         on_close: Callable[[], None],
         max_payload: int = wire.MAX_PAYLOAD,
         max_descriptors: int = wire.MAX_DESCRIPTORS,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self.socket = sock
         self.parser = wire.Parser(max_payload, max_descriptors, space=_space_of_this_thread())
@@ -50,8 +89,11 @@ class Stream:
         self.failure: ProtocolError | None = None
         self.unsent = 0
         self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
+        self._unfinished = unfinished
+        self._reads = self._at_end = False
+        self._next_turn: asyncio.Handle | None = None
         sock.setblocking(False)
-        self.loop.add_reader(sock.fileno(), self._readable)
+        self._read_on()
 
     def send(self, tag: bytes, frames: Sequence[wire.Frame] = (), descriptors: Sequence[int] = ()) -> None:
         """Queue a message; it is written at once if the peer has room. Owns ``descriptors`` from here on."""
@@ -75,8 +117,10 @@ class Stream:
         held = fcntl.ioctl(self.socket.fileno(), termios.TIOCOUTQ, bytes(4))
         return int.from_bytes(held, sys.byteorder) > 0
 
-    def drain(self) -> None:
-        """Read what a dead peer had still written; others that hold its end may go on writing for ever."""
+    def finish(self) -> None:
+        """Hand over what a dead peer had written, and close; others that hold its end may go on writing for ever."""
+        if self.closed:
+            return
         written = array.array("i", [0])
         try:
             fcntl.ioctl(self.socket, termios.FIONREAD, written)
@@ -84,43 +128,95 @@ class Stream:
                 written[0] -= count
         except OSError:
             pass
-        self._deliver()
+        self._at_end = True
+        self._stop_reading()
+        self._take_turn()
+
+    def fail(self, error: ProtocolError) -> None:
+        """Close because of what the peer has sent."""
+        self.failure = error
+        self.close()
 
     def close(self) -> None:
-        """Stop, drop what was not sent, and close the socket; calls ``on_close`` once."""
+        """Stop, drop what was not sent or not whole, and close the socket; calls ``on_close`` once."""
         if self.closed:
             return
         self.closed = True
-        self.loop.remove_reader(self.socket.fileno())
+        self._stop_reading()
         self.loop.remove_writer(self.socket.fileno())
         self.socket.close()
         self.parser.close()
+        if self._unfinished is not None:
+            self._unfinished.note(self)
         while self._out:
             _close_all(self._out.popleft()[1])
-        self.on_close()
+        on_close, self.on_message, self.on_close = self.on_close, _unheard, _nothing  # whose owner holds this stream
+        on_close()
 
-    def stop_reading(self) -> None:
-        """Leave what arrives unread (until `drain`)."""
-        if not self.closed:
+    def wait(self, seconds: float) -> None:
+        """Take nothing more of a living peer for so long."""
+        if not self.closed and not self._at_end:
+            self._stop_reading()
+            self._next_turn = self.loop.call_later(seconds, self._take_turn)
+
+    def _read_on(self) -> None:
+        if not self._reads:
+            self._reads = True
+            self.loop.add_reader(self.socket.fileno(), self._readable)
+
+    def _stop_reading(self) -> None:
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        if self._reads:
+            self._reads = False
             self.loop.remove_reader(self.socket.fileno())
 
     def _readable(self) -> None:
         try:
-            alive = wire.receive(self.socket, self.parser) > 0
+            self._at_end = wire.receive(self.socket, self.parser) == 0
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            alive = False
-        if not self._deliver() or not alive:
-            self.close()
+            self._at_end = True
+        self._take_turn()
 
-    def _deliver(self) -> bool:
+    def _take_turn(self) -> None:
+        """Hand over a share of what has come. What is left over is handed over before anything else is read."""
+        self._next_turn = None
         try:
-            while not self.closed and (message := self.parser.next()) is not None:
-                self.on_message(message)
+            is_left = self._hand_over()
         except ProtocolError as error:
-            self.failure = error
-            return False
+            self.fail(error)
+            return
+        except Exception:
+            self._take_turn_soon()  # a fault of who heard this message is no reason not to hear the next
+            raise
+        if self._unfinished is not None:
+            self._unfinished.note(self)
+        if self.closed or self._next_turn is not None:
+            return
+        if is_left:
+            self._take_turn_soon()
+        elif self._at_end:
+            self.close()
+        else:
+            self._read_on()
+
+    def _take_turn_soon(self) -> None:
+        if not self.closed:
+            self._stop_reading()
+            self._next_turn = self.loop.call_soon(self._take_turn)
+
+    def _hand_over(self) -> bool:
+        """Hand over as many messages as fit into a turn; True if there may be more."""
+        for _ in range(MESSAGES_A_TURN):
+            if self.closed or self._next_turn is not None:
+                return False
+            message = self.parser.next()
+            if message is None:
+                return False
+            self.on_message(message)
         return True
 
     def _writable(self) -> None:
@@ -153,3 +249,11 @@ class Stream:
 def _close_all(descriptors: Sequence[int]) -> None:
     for fd in descriptors:
         os.close(fd)
+
+
+def _unheard(message: wire.Message) -> None:
+    message.close()
+
+
+def _nothing() -> None:
+    pass

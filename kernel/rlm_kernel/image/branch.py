@@ -1,7 +1,7 @@
 """In the kernel process: how a fork of one session becomes another.
 
-The fork has every object of the session it comes from. What it must not share is made anew: the key it signs with,
-the event loop, the count of its queries; and where its policy is stricter, walls are added inside those that stand.
+The fork has every object of the session it comes from. What it must not share is made anew: the event loop and the
+count of its queries; and where its policy is stricter, walls are added inside those that stand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import process, tags, wire
-from rlm_sandbox.language.audit import trusted_section
+from rlm_sandbox.language.audit import trusted
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.policy import Policy, admits
 
@@ -22,24 +22,29 @@ if TYPE_CHECKING:
 
 
 def begin(worker: Worker, spec: Mapping[str, Any]) -> None:
-    """Become the session of ``spec`` (key, policy, walls that stand, cells to repeat) and tell the host, or end."""
+    """Become the session of ``spec`` (policy, walls that stand, cells to repeat) and tell the host, or end."""
     try:
         report, descriptors, dropped = _become(worker, spec)
     except Exception as error:
         worker.link.send(tags.BEGUN, (wire.json_frame({"error": f"{type(error).__name__}: {error}"}),))
         os._exit(1)
     answer = {"walls": report.to_dict(), "dropped_modules": dropped}
-    with trusted_section():
-        worker.link.send(tags.BEGUN, (wire.json_frame(answer),), descriptors)
+    _send(worker, answer, descriptors)
     for fd in descriptors:
         os.close(fd)
+    if worker.session is not None:
+        worker.session.close_wall()
+
+
+@trusted
+def _send(worker: Worker, answer: Mapping[str, Any], descriptors: tuple[int, ...]) -> None:
+    worker.link.send(tags.BEGUN, (wire.json_frame(answer),), descriptors)
 
 
 def _become(worker: Worker, spec: Mapping[str, Any]) -> tuple[WallReport, tuple[int, ...], list[str]]:
     state = worker.session
     assert state is not None
     os.setsid()
-    worker.kernel.session.key = spec["key"].encode()
     worker.activate()
     if not all(map(worker.repeat, spec["repeat"])):
         raise RuntimeError("a cell of the parent's did not go as it went the first time")

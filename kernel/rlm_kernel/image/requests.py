@@ -15,7 +15,7 @@ from rlm_kernel.errors import CallerError
 from rlm_kernel.image import snapshot, variables
 from rlm_kernel.image.session import user_code
 from rlm_kernel.wire import Message
-from rlm_sandbox.language.audit import trusted_section
+from rlm_sandbox.language.audit import trusted
 
 if TYPE_CHECKING:
     from rlm_kernel.image.worker import Worker
@@ -33,13 +33,16 @@ def handle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     return handler(worker, request, message)
 
 
+@trusted
+def _map(message: Message, request: dict[str, Any]) -> Any:
+    """Map a loaded text, which opens files of the host's."""
+    return attach(message.descriptors, request["header"], type=request["type"], metadata=request["metadata"])
+
+
 def _attach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
-    notes = {"type": request["type"], "metadata": request["metadata"]}
     state = worker.session
     assert state is not None
-    with trusted_section():
-        variable = attach(message.descriptors, request["header"], **notes)
-    state.attach(worker.namespace, request["name"], variable)
+    state.attach(worker.namespace, request["name"], _map(message, request))
     return {}, ()
 
 

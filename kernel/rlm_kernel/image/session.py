@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +21,12 @@ from rlm_kernel.contexts.mapping import Mapping as MappedFile
 from rlm_kernel.contexts.text import Text
 from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
 from rlm_kernel.image.shell import GuardedShell
-from rlm_sandbox.language.audit import trusted_section
+from rlm_sandbox.language import audit
+from rlm_sandbox.language.audit import trusted
 from rlm_sandbox.language.guards import protect
 from rlm_sandbox.language.wall import LanguageWall
-from rlm_sandbox.oswall.confine import Isolation, confine
+from rlm_sandbox.oswall.confine import Confinement, Isolation, confine
+from rlm_sandbox.oswall.private import Seclusion
 from rlm_sandbox.oswall.report import WallReport
 from rlm_sandbox.oswall.tighten import tighten
 from rlm_sandbox.policy_compare import admits
@@ -39,6 +43,13 @@ ENVIRONMENT = {
 for _believed in (Text, Lines, MappedFile):  # strings are laid over memory by what these say
     protect(_believed)
 
+
+def _refuse_program(*_: object) -> int:
+    raise PermissionError(errno.EPERM, "the policy of this session allows no programs (limits.processes)")
+
+
+_UNSAFE = ("numpy", "pyarrow")
+"""Libraries by which code may come to read and write the memory of its kernel."""
 HOMES = ("HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR")
 
 
@@ -63,11 +74,17 @@ class SessionState:
         self.streams: tuple[Any, Any] | None = None
 
     def begin(
-        self, shell: GuardedShell, streams: tuple[Any, Any], keep: Sequence[int], isolation: Isolation | None
+        self,
+        shell: GuardedShell,
+        streams: tuple[Any, Any],
+        keep: Sequence[int],
+        isolation: Isolation | None,
+        seclusion: Seclusion | None,
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
         """Raise the walls, before the first cell; returns the report of walls and a descriptor of the fork gate.
 
-        ``keep`` are the descriptors that this process goes on using; ``isolation`` is what was done ahead.
+        ``keep`` are the descriptors that this process goes on using; ``isolation`` is what was done ahead, and
+        ``seclusion`` how far it came as one that was forked for a private session.
         """
         if isolation is None:
             settle_in()
@@ -75,6 +92,7 @@ class SessionState:
         frames.admitted = self.admits
         KEEPER.allow(self.policy.limits.memory_bytes)
         self.raise_language_wall(shell, streams)
+        self._run_no_programs()
         confinement = confine(
             self.policy,
             scratch=self.scratch,
@@ -83,6 +101,7 @@ class SessionState:
             fork_gate=True,
             protect=self.protect,
             isolation=isolation,
+            seclusion=seclusion,
         )
         self._report_language_wall(confinement.report)
         gate = () if confinement.notify_fd is None else (confinement.notify_fd,)
@@ -100,15 +119,27 @@ class SessionState:
         KEEPER.allow(policy.limits.memory_bytes)
         if _in_process(policy) != _in_process(outer):
             self.raise_language_wall(shell, streams)
-        with trusted_section():
-            confinement = tighten(policy, outer, scratch=self.scratch, standing=standing)
+        self._run_no_programs()
+        confinement = _tighten(policy, outer, scratch=self.scratch, standing=standing)
         self._report_language_wall(confinement.report)
         return confinement.report, () if confinement.notify_fd is None else (confinement.notify_fd,)
+
+    def _run_no_programs(self) -> None:
+        """Where the policy allows no programs, have ``subprocess`` say so itself.
+
+        The system refuses them in any case, and the host counts what it refuses. Libraries that would ask a program
+        (matplotlib wants to know the fonts) are no attack, and go on without it.
+        """
+        if self.policy.limits.processes == 0:
+            subprocess._fork_exec = _refuse_program  # type: ignore[attr-defined]
 
     def _report_language_wall(self, report: WallReport) -> None:
         up = self.wall is not None
         off = "the policy has it off"
-        report.set("language", up, "every cell is compiled under the policy" if up else off)
+        held = "every cell is compiled under the policy"
+        if any(map(self.admits, _UNSAFE)):
+            held += "; its data libraries are not memory-safe: only the walls of the operating system are a boundary"
+        report.set("language", up, held if up else off)
         report.set("audit", up, "files, processes and compilation are audited while code runs" if up else off)
 
     def _move_in(self) -> None:
@@ -129,6 +160,7 @@ class SessionState:
             planted |= helpers
             self.wall = None
             shell.raise_wall(None)
+            audit.stop()
             if self.workspace and str(self.workspace) not in sys.path:
                 sys.path.append(str(self.workspace))
             self.streams = streams
@@ -138,6 +170,11 @@ class SessionState:
             self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
         shell.user_ns.update(planted)
         shell.user_ns_hidden.update(planted)
+
+    def close_wall(self) -> None:
+        """From now on the audit hook watches all that happens here, and only our own code changes the wall."""
+        if self.wall is not None:
+            self.wall.close("rlm_kernel.image")
 
     def _display(self, *objects: Any, display_id: str | None = None) -> None:
         """Show objects in their richest form, as in any notebook."""
@@ -182,6 +219,11 @@ class SessionState:
         return known
 
 
+@trusted
+def _tighten(policy: Policy, outer: Policy, scratch: Path, standing: WallReport) -> Confinement:
+    return tighten(policy, outer, scratch=scratch, standing=standing)
+
+
 @lru_cache(maxsize=1)
 def _parsed(policy: str) -> Policy:
     """The policy of that JSON; the zygote has parsed the one that most sessions have."""
@@ -206,8 +248,3 @@ def _in_process(policy: Policy) -> tuple[object, ...]:
 def user_code(state: SessionState | None) -> AbstractContextManager[Any]:
     """The bracket in which code of the user's may run: armed, and streams that it replaced are put back afterwards."""
     return nullcontext() if state is None or state.wall is None else state.wall.user()
-
-
-def armed(state: SessionState | None) -> AbstractContextManager[Any]:
-    """The bracket of all that a kernel does for a session: the wall's audit hook is armed in it."""
-    return nullcontext() if state is None or state.wall is None else state.wall.armed()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import os
 import sys
 import types
 import warnings
@@ -26,6 +27,7 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.error import InputRejected, UsageError
 from traitlets import Type
 
+from rlm_kernel import process
 from rlm_kernel.image.display import QuickDisplayHook, QuickFormatter
 from rlm_kernel.image.traceback import CELL_PREFIX, UNSAID, name_of, render, text_of
 
@@ -143,6 +145,8 @@ class GuardedShell(ZMQInteractiveShell):
         """Compile the whole cell before any of it runs; `CellRefused` if the policy refuses a part of it."""
         if self.wall is None:
             return super().transform_ast(node)  # type: ignore[no-any-return]
+        if self.wall.changed() is not None:
+            os._exit(process.EXIT_TAMPERED)  # a wall that stands in name only is worse than none
         self.wall.begin_cell()
         self.compile.prepared.clear()
         name = self.compile.cell_name

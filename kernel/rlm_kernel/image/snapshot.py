@@ -212,9 +212,8 @@ def _run(worker: Worker, source: str, filename: str) -> None:
     if wall is None:
         exec(compile(source, filename, "exec", dont_inherit=True), worker.namespace)
         return
-    with wall.trusted():
-        code = wall.compile(source, filename, "exec")
-        wall.prepare(worker.namespace)
+    code = wall.compile(source, filename, "exec")
+    wall.prepare(worker.namespace)
     exec(code, worker.namespace)
 
 

@@ -25,10 +25,11 @@ class LinkSocket:
 
 
 class LinkSession(Session):
-    """Jupyter's session. While it is ``bare``, messages leave without envelope: kind, content and metadata only.
+    """Jupyter's session, without a key: the host signs what leaves and checks what comes.
 
-    That is for cells of a caller of the host, who needs no header, signature or status; the host makes Jupyter
-    messages of what they show when somebody watches.
+    While it is ``bare``, messages leave without envelope: kind, content and metadata only. That is for cells
+    of a caller of the host, who needs no header, signature or status; the host makes Jupyter messages of what they show
+    when somebody watches.
     """
 
     def __init__(self, link: Link, **options: Any) -> None:

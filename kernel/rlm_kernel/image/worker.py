@@ -19,6 +19,8 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -38,28 +40,34 @@ from rlm_kernel.image.stdio import LinkSession, LinkSocket, TextStream
 from rlm_kernel.image.suspend import Suspension
 from rlm_kernel.image.traceback import name_of, text_of
 from rlm_kernel.image.variables import changed, identities, prune
-from rlm_sandbox.language.audit import trusted_section
-from rlm_sandbox.oswall import rlimits
+from rlm_sandbox.language.audit import refusals, trusted
+from rlm_sandbox.language.shims_system import new_loop
+from rlm_sandbox.oswall import private, rlimits
 from rlm_sandbox.oswall.confine import Isolation, isolate
 
 if TYPE_CHECKING:
     from rlm_sandbox.policy_model import Policy
 
 _KEPT: list[object] = []
+_FIRST = 1
+"""Who takes the orphans among process numbers of their own."""
 
 
 class Worker:
-    """One kernel image. ``supervisor`` is the pid of the host, the parent of every image."""
+    """One kernel image. ``supervisor`` is the pid of the host, the parent of every image, as it is numbered there."""
 
     def __init__(self, sock: socket.socket, supervisor: int) -> None:
         self.link = wire.Link(sock)
-        self.supervisor = supervisor
+        self.parents: tuple[int, ...] = (supervisor,)
         self.dormant = False
         self.session: session.SessionState | None = None
         self._alone = True
         """Only cells change the session: none has left a task or a thread that went on after it."""
+        self._refused = 0
+        """Attempts that the audit hook had refused when the host was last told of them."""
         self._expected = ""
         self._isolation: Isolation | None = None
+        self._seclusion: private.Seclusion | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stdout, self.stderr = TextStream(self.link, tags.STDOUT), TextStream(self.link, tags.STDERR)
         self.sockets = {tag: LinkSocket(self.link, tag) for tag in (tags.SHELL, tags.CONTROL, tags.IOPUB, tags.STDIN)}
@@ -71,7 +79,7 @@ class Worker:
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "nocolor"
         home = tempfile.mkdtemp(prefix="rlm-ipython-")
-        os.environ["IPYTHONDIR"] = home
+        os.environ["IPYTHONDIR"] = self._home = home
         kernel: SessionKernel = SessionKernel.instance(
             config=config,
             session=LinkSession(self.link, check_pid=False, key=b""),
@@ -157,16 +165,11 @@ class Worker:
         os._exit(0)
 
     def _turn(self) -> bool:
-        """Take one message; False when the host has gone.
-
-        At any moment of it an object of the session may be asked for something or go, which calls what code has given
-        it, also functions of libraries: so the audit hook is armed, but for calls of our own that it would refuse.
-        """
-        with session.armed(self.session):
-            message = self._next()
-            if message is not None:
-                self._handle(message)
-            return message is not None
+        """Take one message; False when the host has gone."""
+        message = self._next()
+        if message is not None:
+            self._handle(message)
+        return message is not None
 
     def _handle(self, message: wire.Message) -> None:
         if message.tag == tags.CELL:
@@ -252,9 +255,11 @@ class Worker:
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
         state = self.session
+        told, self._refused = self._refused, refusals()
         return {
             "defined": changed(before, self.namespace, self.hidden),
             "dropped": state.dropped(self.namespace) if state else [],
+            "refused": self._refused - told,
         }
 
     def _answer(self, message: wire.Message) -> None:
@@ -278,13 +283,18 @@ class Worker:
             self.link.send(tags.FORKED, (wire.json_frame({"error": "the session has threads", "threads": threads}),))
             return
         left = {"threads": threads, "tasks": len(tasks.pending(self.loop))}
+        seclusion = self._seclusion_to_come() if request.get("private") else None
         # A signal that meets the call while the host is asked about it would end it, or make it run twice.
         blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
         still = message.descriptors[0] if request.get("still") else None
         pause = None if threads or request.get("expectant") or still is None else self._pause(still, blocked)
         self.link.hold(True)  # what runs in the copy before it has a line of its own must not write to this one
         try:
-            pid = self._fork_leaving_threads() if threads else process.fork_sibling(still=still, pause=pause)
+            pid = (
+                self._fork_leaving_threads()
+                if threads
+                else process.fork_sibling(still=still, first=self._greeting(still), pause=pause)
+            )
         except (OSError, MemoryError) as error:
             message.close()
             refused = {"error": str(error), "errno": getattr(error, "errno", None)}
@@ -301,11 +311,34 @@ class Worker:
             if request.get("expectant"):
                 self._touch_pages()
         else:
+            if seclusion is not None:
+                self._seclude(seclusion, message.descriptors[1])
             self._become_child(message.descriptors[0], request, left)
 
+    def _seclusion_to_come(self) -> private.Seclusion:
+        return private.Seclusion(Path(self._home), private.try_out(os.geteuid()))
+
+    def _seclude(self, seclusion: private.Seclusion, lease: int) -> None:
+        """In a fork of the zygote: go on in a further one, with process numbers of its own, if the system allows."""
+        self._seclusion = seclusion
+        if not seclusion.refusal:
+            private.leave_processes()
+            if process.fork_sibling(still=lease, first=partial(private.lower_first, lease)) == 0:
+                os._exit(0)
+            if process.fork_sibling() != 0:
+                os._exit(0)
+            self.parents = process.PARENT_OUTSIDE, _FIRST
+        os.close(lease)
+
+    def _greeting(self, still: int | None) -> Callable[[], object] | None:
+        """What a copy that keeps still does first: in a private session it speaks, for the host to learn its number."""
+        if still is None or self._seclusion is None:
+            return None
+        return partial(os.write, still, wire.pack(tags.HELLO, (b"{}",)))
+
+    @trusted
     def _fork_leaving_threads(self) -> int:
-        with trusted_section():
-            return process.fork_leaving_threads()
+        return process.fork_leaving_threads()
 
     def _pause(self, still: int, held: Iterable[int]) -> Callable[[int], None] | None:
         """What leaves a copy its line ``still``, tells the host of it and waits for the host's next word.
@@ -326,11 +359,9 @@ class Worker:
         return pause
 
     def _become_child(self, descriptor: int, request: dict[str, Any], left: dict[str, Any]) -> None:
-        with trusted_section():
-            line = socket.socket(fileno=descriptor)
-        self.link.move(line)
+        self.link.move(_line_of(descriptor))
         self._drop_loop()
-        process.adopted_by(self.supervisor)
+        process.adopted_by(self.parents)
         self.dormant = request["state"] == "sleep"
         if not self.dormant:
             self.activate()
@@ -352,7 +383,7 @@ class Worker:
             self._handle(wire.Message(tags.CELL, (wire.json_frame({"code": "1+1", "store_history": True}),)))
         self.session = None
         self._forget_cells()
-        self._isolation = isolate(self._descriptors(), network=False)
+        self._isolation = isolate(self._descriptors(), network=False, seclusion=self._seclusion)
 
     def _any_session(self) -> session.SessionState:
         spec = {"policy": self._expected, "scratch": "/", "protect": (), "query_base": 1}
@@ -378,9 +409,8 @@ class Worker:
         try:
             state = session.SessionState(spec, self._announce, self.suspension)
             self.session = state
-            self.kernel.session.key = spec["key"].encode()
             streams, keep = (self.stdout, self.stderr), self._descriptors()
-            report, descriptors = state.begin(self.kernel.shell, streams, keep, self._isolation)
+            report, descriptors = state.begin(self.kernel.shell, streams, keep, self._isolation, self._seclusion)
             self.use_streams()
         except Exception as error:
             self.link.send(tags.BEGUN, (wire.json_frame({"error": f"{type(error).__name__}: {error}"}),))
@@ -389,6 +419,7 @@ class Worker:
             self.link.send(tags.BEGUN, (wire.json_frame({"walls": report}),), descriptors)
         for fd in descriptors:
             os.close(fd)
+        state.close_wall()
 
     def _descriptors(self) -> list[int]:
         """What this process goes on using: its line to the host and its event loop."""
@@ -413,9 +444,7 @@ class Worker:
     def activate(self) -> None:
         """Become a process that serves: a counter, an event loop and streams of its own."""
         self.dormant = False
-        signing = self.kernel.session
-        signing.message_count = 0
-        signing.digest_history = set()
+        self.kernel.session.message_count = 0
         self._new_loop()
         self.use_streams()
         self.kernel.shell.exit_now = False
@@ -427,8 +456,7 @@ class Worker:
         sys.stdout, sys.stderr = self.kernel._stdout, self.kernel._stderr = streams
 
     def _new_loop(self) -> None:
-        with trusted_section():
-            self.loop = asyncio.new_event_loop()
+        self.loop = new_loop()
         asyncio.set_event_loop(self.loop)
         self.kernel.io_loop = IOLoop.current()
 
@@ -442,6 +470,11 @@ class Worker:
         self.loop = None
         asyncio.set_event_loop(None)
         signal.set_wakeup_fd(-1)
+
+
+@trusted
+def _line_of(descriptor: int) -> socket.socket:
+    return socket.socket(fileno=descriptor)
 
 
 class _HostHandler(logging.Handler):
