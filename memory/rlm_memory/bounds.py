@@ -21,7 +21,7 @@ def storable(text: str, longest: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def trim(store: Store, table: Table, *, size: int, rows: int, session: str) -> None:
+def trim(store: Store, table: Table, *, size: int, rows: int, session: int) -> None:
     """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
     _delete_beyond(store, table, _running(table).where(table.c.session == session), rows, size)
 

@@ -17,6 +17,7 @@ from sqlalchemy import bindparam, delete, func, insert, literal, select, union, 
 from rlm_memory.errors import QuotaExceeded, UnknownContext
 from rlm_memory.schema import contexts as table
 from rlm_memory.schema import handles
+from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 
 __all__ = [
@@ -24,11 +25,10 @@ __all__ = [
     "Origin",
     "StoredContent",
     "charged_bytes",
-    "digests",
     "drop",
-    "drop_all",
     "find",
     "get",
+    "is_held",
     "names",
     "of_session",
     "put",
@@ -39,6 +39,10 @@ __all__ = [
 # What every read does; built once, because building a statement takes longer than SQLite takes to run it.
 _NAMED = (table.c.session == bindparam("of"), table.c.name == bindparam("called"))
 _FIND = select(table).where(*_NAMED)
+_HELD = union(
+    select(table.c.digest).where(table.c.digest == bindparam("text")),
+    select(handles.c.digest).where(handles.c.digest == bindparam("text")),
+)
 _TOUCH = update(table).where(*_NAMED).values(last_accessed_at=bindparam("now"))
 
 
@@ -65,7 +69,7 @@ class StoredContent:
 class ContextRow:
     """One name in one session. Times in epoch seconds; every load under the name has a new ``revision``."""
 
-    session: str
+    session: int
     name: str
     digest: str
     size: int
@@ -83,14 +87,14 @@ class ContextRow:
         return StoredContent(self.digest, self.size, self.line_count, self.type, self.metadata)
 
 
-def find(store: Store, session: str, name: str) -> ContextRow | None:
+def find(store: Store, session: int, name: str) -> ContextRow | None:
     """Return the row of the context ``name``, or None."""
     with store.transaction() as connection:
         row = connection.execute(_FIND, {"of": session, "called": name}).mappings().one_or_none()
     return _row(dict(row)) if row is not None else None
 
 
-def get(store: Store, session: str, name: str) -> ContextRow:
+def get(store: Store, session: int, name: str) -> ContextRow:
     """Return the row of the context ``name``.
 
     Raises:
@@ -102,14 +106,14 @@ def get(store: Store, session: str, name: str) -> ContextRow:
     return row
 
 
-def of_session(store: Store, session: str) -> list[ContextRow]:
+def of_session(store: Store, session: int) -> list[ContextRow]:
     """List the session's contexts, the oldest first."""
     statement = select(table).where(table.c.session == session).order_by(table.c.created_at, table.c.revision)
     with store.transaction() as connection:
         return [_row(dict(row)) for row in connection.execute(statement).mappings()]
 
 
-def names(store: Store, session: str) -> list[str]:
+def names(store: Store, session: int) -> list[str]:
     """List the names of the session's contexts, sorted."""
     statement = select(table.c.name).where(table.c.session == session).order_by(table.c.name)
     with store.transaction() as connection:
@@ -118,7 +122,7 @@ def names(store: Store, session: str) -> list[str]:
 
 def put(
     store: Store,
-    session: str,
+    session: int,
     name: str,
     content: StoredContent,
     *,
@@ -155,7 +159,7 @@ def put(
         return get(store, session, name)
 
 
-def charged_bytes(store: Store, session: str, *, besides: str | None = None) -> int:
+def charged_bytes(store: Store, session: int, *, besides: str | None = None) -> int:
     """Sum the bytes of the distinct texts charged to the session, leaving out the digest ``besides``."""
     loaded = select(table.c.digest, table.c.size).where(
         table.c.session == session, table.c.origin == Origin.LOADED.value
@@ -172,13 +176,13 @@ def charged_bytes(store: Store, session: str, *, besides: str | None = None) -> 
     return total
 
 
-def touch(store: Store, session: str, name: str, now: float) -> None:
+def touch(store: Store, session: int, name: str, now: float) -> None:
     """Note that the context was read."""
     with store.transaction() as connection:
         connection.execute(_TOUCH, {"of": session, "called": name, "now": now})
 
 
-def drop(store: Store, session: str, chosen: Iterable[str]) -> list[str]:
+def drop(store: Store, session: int, chosen: Iterable[str]) -> list[str]:
     """Delete the named contexts and return the names that were there."""
     wanted = sorted(set(chosen))
     if not wanted:
@@ -188,24 +192,16 @@ def drop(store: Store, session: str, chosen: Iterable[str]) -> list[str]:
         return sorted(connection.execute(statement).scalars())
 
 
-def drop_all(store: Store, session: str) -> list[str]:
-    """Delete every context of the session and return the names."""
-    statement = delete(table).where(table.c.session == session).returning(table.c.name)
+def is_held(store: Store, digest: str) -> bool:
+    """Whether any context or handle refers to the text."""
     with store.transaction() as connection:
-        return sorted(connection.execute(statement).scalars())
+        return connection.execute(_HELD, {"text": digest}).first() is not None
 
 
-def digests(store: Store) -> set[str]:
-    """Return the digests that any context or handle refers to: what the collector must keep."""
-    statement = union(select(table.c.digest), select(handles.c.digest))
-    with store.transaction() as connection:
-        return set(connection.execute(statement).scalars())
-
-
-def _check_quota(store: Store, session: str, content: StoredContent, quota: int) -> None:
+def _check_quota(store: Store, session: int, content: StoredContent, quota: int) -> None:
     used = charged_bytes(store, session, besides=content.digest)
     if used + content.size > quota:
-        raise QuotaExceeded(session, used=used, asked=content.size, limit=quota)
+        raise QuotaExceeded(name_of(store, session), used=used, asked=content.size, limit=quota)
 
 
 def _row(values: dict[str, object]) -> ContextRow:

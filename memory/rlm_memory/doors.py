@@ -1,6 +1,7 @@
 """Doors: the ways by which front ends may open a session, who has used them, and which were revoked.
 
-Only the digest of a door's key is kept. A door lives as long as its session does, unless it is revoked.
+Only the digest of a door's key is kept. A door and what happened at it are the
+session's: they go with it.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from rlm_memory.schema import door_events, doors
 from rlm_memory.store import Store
 
-__all__ = ["Door", "DoorEvent", "DoorMode", "end_all", "events", "find", "grant", "note", "of_sessions", "revoke"]
+__all__ = ["Door", "DoorEvent", "DoorMode", "drop", "events", "find", "grant", "note", "of_sessions", "revoke"]
 
 
 class DoorMode(StrEnum):
@@ -26,10 +27,10 @@ class DoorMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A door of a session. Times in epoch seconds; ``ended_at`` is when it was revoked or its session ended."""
+    """A door of a session. Times in epoch seconds; ``ended_at`` is when it was revoked."""
 
     id: str
-    session: str
+    session: int
     mode: DoorMode
     key_digest: str
     created_at: float
@@ -42,7 +43,7 @@ class DoorEvent:
     """Something that happened at a door: ``opened``, ``closed``, ``refused`` or ``revoked``."""
 
     door: str
-    session: str
+    session: int
     event: str
     at: float
 
@@ -55,20 +56,26 @@ def grant(store: Store, door: Door) -> None:
 
 
 def find(store: Store, door: str) -> Door | None:
-    """Return a door, also one that has ended."""
+    """Return a door, also one that was revoked."""
     with store.transaction() as connection:
         row = connection.execute(select(doors).where(doors.c.id == door)).mappings().one_or_none()
     return None if row is None else Door(**{**row, "mode": DoorMode(row["mode"])})
 
 
-def of_sessions(store: Store, session: str | None = None) -> list[Door]:
-    """List the doors of a session (default: of all) whose session lives, revoked ones included, the oldest first."""
-    statement = select(doors).where(doors.c.revoked | doors.c.ended_at.is_(None)).order_by(doors.c.created_at)
+def of_sessions(store: Store, session: int | None = None) -> list[Door]:
+    """List the doors of a session (default: of all), revoked ones included, the oldest first."""
+    statement = select(doors).order_by(doors.c.created_at)
     if session is not None:
         statement = statement.where(doors.c.session == session)
     with store.transaction() as connection:
         rows = connection.execute(statement).mappings().all()
     return [Door(**{**row, "mode": DoorMode(row["mode"])}) for row in rows]
+
+
+def drop(store: Store, door: str) -> None:
+    """Delete a door."""
+    with store.transaction() as connection:
+        connection.execute(delete(doors).where(doors.c.id == door))
 
 
 def revoke(store: Store, door: str, now: float) -> bool:
@@ -78,16 +85,6 @@ def revoke(store: Store, door: str, now: float) -> bool:
         return connection.execute(statement).rowcount > 0
 
 
-def end_all(store: Store, session: str, now: float) -> list[Door]:
-    """End the doors of a session that has ended, also what was revoked; returns those that were open."""
-    of_session = doors.c.session == session
-    with store.transaction() as connection:
-        open_ones = [door for door in of_sessions(store, session) if door.ended_at is None]
-        connection.execute(update(doors).where(of_session, doors.c.ended_at.is_(None)).values(ended_at=now))
-        connection.execute(update(doors).where(of_session).values(revoked=False))
-    return open_ones
-
-
 def note(store: Store, event: DoorEvent) -> None:
     """Write down what happened at a door."""
     values = {name: getattr(event, name) for name in DoorEvent.__slots__}
@@ -95,8 +92,8 @@ def note(store: Store, event: DoorEvent) -> None:
         connection.execute(insert(door_events).values(values))
 
 
-def events(store: Store, session: str) -> list[DoorEvent]:
-    """List what happened at the doors of a session, also after its end, the oldest first."""
+def events(store: Store, session: int) -> list[DoorEvent]:
+    """List what happened at the doors of a session, the oldest first."""
     table = door_events
     columns = [table.c[name] for name in DoorEvent.__slots__]
     with store.transaction() as connection:

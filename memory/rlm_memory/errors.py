@@ -3,6 +3,7 @@
 MemoryLayerError
 ├── CallerError              the request was wrong: change it and call again
 │   ├── UnknownSession       no row for that session
+│   ├── SessionEnded         the session has ended: nothing can be written for it
 │   ├── UnknownContext       the session has no context of that name
 │   ├── UnknownHandle        no such handle, or none that this session may resolve
 │   ├── UnknownQuery         the session never asked that query
@@ -32,6 +33,13 @@ class UnknownSession(CallerError):
     def __init__(self, session: str) -> None:
         self.session = session
         super().__init__(f"no session {session!r}; it is created by the first call that names it")
+
+
+class SessionEnded(CallerError):
+    """The life of the session has ended for which something was to be written; another of that name is not it."""
+
+    def __init__(self) -> None:
+        super().__init__("the session has ended, so this is not kept; its name can be used for a new one")
 
 
 class UnknownContext(CallerError):

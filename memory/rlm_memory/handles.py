@@ -4,6 +4,8 @@ A handle reads ``ctx_{session[:8]}_{type}_{seq:03d}``. It names a *text*, not a 
 something else under the name or rebinds it in code, the handle still leads to what was registered. Sequence
 numbers are counted per eight-character prefix, so that two sessions whose ids begin alike never make the same
 handle. A well-formed handle opens nothing: resolving needs a row in the grants table.
+
+A grant to a session names it: whoever holds that name, now or later, may resolve the handle.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ __all__ = [
     "Grant",
     "HandleRow",
     "drop",
-    "drop_all",
     "drop_named",
     "grants_of",
     "of_session",
@@ -65,7 +66,7 @@ class HandleRow:
     """One handle: its owner, the owner's name for the text, and the text."""
 
     handle: str
-    session: str
+    session: int
     name: str
     digest: str
     size: int
@@ -83,7 +84,7 @@ class HandleRow:
 
 def register(
     store: Store,
-    session: str,
+    owner: SessionRow,
     name: str,
     content: StoredContent,
     to: Iterable[Grant],
@@ -91,14 +92,14 @@ def register(
     charged: bool,
     now: float,
 ) -> HandleRow:
-    """Make a handle for ``content``, which the session calls ``name``, and grant it."""
-    prefix = _UNSAFE.sub("_", session[:8])
+    """Make a handle for ``content``, which ``owner`` calls ``name``, and grant it."""
+    prefix = _UNSAFE.sub("_", owner.id[:8])
     kind = _UNTYPED.sub("-", content.type.lower()).strip("-")[:_LONGEST_TYPE] or "custom"
     with store.transaction() as connection:
         handle = f"ctx_{prefix}_{kind}_{store.count(f'handle {prefix}') + 1:03d}"
         row = HandleRow(
             handle,
-            session,
+            owner.key,
             name,
             content.digest,
             content.size,
@@ -130,7 +131,7 @@ def resolve(store: Store, handle: str, by: SessionRow) -> HandleRow:
     return HandleRow(**row)
 
 
-def of_session(store: Store, session: str) -> list[HandleRow]:
+def of_session(store: Store, session: int) -> list[HandleRow]:
     """List the handles that the session registered, the oldest first."""
     statement = select(handles).where(handles.c.session == session).order_by(handles.c.created_at, handles.c.handle)
     with store.transaction() as connection:
@@ -150,16 +151,10 @@ def drop(store: Store, handle: str) -> None:
         connection.execute(delete(handles).where(handles.c.handle == handle))
 
 
-def drop_named(store: Store, session: str, name: str) -> None:
+def drop_named(store: Store, session: int, name: str) -> None:
     """Delete the handles that the session registered for ``name``, with their grants."""
     with store.transaction() as connection:
         connection.execute(delete(handles).where(handles.c.session == session, handles.c.name == name))
-
-
-def drop_all(store: Store, session: str) -> None:
-    """Delete every handle of the session, with their grants."""
-    with store.transaction() as connection:
-        connection.execute(delete(handles).where(handles.c.session == session))
 
 
 def _granted(by: SessionRow) -> ColumnElement[bool]:
@@ -170,4 +165,4 @@ def _granted(by: SessionRow) -> ColumnElement[bool]:
     if by.workspace:  # sessions without a workspace do not share the empty one
         meant.append(and_(grants.c.audience == Audience.WORKSPACE.value, grants.c.subject == by.workspace))
     granted = select(grants.c.handle).where(grants.c.handle == handles.c.handle, or_(*meant)).exists()
-    return or_(handles.c.session == by.id, granted)
+    return or_(handles.c.session == by.key, granted)

@@ -1,4 +1,4 @@
-"""The journal: what ran in a session, in which order, and what came of it. It outlives the session.
+"""The journal: what ran in a session, in which order, and what came of it. It ends with the session.
 
 Rows are appended in batches and never changed. The journal is bounded: each text is cut, each session keeps its
 latest rows (`MOST_ROWS`, `MOST_BYTES`) and all sessions together `MOST_BYTES_IN_ALL`; the oldest rows go first.
@@ -15,6 +15,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory import bounds
 from rlm_memory.schema import journal as table
+from rlm_memory.schema import sessions
 from rlm_memory.store import Store
 
 __all__ = [
@@ -62,7 +63,7 @@ class JournalEntry:
     until the entry has a row.
     """
 
-    session: str
+    session: int
     author: Author
     code: str
     started_at: float
@@ -83,14 +84,20 @@ class JournalEntry:
 
 
 def append(store: Store, entries: Iterable[JournalEntry]) -> None:
-    """Add rows, in one transaction. An entry with a ``kernel`` and ``serial`` that is there already is passed over."""
-    rows = [_values(entry) for entry in entries]
-    if rows:
-        with store.transaction() as connection:
+    """Add rows, in one transaction.
+
+    Passed over are entries of sessions that have ended, and those whose ``kernel`` and ``serial`` are there already.
+    """
+    entries = list(entries)
+    with store.transaction() as connection:
+        of = {entry.session for entry in entries}
+        lives = set(connection.execute(select(sessions.c.key).where(sessions.c.key.in_(of))).scalars())
+        rows = [_values(entry) for entry in entries if entry.session in lives]
+        if rows:
             connection.execute(insert(table).on_conflict_do_nothing(), rows)
 
 
-def of_session(store: Store, session: str, *, last: int | None = None) -> list[JournalEntry]:
+def of_session(store: Store, session: int, *, last: int | None = None) -> list[JournalEntry]:
     """List the session's cells, the oldest first; only the ``last`` ones if that is given."""
     statement = select(table).where(table.c.session == session).order_by(table.c.number.desc()).limit(last)
     with store.transaction() as connection:
@@ -106,7 +113,7 @@ def last_serial(store: Store, kernel: str) -> int:
     return found
 
 
-def trim(store: Store, session: str, *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> None:
+def trim(store: Store, session: int, *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> None:
     """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
     bounds.trim(store, table, size=size, rows=rows, session=session)
 

@@ -2,9 +2,9 @@
 
     pending ──▶ answered     an answer came
             ──▶ failed       the answerer said that it cannot; a later answer is still taken
-            ──▶ cancelled    the session ended, or the cell that asked was lost
+            ──▶ cancelled    the cell that asked was lost
 
-Ids are unique for the life of the session. The kernel numbers the queries of its code itself (``q_000``,
+Ids are never given out twice under one name of a session. The kernel numbers the queries of its code itself (``q_000``,
 ``q_001`` …) from a base that it is given at its start; `next_in_code` is that base. Queries that are asked
 without code are numbered here (``q_t000`` …), so that the two never meet while a cell runs.
 """
@@ -18,10 +18,13 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
 
 from rlm_memory.errors import InvalidTransition, UnknownQuery
+from rlm_memory.schema import provider_time
 from rlm_memory.schema import queries as table
 from rlm_memory.schema import query_details as details
+from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "QueryState",
     "Settled",
     "Spent",
+    "add_time",
     "ask",
     "cancel_pending",
     "continue_from",
@@ -47,6 +51,7 @@ __all__ = [
     "settle_pending",
     "spend",
     "spent",
+    "time_used",
 ]
 
 
@@ -78,7 +83,7 @@ class QueryRow:
     that did, ``recursive`` whether that is to work in a session of its own; tokens are those of all attempts.
     """
 
-    session: str
+    session: int
     id: str
     ordinal: int
     prompt: str
@@ -144,23 +149,31 @@ _SPEND = (
 )
 
 
-def next_in_code(store: Store, session: str) -> int:
-    """Return the number of the next query that the session's code may ask."""
-    return store.peek_count(f"query {session}")
+_ADD_TIME = (
+    upsert(provider_time)
+    .values(session=bindparam("of"), milliseconds=bindparam("more"))
+    .on_conflict_do_update(
+        index_elements=[provider_time.c.session],
+        set_={"milliseconds": provider_time.c.milliseconds + bindparam("more")},
+    )
+)
 
 
-def continue_from(store: Store, session: str, parent: str) -> None:
+def next_in_code(store: Store, name: str) -> int:
+    """Return the number of the next query that code of a session of that name may ask."""
+    return store.peek_count(f"query {name}")
+
+
+def continue_from(store: Store, session: int, parent: int) -> None:
     """Never number a query of the session's code as one that ``parent`` has asked: a fork holds its placeholders."""
-    store.raise_count(f"query {session}", next_in_code(store, parent))
+    store.raise_count(f"query {name_of(store, session)}", next_in_code(store, name_of(store, parent)))
 
 
-def ask(store: Store, session: str, prompts: Iterable[str], model: str | None, now: float) -> list[QueryRow]:
+def ask(store: Store, session: int, prompts: Iterable[str], model: str | None, now: float) -> list[QueryRow]:
     """Make new pending queries and return them in the order of ``prompts``."""
     with store.transaction():
-        return [
-            _insert(store, session, f"q_t{store.count(f'asked {session}'):03d}", prompt, model, now)
-            for prompt in prompts
-        ]
+        scope = f"asked {name_of(store, session)}"
+        return [_insert(store, session, f"q_t{store.count(scope):03d}", prompt, model, now) for prompt in prompts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +188,7 @@ class Asked:
     recursive: bool = False
 
 
-def record(store: Store, session: str, asked: Iterable[Asked], now: float) -> list[QueryRow]:
+def record(store: Store, session: int, asked: Iterable[Asked], now: float) -> list[QueryRow]:
     """Note queries that the kernel has numbered itself, in their order.
 
     Returns those that were not known: a kernel reports a query when it is asked and again when the cell ends. The same
@@ -192,7 +205,8 @@ def record(store: Store, session: str, asked: Iterable[Asked], now: float) -> li
             connection.execute(delete(table).where(table.c.session == session, table.c.id.in_(replaced)))
             connection.execute(delete(details).where(details.c.session == session, details.c.query.in_(replaced)))
         digits = [digit for query in new if (digit := query.id.removeprefix("q_")).isdecimal()]
-        store.raise_count(f"query {session}", 1 + max((int(d) for d in digits if len(d) <= _MOST_DIGITS), default=-1))
+        scope = f"query {name_of(store, session)}"
+        store.raise_count(scope, 1 + max((int(d) for d in digits if len(d) <= _MOST_DIGITS), default=-1))
         first = store.count("query order", len(new))
         rows = [
             QueryRow(
@@ -223,7 +237,7 @@ class Bill:
     cost: float
 
 
-def spend(store: Store, session: str, bills: Iterable[Bill]) -> None:
+def spend(store: Store, session: int, bills: Iterable[Bill]) -> None:
     """Add what models' answers to the session's queries have used."""
     rows = [_spending(session, bill) for bill in bills]
     if rows:
@@ -231,12 +245,12 @@ def spend(store: Store, session: str, bills: Iterable[Bill]) -> None:
             connection.execute(_SPEND, rows)
 
 
-def _spending(session: str, bill: Bill) -> dict[str, object]:
+def _spending(session: int, bill: Bill) -> dict[str, object]:
     used = {"given": bill.input_tokens, "made": bill.output_tokens, "paid": bill.cost}
     return {"of": session, "named": bill.query, "by": bill.model, **used}
 
 
-def spent(store: Store, session: str, since: float) -> Spent:
+def spent(store: Store, session: int, since: float) -> Spent:
     """Sum up what the session's queries have used that were asked at ``since`` or later."""
     tokens = func.coalesce(func.sum(details.c.input_tokens + details.c.output_tokens), 0)
     mine = and_(table.c.session == details.c.session, table.c.id == details.c.query)
@@ -249,7 +263,20 @@ def spent(store: Store, session: str, since: float) -> Spent:
     return Spent(int(used), float(cost))
 
 
-def count_since(store: Store, session: str, since: float) -> int:
+def add_time(store: Store, session: int, milliseconds: int) -> None:
+    """Count time for which providers have worked for the session's queries."""
+    with store.transaction() as connection:
+        connection.execute(_ADD_TIME, {"of": session, "more": milliseconds})
+
+
+def time_used(store: Store, session: int) -> int:
+    """Return for how many milliseconds providers have worked for the session's queries."""
+    statement = select(provider_time.c.milliseconds).where(provider_time.c.session == session)
+    with store.transaction() as connection:
+        return connection.execute(statement).scalar() or 0
+
+
+def count_since(store: Store, session: int, since: float) -> int:
     """Count the session's queries that were asked at ``since`` or later."""
     statement = select(func.count()).select_from(table).where(table.c.session == session, table.c.created_at >= since)
     with store.transaction() as connection:
@@ -266,12 +293,12 @@ def restore(store: Store, rows: Iterable[QueryRow]) -> None:
             for prefix, scope in (("q_t", "asked"), ("q_", "query")):
                 digits = row.id.removeprefix(prefix)
                 if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
-                    store.raise_count(f"{scope} {row.session}", int(digits) + 1)
+                    store.raise_count(f"{scope} {name_of(store, row.session)}", int(digits) + 1)
                     break
             _write(connection, [replace(row, ordinal=store.count("query order"))])
 
 
-def get(store: Store, session: str, query: str) -> QueryRow:
+def get(store: Store, session: int, query: str) -> QueryRow:
     """Return one query's row.
 
     Raises:
@@ -284,7 +311,7 @@ def get(store: Store, session: str, query: str) -> QueryRow:
     return _row(dict(row))
 
 
-def of_session(store: Store, session: str, *states: QueryState) -> list[QueryRow]:
+def of_session(store: Store, session: int, *states: QueryState) -> list[QueryRow]:
     """List the session's queries in ``states`` (default: in any state), in the order they were asked."""
     statement = _OF_SESSION
     if states:
@@ -292,24 +319,24 @@ def of_session(store: Store, session: str, *states: QueryState) -> list[QueryRow
     return _rows(store, session, statement)
 
 
-def pending(store: Store, session: str) -> list[QueryRow]:
+def pending(store: Store, session: int) -> list[QueryRow]:
     """List the session's pending queries, in the order they were asked."""
     return _rows(store, session, _PENDING)
 
 
-def pending_ids(store: Store, session: str) -> list[str]:
+def pending_ids(store: Store, session: int) -> list[str]:
     """List the ids of the session's pending queries, in the order they were asked."""
     with store.transaction() as connection:
         return list(connection.execute(_PENDING_IDS, {"of": session}).scalars())
 
 
-def _rows(store: Store, session: str, statement: Select[Any]) -> list[QueryRow]:
+def _rows(store: Store, session: int, statement: Select[Any]) -> list[QueryRow]:
     with store.transaction() as connection:
         return [_row(dict(row)) for row in connection.execute(statement, {"of": session}).mappings()]
 
 
 def settle(
-    store: Store, session: str, query: str, *, answer: str | None = None, error: str | None = None, now: float
+    store: Store, session: int, query: str, *, answer: str | None = None, error: str | None = None, now: float
 ) -> QueryRow:
     """Give a query its answer, or (with ``error``) say why there is none.
 
@@ -335,7 +362,7 @@ class Settled:
     error: str | None = None
 
 
-def settle_pending(store: Store, session: str, settled: Iterable[Settled], now: float) -> set[str]:
+def settle_pending(store: Store, session: int, settled: Iterable[Settled], now: float) -> set[str]:
     """Settle, in one step, those of the queries that are pending; returns their ids."""
     came = {one.query: one for one in settled}
     if not came:
@@ -348,13 +375,13 @@ def settle_pending(store: Store, session: str, settled: Iterable[Settled], now: 
     return waiting
 
 
-def _settling(session: str, came: Settled, now: float) -> dict[str, object]:
+def _settling(session: int, came: Settled, now: float) -> dict[str, object]:
     state = QueryState.ANSWERED if came.error is None else QueryState.FAILED
     said = {"to": state.value, "said": came.answer, "why": came.error, "at": now}
     return {"of": session, "named": came.query, **said}
 
 
-def cancel_pending(store: Store, session: str, now: float, *, among: Iterable[str] | None = None) -> list[str]:
+def cancel_pending(store: Store, session: int, now: float, *, among: Iterable[str] | None = None) -> list[str]:
     """Cancel the pending queries of the session (only those in ``among``, if given) and return their ids."""
     statement = update(table).where(table.c.session == session, table.c.state == QueryState.PENDING.value)
     if among is not None:
@@ -364,7 +391,7 @@ def cancel_pending(store: Store, session: str, now: float, *, among: Iterable[st
         return sorted(connection.execute(statement.returning(table.c.id)).scalars())
 
 
-def _insert(store: Store, session: str, query: str, prompt: str, model: str | None, now: float) -> QueryRow:
+def _insert(store: Store, session: int, query: str, prompt: str, model: str | None, now: float) -> QueryRow:
     with store.transaction() as connection:
         connection.execute(
             insert(table).values(

@@ -1,10 +1,11 @@
 """The tables. Times are seconds since the epoch, sizes are bytes, JSON columns hold JSON objects.
 
-A session's rows are keyed by its full id everywhere: the first eight characters, which a handle shows, are
-the same for many clients' ids (OpenCode's all begin with ``ses_``).
+Everything that belongs to a session has a column ``session``: the key of one life of one session, which is never given
+out again. It is a foreign key, so ending a session is one ``DELETE``: what belongs to it goes in the same step, and who
+writes later for a key that has gone is refused. A new table that holds anything of a session takes `_session_key`.
 
-Version 1. `rlm_memory.store` refuses a database whose ``user_version`` is higher than `VERSION`; tables that
-a later version adds, and columns that may be empty, are created when it opens an older database.
+`rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`. `rlm_memory.migration` rewrites one of
+version 1, whose rows were keyed by names. Tables that are missing, and columns that may be empty, are added.
 """
 
 from __future__ import annotations
@@ -24,33 +25,65 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = 1
+VERSION = 2
 
 metadata = MetaData()
 
 
-def _session_key(*, primary: bool = False) -> Column[str]:
-    return Column("session", Text, ForeignKey("sessions.id"), primary_key=primary, nullable=False)
+def _session_key(*, primary: bool = False) -> Column[int]:
+    return Column("session", Integer, _life(), primary_key=primary, nullable=False)
+
+
+def _life() -> ForeignKey:
+    return ForeignKey("sessions.key", ondelete="CASCADE")
 
 
 sessions = Table(
     "sessions",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("state", Text, CheckConstraint("state in ('active', 'expired', 'ended')"), nullable=False),
+    # From a counter, so that it can be known before there is a row: a kernel is forked first.
+    Column("key", Integer, primary_key=True, autoincrement=False),
+    # The name by which clients know it. Of a session that has ended there is no row.
+    Column("id", Text, nullable=False, unique=True),
+    Column("state", Text, CheckConstraint("state in ('active', 'resting')"), nullable=False),
     Column("workspace", Text, nullable=False),
     Column("policy", Text, nullable=False),
     Column("idle_seconds", Float, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("last_used_at", Float, nullable=False),
+    # When a session that rests ends; empty: not by itself.
+    Column("kept_until", Float),
+    # The policy as content, and where it was read: it is never read there again. Empty in rows of earlier versions.
+    Column("policy_text", Text),
+    Column("policy_digest", Text),
+    # What the first session of the family had, of which this one is a fork.
+    Column("family_text", Text),
+    Column("family_digest", Text),
     Index("sessions_by_use", "state", "last_used_at"),
+)
+
+endings = Table(
+    "endings",
+    metadata,
+    # That a session of this name has ended, how and when: nothing else is kept of it.
+    Column("id", Text, primary_key=True),
+    Column("how", Text, CheckConstraint("how in ('ended', 'expired')"), nullable=False),
+    Column("at", Float, nullable=False),
+    Index("endings_by_time", "at"),
+)
+
+writable_folders = Table(
+    "writable_folders",
+    metadata,
+    # A folder that some session could write, also after the end of that session: no policy is read there.
+    Column("path", Text, primary_key=True),
 )
 
 forks = Table(
     "forks",
     metadata,
     _session_key(primary=True),
-    Column("parent", Text, ForeignKey("sessions.id"), nullable=False),
+    Column("parent", Integer, _life(), nullable=False),
 )
 
 contexts = Table(
@@ -86,6 +119,7 @@ handles = Table(
     Column("charged", Boolean, nullable=False),
     Column("created_at", Float, nullable=False),
     Index("handles_by_session", "session", "name"),
+    Index("handles_by_digest", "digest"),
 )
 
 grants = Table(
@@ -138,6 +172,14 @@ query_details = Table(
     Column("cost", Float, nullable=False, default=0.0),
     # Whether a model in a session of its own is to answer it; empty means no.
     Column("recursive", Boolean),
+)
+
+provider_time = Table(
+    "provider_time",
+    metadata,
+    # For how long providers have worked for the session's queries.
+    _session_key(primary=True),
+    Column("milliseconds", Integer, nullable=False),
 )
 
 known_answers = Table(
@@ -225,7 +267,8 @@ turns = Table(
 counters = Table(
     "counters",
     metadata,
-    # Counters outlive the rows that they number: no id is ever given out twice.
+    # Counters outlive the rows that they number, and count by a session's name: no id is ever given out twice, so a
+    # late answer to a query of a session that has ended does not meet one of the next session of that name.
     Column("scope", Text, primary_key=True),
     Column("value", Integer, nullable=False),
 )
@@ -236,14 +279,17 @@ __all__ = [
     "counters",
     "door_events",
     "doors",
+    "endings",
     "forks",
     "grants",
     "handles",
     "journal",
     "known_answers",
     "metadata",
+    "provider_time",
     "queries",
     "query_details",
     "sessions",
     "turns",
+    "writable_folders",
 ]

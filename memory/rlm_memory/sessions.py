@@ -1,10 +1,12 @@
-"""Sessions: one row per session id, its state machine, and the counters that number what it makes.
+"""Sessions: one row for each that lives, and that one of a name has ended.
 
-    active ──idle for too long──▶ expired ──used again──▶ active
-      └──────────── ended on request ─────────────▶ ended ──used again──▶ active
+    active ──idle for too long──▶ resting ──used again──▶ active
+      └────── ended, or idle ────────┴──────▶ (no row)
 
-A session id that is used again after its end starts empty, but its counters go on: query ids and handles are
-never given out twice. Of a session that was forked it is kept from which, until its id is used for another.
+A session's *key* is that of one life: it is never given out again, and everything that the session owns is keyed by it.
+Its *id* is the name by which clients know it. Ending deletes the row, and with it all that the session owned; a session
+that is opened under the same name later has another key. Of the ended one it is kept that there was one, how it ended
+and when, up to which number its queries and handles went, and the folders that it could write.
 """
 
 from __future__ import annotations
@@ -13,47 +15,82 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy.dialects.sqlite import insert
 
-from rlm_memory.errors import InvalidTransition, UnknownSession
-from rlm_memory.schema import forks
+from rlm_memory.errors import SessionEnded, UnknownSession
+from rlm_memory.schema import endings, forks, writable_folders
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
 __all__ = [
-    "TRANSITIONS",
+    "Ending",
+    "How",
+    "PolicyText",
     "SessionRow",
     "SessionState",
     "all_sessions",
+    "end",
+    "ending_of",
     "find",
     "get",
-    "move",
+    "latest_endings",
+    "name_of",
+    "new_key",
     "note_fork",
+    "note_writable",
     "open_session",
+    "overdue",
     "parents",
+    "rest",
+    "set_policy",
     "touch",
+    "writable",
 ]
+
+_MOST_ENDINGS = 1000
+"""Names kept of sessions that have ended, the latest."""
+
+
+_NAME = select(table.c.id).where(table.c.key == bindparam("of"))
 
 
 class SessionState(StrEnum):
     """Where a session is in its life."""
 
     ACTIVE = "active"
-    EXPIRED = "expired"
+    RESTING = "resting"
+    """It has idled away, and what it owns is kept until it is used again or ends."""
+
+
+class How(StrEnum):
+    """How a session ended."""
+
     ENDED = "ended"
+    EXPIRED = "expired"
 
 
-TRANSITIONS: dict[SessionState, frozenset[SessionState]] = {
-    SessionState.ACTIVE: frozenset({SessionState.EXPIRED, SessionState.ENDED}),
-    SessionState.EXPIRED: frozenset({SessionState.ACTIVE, SessionState.ENDED}),
-    SessionState.ENDED: frozenset({SessionState.ACTIVE}),
-}
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """That a session of the name ``id`` has ended, how, and when (epoch seconds)."""
+
+    id: str
+    how: How
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session. ``workspace`` is a directory or empty, ``policy`` a name; times are epoch seconds."""
+    """One session. ``workspace`` is a directory or empty; times are epoch seconds.
 
+    ``policy`` is where the policy was read, a name or a path, and ``policy_text`` its content with the hash
+    ``policy_digest``; ``family_text`` is what the first session had of which this one is a fork. Rows of earlier
+    versions have no contents.
+
+    ``kept_until`` is when a session that rests ends; None: not by itself.
+    """
+
+    key: int
     id: str
     state: SessionState
     workspace: str
@@ -61,21 +98,35 @@ class SessionRow:
     idle_seconds: float
     created_at: float
     last_used_at: float
+    kept_until: float | None = None
+    policy_text: str | None = None
+    policy_digest: str | None = None
+    family_text: str | None = None
+    family_digest: str | None = None
 
     def is_idle(self, now: float) -> bool:
         """Whether the session was last used longer ago than its policy lets it idle."""
         return self.state is SessionState.ACTIVE and now - self.last_used_at > self.idle_seconds
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyText:
+    """The content of a policy with its hash, and where it was read: a name or a path."""
+
+    origin: str
+    text: str
+    digest: str
+
+
 def find(store: Store, session: str) -> SessionRow | None:
-    """Return the session's row, or None."""
+    """Return the row of the session of that name, or None."""
     with store.transaction() as connection:
         row = connection.execute(select(table).where(table.c.id == session)).mappings().one_or_none()
     return _row(dict(row)) if row is not None else None
 
 
 def get(store: Store, session: str) -> SessionRow:
-    """Return the session's row.
+    """Return the row of the session of that name.
 
     Raises:
         UnknownSession: there is none.
@@ -84,6 +135,19 @@ def get(store: Store, session: str) -> SessionRow:
     if row is None:
         raise UnknownSession(session)
     return row
+
+
+def name_of(store: Store, key: int) -> str:
+    """Return the name of the session of that key.
+
+    Raises:
+        SessionEnded: it has ended.
+    """
+    with store.transaction() as connection:
+        name: str | None = connection.execute(_NAME, {"of": key}).scalar()
+    if name is None:
+        raise SessionEnded
+    return name
 
 
 def all_sessions(store: Store, *states: SessionState, most: int | None = None) -> list[SessionRow]:
@@ -95,64 +159,145 @@ def all_sessions(store: Store, *states: SessionState, most: int | None = None) -
         return [_row(dict(row)) for row in connection.execute(statement).mappings()]
 
 
-def open_session(
-    store: Store, session: str, *, workspace: str, policy: str, idle_seconds: float, now: float
-) -> SessionRow:
-    """Create the session, or make it active again, and return its row.
+def new_key(store: Store) -> int:
+    """Return a key that no session has had, for one that is about to be opened."""
+    return store.count("session key") + 1
 
-    A session that is active keeps the workspace and policy that it was opened with.
+
+def open_session(
+    store: Store,
+    session: str,
+    *,
+    workspace: str,
+    policy: PolicyText,
+    family: PolicyText | None = None,
+    idle_seconds: float,
+    now: float,
+    key: int | None = None,
+) -> SessionRow:
+    """Begin a session, or wake the one that rests, and return its row.
+
+    A session that is active or rests keeps the workspace and policy that it was opened with. ``family`` is the policy
+    of the first session of which this one is a fork; None: it is none. ``key`` is one of `new_key`, for a new session.
     """
     with store.transaction() as connection:
         row = find(store, session)
         if row is not None and row.state is SessionState.ACTIVE:
             return row
-        values = {
-            "state": SessionState.ACTIVE.value,
-            "workspace": workspace,
-            "policy": policy,
-            "idle_seconds": idle_seconds,
-            "created_at": now,
-            "last_used_at": now,
-        }
-        if row is None:
-            connection.execute(insert(table).values(id=session, **values))
-        else:
-            connection.execute(update(table).where(table.c.id == session).values(**values))
-            connection.execute(delete(forks).where(forks.c.session == session))
+        if row is not None:
+            woken = {"state": SessionState.ACTIVE.value, "kept_until": None, "last_used_at": now}
+            connection.execute(update(table).where(table.c.key == row.key).values(**woken))
+            return get(store, session)
+        connection.execute(
+            insert(table).values(
+                key=new_key(store) if key is None else key,
+                id=session,
+                state=SessionState.ACTIVE.value,
+                workspace=workspace,
+                idle_seconds=idle_seconds,
+                created_at=now,
+                last_used_at=now,
+                **_columns(policy, family or policy),
+            )
+        )
         return get(store, session)
 
 
-def note_fork(store: Store, session: str, parent: str) -> None:
+def set_policy(store: Store, session: int, policy: PolicyText, family: PolicyText, idle_seconds: float) -> SessionRow:
+    """Give a session another policy, and return its row.
+
+    Raises:
+        SessionEnded: it has ended.
+    """
+    values = {"idle_seconds": idle_seconds, **_columns(policy, family)}
+    with store.transaction() as connection:
+        connection.execute(update(table).where(table.c.key == session).values(**values))
+        return get(store, name_of(store, session))
+
+
+def note_writable(store: Store, folders: Iterable[str]) -> None:
+    """Note folders that a session can write; they stay noted after its end."""
+    rows = [{"path": folder} for folder in folders]
+    if rows:
+        with store.transaction() as connection:
+            connection.execute(insert(writable_folders).on_conflict_do_nothing(), rows)
+
+
+def writable(store: Store) -> set[str]:
+    """List the folders that any session has ever been able to write, besides scratch folders."""
+    with store.transaction() as connection:
+        return set(connection.execute(select(writable_folders.c.path)).scalars())
+
+
+def note_fork(store: Store, session: int, parent: int) -> None:
     """Note that the session was forked from ``parent``."""
     with store.transaction() as connection:
         connection.execute(insert(forks).values(session=session, parent=parent))
 
 
-def parents(store: Store, among: Iterable[str]) -> dict[str, str]:
-    """Map each of those sessions that was forked to the one that it was forked from."""
-    statement = select(forks).where(forks.c.session.in_(sorted(among)))
+def parents(store: Store, among: Iterable[int]) -> dict[int, str]:
+    """Map each of those sessions that was forked to the name of the one that it was forked from, while that lives."""
+    statement = select(forks.c.session, table.c.id).join(table, table.c.key == forks.c.parent)
     with store.transaction() as connection:
-        return {row.session: row.parent for row in connection.execute(statement)}
+        found = connection.execute(statement.where(forks.c.session.in_(sorted(among))))
+        return {row.session: row.id for row in found}
 
 
-def touch(store: Store, session: str, now: float) -> None:
+def touch(store: Store, session: int, now: float) -> None:
     """Note that the session is in use."""
     with store.transaction() as connection:
-        connection.execute(update(table).where(table.c.id == session).values(last_used_at=now))
+        connection.execute(update(table).where(table.c.key == session).values(last_used_at=now))
 
 
-def move(store: Store, session: str, wanted: SessionState) -> None:
-    """Take the session to the state ``wanted``.
-
-    Raises:
-        UnknownSession: there is no such session.
-        InvalidTransition: `TRANSITIONS` has no such step.
-    """
+def rest(store: Store, session: int, until: float | None) -> None:
+    """Let the session rest, with all that it owns, until it is used again; it ends at ``until``, if that is given."""
     with store.transaction() as connection:
-        current = get(store, session).state
-        if wanted not in TRANSITIONS[current]:
-            raise InvalidTransition("session", session, current, wanted)
-        connection.execute(update(table).where(table.c.id == session).values(state=wanted.value))
+        resting = {"state": SessionState.RESTING.value, "kept_until": until}
+        connection.execute(update(table).where(table.c.key == session).values(**resting))
+
+
+def overdue(store: Store, now: float) -> list[SessionRow]:
+    """List the sessions that rest and were to be kept until now."""
+    with store.transaction() as connection:
+        rows = connection.execute(select(table).where(table.c.kept_until <= now)).mappings()
+        return [_row(dict(row)) for row in rows]
+
+
+def end(store: Store, session: int, how: How, now: float) -> None:
+    """End the session: its row goes, and with it everything that it owns."""
+    with store.transaction() as connection:
+        name = connection.execute(delete(table).where(table.c.key == session).returning(table.c.id)).scalar()
+        if name is None:
+            return
+        told = insert(endings).values(id=name, how=how.value, at=now)
+        again = {"how": told.excluded.how, "at": told.excluded.at}
+        connection.execute(told.on_conflict_do_update(index_elements=[endings.c.id], set_=again))
+        newest = select(endings.c.id).order_by(endings.c.at.desc(), endings.c.id).limit(_MOST_ENDINGS)
+        connection.execute(delete(endings).where(endings.c.id.not_in(newest)))
+
+
+def ending_of(store: Store, name: str) -> Ending | None:
+    """Return how the last session of that name ended, or None."""
+    with store.transaction() as connection:
+        row = connection.execute(select(endings).where(endings.c.id == name)).one_or_none()
+    return None if row is None else Ending(row.id, How(row.how), row.at)
+
+
+def latest_endings(store: Store, most: int) -> list[Ending]:
+    """List the latest endings, the latest first; not those whose name a session has again."""
+    statement = select(endings).where(endings.c.id.not_in(select(table.c.id))).order_by(endings.c.at.desc()).limit(most)
+    with store.transaction() as connection:
+        return [Ending(row.id, How(row.how), row.at) for row in connection.execute(statement)]
+
+
+def _columns(policy: PolicyText, family: PolicyText) -> dict[str, str]:
+    return {
+        "policy": policy.origin,
+        "policy_text": policy.text,
+        "policy_digest": policy.digest,
+        "family_text": family.text,
+        "family_digest": family.digest,
+    }
 
 
 def _row(values: dict[str, object]) -> SessionRow:

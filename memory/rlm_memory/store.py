@@ -3,6 +3,8 @@
 The store is synchronous. A transaction takes a fraction of a millisecond and never waits for the disk (WAL
 with ``synchronous=NORMAL`` syncs at checkpoints only: a power cut may lose the last rows, never damage the
 file), so the daemon calls it on its event loop. Nothing awaits inside a transaction.
+
+What is deleted is overwritten in the file at once (``secure_delete``), and in the write-ahead log by `Store.purge`.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, event, select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from rlm_memory import schema
-from rlm_memory.errors import StoreTooNew, StoreUnavailable
+from rlm_memory import migration, schema
+from rlm_memory.errors import SessionEnded, StoreTooNew, StoreUnavailable
 
 __all__ = ["Store"]
 
@@ -29,6 +31,7 @@ _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=NORMAL",
     "PRAGMA foreign_keys=ON",
+    "PRAGMA secure_delete=ON",
     "PRAGMA busy_timeout=5000",
 )
 
@@ -77,7 +80,9 @@ class Store:
             raise StoreUnavailable(str(path), error.strerror or str(error)) from error
         try:
             with store._faults():
+                migration.upgrade(path)
                 store._prepare()
+                store.purge()
         except BaseException:
             store.close()
             raise
@@ -120,6 +125,20 @@ class Store:
         with self.transaction() as connection:
             connection.execute(_RAISE, {"of": scope, "least": value})
 
+    def purge(self) -> bool:
+        """Let go of what outlives deleted rows; False when somebody reads the write-ahead log, which has them.
+
+        Statements that were compiled keep the values of their first use.
+        """
+        self._engine.clear_compiled_cache()
+        with self._lock, self._faults():
+            connection = self._engine.raw_connection()  # a transaction of SQLAlchemy's would keep the log in use
+            try:
+                busy: int = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                connection.close()
+        return not busy
+
     def _prepare(self) -> None:
         with self._engine.begin() as connection:
             found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
@@ -133,7 +152,12 @@ class Store:
     def _faults(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except IntegrityError as error:
+            code = getattr(error.orig, "sqlite_errorcode", None)
+            if code != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                raise StoreUnavailable(self._where, str(error.orig)) from error
+            raise SessionEnded from None  # the parameters of the statement are what is not to be kept
+        except (SQLAlchemyError, sqlite3.Error) as error:
             reason = str(getattr(error, "orig", None) or error)
             raise StoreUnavailable(self._where, reason) from error
 

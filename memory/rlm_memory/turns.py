@@ -28,7 +28,7 @@ MOST_BYTES_IN_ALL = 64 << 20
 class TurnRow:
     """One turn. ``said`` are the messages since the turn before, times are epoch seconds."""
 
-    session: str
+    session: int
     model: str
     said: tuple[Mapping[str, str], ...]
     reply: str
@@ -52,7 +52,7 @@ def append(store: Store, row: TurnRow) -> None:
         bounds.trim_all(store, table, size=MOST_BYTES_IN_ALL)
 
 
-def of_session(store: Store, session: str) -> list[TurnRow]:
+def of_session(store: Store, session: int) -> list[TurnRow]:
     """List the session's turns, the oldest first."""
     columns = [column for column in table.columns if column.name not in {"number", "size"}]
     statement = select(*columns).where(table.c.session == session).order_by(table.c.number)

@@ -1,0 +1,110 @@
+"""From version 1 of the database, whose rows were keyed by names of sessions, to keys that are never given out again.
+
+The database is written anew and takes the place of the old one in one step: what sessions that had ended left, in rows
+and in free pages, does not come along. A process that dies half-way leaves the old database as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import URL, Table, create_engine
+
+from rlm_memory import schema
+
+__all__ = ["upgrade"]
+
+_KEYED_BY_NAME = 1
+_NOT_COPIED = {schema.sessions.name, schema.endings.name, schema.grants.name, schema.counters.name}
+"""Tables with a step of their own."""
+_LIVES = "(state = 'active' or exists (select 1 from old.queries q where q.session = s.id and q.state = 'pending'))"
+
+
+def upgrade(path: Path) -> None:
+    """Rewrite the database ``path`` if it is of version 1."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        if old.execute("PRAGMA user_version").fetchone()[0] != _KEYED_BY_NAME:
+            return
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    engine = create_engine(URL.create("sqlite", database=str(fresh)))
+    schema.metadata.create_all(engine)
+    engine.dispose()
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as new:
+        new.execute("ATTACH ? AS old", (str(path),))
+        new.execute("BEGIN IMMEDIATE")
+        _copy(new)
+        new.execute(f"PRAGMA user_version={schema.VERSION:d}")
+        new.execute("COMMIT")
+    fresh.replace(path)
+    for leftover in ("-wal", "-shm"):
+        path.with_name(path.name + leftover).unlink(missing_ok=True)
+
+
+def _copy(new: sqlite3.Connection) -> None:
+    there = {name for (name,) in new.execute("SELECT name FROM old.sqlite_master WHERE type = 'table'")}
+    _copy_sessions(new)
+    for table in schema.metadata.sorted_tables:
+        if table.name in there and table.name not in _NOT_COPIED:
+            _copy_table(new, table)
+    # Of sessions that had ended it is not known what they could write, nor what became of it since.
+    new.execute(
+        "INSERT OR IGNORE INTO writable_folders SELECT workspace FROM old.sessions "
+        "WHERE workspace <> '' AND id NOT IN (SELECT id FROM sessions)"
+    )
+    new.execute("INSERT INTO grants SELECT g.* FROM old.grants g JOIN handles USING (handle)")
+    _copy_counters(new)
+    if "sqlite_sequence" in there:  # numbers of the journal are not given out twice either
+        for name, last in new.execute("SELECT name, seq FROM old.sqlite_sequence").fetchall():
+            new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+            new.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (name, last))
+
+
+def _copy_sessions(new: sqlite3.Connection) -> None:
+    columns = ", ".join(name for name in _common(new, schema.sessions) if name != "state")
+    key, state = "row_number() OVER (ORDER BY created_at)", "CASE state WHEN 'active' THEN 'active' ELSE 'resting' END"
+    new.execute(
+        f"INSERT INTO sessions (key, state, {columns}) SELECT {key}, {state}, {columns} "
+        f"FROM old.sessions s WHERE state <> 'ended' AND {_LIVES}"
+    )
+    new.execute(
+        f"INSERT INTO endings SELECT id, state, last_used_at FROM old.sessions s WHERE state = 'ended' OR NOT {_LIVES}"
+    )
+
+
+def _copy_table(new: sqlite3.Connection, table: Table) -> None:
+    """Copy what belongs to sessions that live; names in columns that refer to a session become keys."""
+    columns = _common(new, table)
+    keys = {key.parent.name for key in table.foreign_keys if key.column is schema.sessions.c.key}
+    values = [f"{name}_of.key" if name in keys else f"o.{name}" for name in columns]
+    joins = " ".join(f"JOIN sessions {name}_of ON {name}_of.id = o.{name}" for name in sorted(keys))
+    new.execute(
+        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(values)} FROM old.{table.name} o {joins}"
+    )
+
+
+def _copy_counters(new: sqlite3.Connection) -> None:
+    """Copy the numbers, but for the time that providers worked for a session: that belongs to the session now."""
+    new.execute("INSERT INTO counters SELECT * FROM old.counters WHERE scope NOT LIKE 'provider %'")
+    new.execute("INSERT INTO counters SELECT 'session key', coalesce(max(key), 0) FROM sessions")
+    for key, scope in list(_time_scopes(new)):
+        found = new.execute("SELECT value FROM old.counters WHERE scope = ?", (scope,)).fetchone()
+        if found is not None:
+            new.execute("INSERT INTO provider_time VALUES (?, ?)", (key, found[0]))
+
+
+def _time_scopes(new: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    for key, name, created in new.execute("SELECT key, id, created_at FROM sessions"):
+        yield key, f"provider {name} {created}"
+
+
+def _common(new: sqlite3.Connection, table: Table) -> list[str]:
+    """The columns of a table that the old database has too."""
+    there = {row[1] for row in new.execute(f"PRAGMA old.table_info({table.name})")}
+    return [column.name for column in table.columns if column.name in there]
