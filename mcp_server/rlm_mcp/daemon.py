@@ -6,8 +6,8 @@ end it in order.
 
 A connection opens with one hello line that names its role: ``mcp`` (then MCP, one message a line), ``http`` and ``web``
 (MCP over HTTP or the web page is served for as long as the connection stays open), or one that is answered once:
-``status``, ``sessions``, ``overview``, ``journal``, ``record``, ``queries``, ``turn``, ``save``, ``restore``, ``door``,
-``doors`` and ``stop``.
+``status``, ``sessions``, ``overview``, ``journal``, ``record``, ``queries``, ``turn``, ``save``, ``restore``,
+``policy``, ``door``, ``doors`` and ``stop``.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Daemon:
             "turn": self._serve_turn,
             "save": self._serve_save,
             "restore": self._serve_restore,
+            "policy": self._serve_policy,
             "door": self._serve_door,
             "doors": self._serve_doors,
             "stop": self._serve_stop,
@@ -231,6 +232,10 @@ class Daemon:
         request = Request(said["source"], path, said["session"], said["policy"])
         await self._serve_work(caller, self._state.restore_session(request, caller.hello))
 
+    async def _serve_policy(self, caller: _Caller) -> None:
+        said = {name: str(caller.message.get(name) or "") for name in ("session", "policy")}
+        await self._serve_work(caller, self._state.apply_policy(**said, looser=bool(caller.message.get("looser"))))
+
     async def _serve_door(self, caller: _Caller) -> None:
         said = {name: str(caller.message.get(name) or "") for name in ("door", "key")}
         await self._serve_work(caller, self._state.enter_door(said["door"], said["key"]))
@@ -331,8 +336,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     import_sdk()
     try:
         log_to(rendezvous.state_dir() / "logs" / "daemon.log")
-        with rendezvous.claim(options.socket) as claim:
+        with rendezvous.claim_to_serve(options.socket, options.ready_fd) as claim:
             asyncio.run(_serve(options, claim))
+    except rendezvous.AlreadyServed:
+        pass
     except (RlmMcpError, rendezvous.RendezvousError) as error:
         print(f"rlm-kernel daemon: {error}", file=sys.stderr)
         log.error("daemon ended", extra={"reason": str(error)})

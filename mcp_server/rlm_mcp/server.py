@@ -6,6 +6,7 @@ Nothing is kept per connection: which session a call is for comes with the call 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -32,8 +33,8 @@ from rlm_mcp import prompts
 from rlm_mcp.hello import ClientHello, current_hello
 from rlm_mcp.sampling import InputRequired, Sampling
 from rlm_mcp.service.pictures import PNG
+from rlm_mcp.service.policies import DEFAULT_POLICY
 from rlm_mcp.service.service import Caller, Service
-from rlm_mcp.service.sessions import DEFAULT_POLICY
 from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_mcp.tools.registry import TIERS
@@ -50,7 +51,7 @@ def build_server(service: Service) -> Server[Any]:
     """Make the server whose tools work on ``service``; one is enough for any number of connections."""
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        tier = tier_for(current_hello.get())
+        tier = await asyncio.to_thread(tier_for, current_hello.get())
         return ListToolsResult(tools=[tool.listed() for tool in TOOLS.tools(tier)])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:

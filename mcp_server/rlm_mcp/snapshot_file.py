@@ -15,10 +15,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rlm_kernel.contexts.errors import SourceError
+from rlm_kernel.contexts.store import opened as opened_file
 from rlm_mcp.errors import ClientFault
 
 __all__ = [
@@ -169,6 +171,7 @@ class Manifest(_Part):
     created_at: float
     session: str = Field(max_length=128)
     policy: str = Field(max_length=4096)
+    policy_text: str = Field("", max_length=1 << 20)
     workspace: str
     code: list[Code]
     variables: list[Variable]
@@ -241,8 +244,8 @@ def _sync_folder(folder: Path) -> None:
 class Archive:
     """An open snapshot whose manifest and sums have been checked; use `Archive.open`."""
 
-    def __init__(self, path: Path, archive: zipfile.ZipFile, manifest: Manifest) -> None:
-        self._path, self._archive, self.manifest = path, archive, manifest
+    def __init__(self, path: Path, file: BinaryIO, archive: zipfile.ZipFile, manifest: Manifest) -> None:
+        self._path, self._file, self._archive, self.manifest = path, file, archive, manifest
 
     @classmethod
     def open(cls, path: Path) -> Archive:
@@ -252,14 +255,21 @@ class Archive:
             SnapshotRefused: it is none, is damaged, or holds something that its manifest does not name.
         """
         try:
-            archive = zipfile.ZipFile(path)
+            with opened_file(path) as descriptor:  # not by zipfile: somebody may have put a FIFO there meanwhile
+                file = os.fdopen(os.dup(descriptor), "rb")
+        except SourceError as error:
+            raise SnapshotRefused(path, f"it is no readable snapshot file ({error.what})") from error
+        try:
+            archive = zipfile.ZipFile(file)
         except _BROKEN as error:
+            file.close()
             raise SnapshotRefused(path, f"it is no readable snapshot file ({error})") from error
         try:
-            opened = cls(path, archive, _manifest_of(path, archive))
+            opened = cls(path, file, archive, _manifest_of(path, archive))
             opened._check()
         except BaseException:
             archive.close()
+            file.close()
             raise
         return opened
 
@@ -268,6 +278,7 @@ class Archive:
 
     def __exit__(self, *_: object) -> None:
         self._archive.close()
+        self._file.close()
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member."""

@@ -1,4 +1,4 @@
-"""``rlm-kernel policy list|show|check|schema``."""
+"""``rlm-kernel policy list|show|check|schema|apply``."""
 
 from __future__ import annotations
 
@@ -60,6 +60,24 @@ def check_policy(
     policy = load_policy(path)
     data = {"valid": True, "name": policy.name, "file": str(path)}
     show(data, as_json, lambda: console.print(f"{path} is a valid policy named {policy.name}", markup=False))
+
+
+@app.command("apply")
+@failing
+def apply_policy(
+    session: Annotated[str, typer.Argument(help="A session that has not ended.")],
+    policy: PolicyName,
+    looser: Annotated[
+        bool, typer.Option("--looser", help="Permit more than the session was permitted so far.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a session another policy: its kernel ends with its variables, loaded texts stay."""
+    from rlm_kernel.connection import Control
+    from rlm_kernel.link import named_policy
+
+    with Control("policy", start=True, session=session, policy=named_policy(policy), looser=looser) as control:
+        show(control.reply["answer"], as_json)
 
 
 @app.command("schema")

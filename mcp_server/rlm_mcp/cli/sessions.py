@@ -16,7 +16,6 @@ import typer
 
 from rlm_kernel.client import call_tool
 from rlm_kernel.connection import Control
-from rlm_kernel.link import named_policy
 from rlm_mcp.cli.output import (
     FAILED,
     USAGE,
@@ -80,7 +79,7 @@ def _print_sessions(rows: list[dict[str, Any]]) -> None:
 
 @failing
 def journal(
-    session: Annotated[str, typer.Argument(help="Show this session's, also after its end.")],
+    session: Annotated[str, typer.Argument(help="Show this session's.")],
     last: Annotated[int | None, typer.Option(min=1, help="Only so many, the latest.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -105,14 +104,15 @@ def _print_cells(cells: list[dict[str, Any]]) -> None:
 def fork(
     session: Annotated[str, typer.Argument(help="The session to fork.")],
     name: Annotated[str | None, typer.Option(help="Name of the new session; default: made up.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Its policy, equal or stricter; default: the same.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Name of its policy, equal or stricter; default: the same.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Fork a session: a new one with every variable of it, its own from then on."""
     with Control("sessions", start=True) as control:
         _refuse_unknown(session, control.reply["sessions"], as_json)
-    rules = None if policy is None else named_policy(policy)
-    show(call_tool("fork_session", {"name": name, "policy": rules}, session=session), as_json)
+    show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
 
 
 @failing

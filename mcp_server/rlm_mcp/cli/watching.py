@@ -136,6 +136,7 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
         ("CELLS", "right"),
         ("QUERIES", "right"),
         ("WALLS", "left"),
+        ("REFUSED", "right"),
         ("POLICY", "left"),
     ):
         grid.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
@@ -150,6 +151,7 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
             str(row["active_cells"]),
             str(row["pending"]),
             walls,
+            Text(str(row["refused"] or "-"), "yellow" if row["refused"] else ""),
             Text(row["policy"]),
         )
     held = size(sum(row["memory_bytes"] for row in rows))

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlm_kernel.contexts.changes import changes
+from rlm_kernel.contexts.errors import TextTooLarge
+from rlm_kernel.contexts.holding import holding
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service.answers import Answer
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.names import check_context_name, is_handle
 from rlm_mcp.service.progress import Progress, telling
 from rlm_mcp.service.sessions import Clock, Session
-from rlm_mcp.service.sources import Taken, resolved, take
+from rlm_mcp.service.sources import Taken, take
 from rlm_mcp.service.texts import Texts
 from rlm_mcp.service.variables import KernelVariables
 from rlm_memory import contexts, handles
@@ -63,9 +65,10 @@ class Contexts:
     ) -> Answer:
         """Store a text and let ``name`` stand for it, in place of whatever it stood for."""
         name = check_context_name(name)
-        async with telling(progress, name):
-            taken = await self._ingest(session, source, hello)
-        row = await self._put(session, name, taken, content_type, metadata)
+        with holding():
+            async with telling(progress, name):
+                taken = await self._ingest(session, source, hello)
+            row = await self._put(session, name, taken, content_type, metadata)
         fields: dict[str, Any] = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
         if taken.table:
             fields["files"] = row.metadata["files"]
@@ -73,7 +76,11 @@ class Contexts:
 
     async def refresh(self, session: Session, name: str, hello: ClientHello, progress: Progress) -> Answer:
         """Load a context again from the files it came from, and tell what changed."""
-        row = contexts.get(self._store, session.id, name)
+        with holding():
+            return await self._refresh(session, name, hello, progress)
+
+    async def _refresh(self, session: Session, name: str, hello: ClientHello, progress: Progress) -> Answer:
+        row = contexts.get(self._store, session.key, name)
         source = Source(paths=_noted_paths(row.metadata))
         if not source.paths:
             said = f"{name!r} did not come from a file, so there is nothing to load again"
@@ -110,33 +117,34 @@ class Contexts:
         """
         if is_handle(name):
             return handles.resolve(self._store, name, session.row).content
-        row = contexts.find(self._store, session.id, name)
+        row = contexts.find(self._store, session.key, name)
         if row is None:
             return None
         with suppress(StoreFault):  # a full disk keeps nobody from reading
-            contexts.touch(self._store, session.id, name, self._clock())
+            contexts.touch(self._store, session.key, name, self._clock())
         return row.content
 
     def attach(self, session: Session, content: StoredContent, wanted: str) -> str:
         """Give the session a name for a text that it got by a handle; a name that it has for it is kept."""
-        rows = contexts.of_session(self._store, session.id)
+        rows = contexts.of_session(self._store, session.key)
         same = [row.name for row in rows if row.digest == content.digest]
         if same:
             return wanted if wanted in same else same[0]
         name = wanted if self._is_free(session, wanted) else self._free_name(session, wanted + "_{}", 2)
-        contexts.put(self._store, session.id, name, content, now=self._clock(), origin=Origin.ATTACHED)
+        contexts.put(self._store, session.key, name, content, now=self._clock(), origin=Origin.ATTACHED)
         session.kernel.changed()
         return name
 
     async def keep_output(self, session: Session, whole: str | Path) -> str:
         """Store what an answer has no room for and return its name, ``out_N``. The oldest ones make room."""
         most = session.policy.limits.content_bytes
-        stored = await self._texts.keep(whole, most)
-        content = StoredContent(stored.digest, stored.size, stored.line_count, "output", {})
-        with self._store.transaction():
-            self._make_room(session, stored.size, most)
-            name = self._free_name(session, "out_{}", self._store.count(f"output {session.id}") + 1)
-            contexts.put(self._store, session.id, name, content, now=self._clock(), origin=Origin.OUTPUT)
+        with holding():
+            stored = await self._texts.keep(whole, most)
+            content = StoredContent(stored.digest, stored.size, stored.line_count, "output", {})
+            with self._store.transaction():
+                self._make_room(session, stored.size, most)
+                name = self._free_name(session, "out_{}", self._store.count(f"output {session.id}") + 1)
+                contexts.put(self._store, session.key, name, content, now=self._clock(), origin=Origin.OUTPUT)
         session.kernel.changed()
         return name
 
@@ -154,23 +162,23 @@ class Contexts:
             if listed is not None:
                 table = self._free_name(session, f"{name}_files" + "{}", "")
                 told = StoredContent(listed.digest, listed.size, listed.line_count, "json", {TABLE_OF: name})
-                contexts.put(self._store, session.id, table, told, now=self._clock(), quota=quota)
+                contexts.put(self._store, session.key, table, told, now=self._clock(), quota=quota)
                 notes["files"] = {**notes["files"], "table": table}
             content = StoredContent(
                 stored.digest, stored.loaded, stored.line_count, content_type, {**notes, **metadata}
             )
-            row = contexts.put(self._store, session.id, name, content, now=self._clock(), quota=quota)
+            row = contexts.put(self._store, session.key, name, content, now=self._clock(), quota=quota)
         session.kernel.changed()
         return row
 
     def _drop_table(self, session: Session, name: str) -> None:
         """Let go of the table of files of a context, if it has one."""
-        row = contexts.find(self._store, session.id, name)
+        row = contexts.find(self._store, session.key, name)
         files = row.metadata.get("files") if row else None
         table = files.get("table") if isinstance(files, dict) else None
-        listed = contexts.find(self._store, session.id, table) if isinstance(table, str) else None
+        listed = contexts.find(self._store, session.key, table) if isinstance(table, str) else None
         if listed is not None and listed.metadata.get(TABLE_OF) == name:
-            contexts.drop(self._store, session.id, [listed.name])
+            contexts.drop(self._store, session.key, [listed.name])
 
     async def _ingest(self, session: Session, source: Source, hello: ClientHello) -> Taken:
         """Store the text of ``source``."""
@@ -179,10 +187,11 @@ class Contexts:
             self._refuse_larger(session, len(source.content), quota)
             return Taken(await self._texts.take(source.content, quota))
         if source.paths:
-            wanted = resolved(source.paths, session, hello)
-            for path in wanted.paths:
-                self._refuse_larger(session, _size_of(path), quota)
-            return await take(self._texts.files, wanted, quota)
+            try:
+                return await take(self._texts.files, source.paths, session, hello, quota)
+            except TextTooLarge as large:
+                self._refuse_larger(session, large.size or 0, quota)
+                raise
         variable = source.variable or ""
         content = self.find(session, variable)
         if content is not None:
@@ -193,49 +202,40 @@ class Contexts:
     def _refuse_larger(self, session: Session, size: int, quota: int) -> None:
         """Refuse what cannot fit before it is read; the exact check is made when the name is put in."""
         if size > quota:
-            used = contexts.charged_bytes(self._store, session.id)
+            used = contexts.charged_bytes(self._store, session.key)
             raise QuotaExceeded(session.id, used=used, asked=size, limit=quota)
 
     def _unload_context(self, session: Session, name: str) -> bool:
         with self._store.transaction():
             self._drop_table(session, name)
-            known = contexts.drop(self._store, session.id, [name])
-            handles.drop_named(self._store, session.id, name)
+            known = contexts.drop(self._store, session.key, [name])
+            handles.drop_named(self._store, session.key, name)
         return bool(known)
 
     def _unload_handle(self, session: Session, handle: str) -> None:
         """The owner deletes it; anybody else lets go of what came by it."""
         row = handles.resolve(self._store, handle, session.row)
-        if row.session == session.id:
+        if row.session == session.key:
             handles.drop(self._store, handle)
             return
-        rows = contexts.of_session(self._store, session.id)
-        contexts.drop(self._store, session.id, [r.name for r in rows if r.digest == row.digest])
+        rows = contexts.of_session(self._store, session.key)
+        contexts.drop(self._store, session.key, [r.name for r in rows if r.digest == row.digest])
         session.kernel.changed()
 
     def _make_room(self, session: Session, size: int, most: int) -> None:
-        rows = contexts.of_session(self._store, session.id)
+        rows = contexts.of_session(self._store, session.key)
         kept = [row for row in rows if row.origin is Origin.OUTPUT]
         while kept and (len(kept) >= _MOST_OUTPUTS or sum(row.size for row in kept) + size > most):
-            contexts.drop(self._store, session.id, [kept.pop(0).name])
+            contexts.drop(self._store, session.key, [kept.pop(0).name])
 
     def _is_free(self, session: Session, name: str) -> bool:
-        return name not in session.kernel.names and contexts.find(self._store, session.id, name) is None
+        return name not in session.kernel.names and contexts.find(self._store, session.key, name) is None
 
     def _free_name(self, session: Session, form: str, number: int | Literal[""]) -> str:
         """The first free name of a form, from a number on, or first without one."""
         while not self._is_free(session, form.format(number)):
             number = (number or 1) + 1
         return form.format(number)
-
-
-def _size_of(path: Path) -> int:
-    """The size of a regular file; 0 for anything else, which reading it will refuse."""
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError as error:
-        said = f"{str(path)[:200]!r} cannot be read: {error.strerror}"
-        raise ToolFault("cannot_read", said, "give the path of a readable, regular file") from error
 
 
 def _noted_paths(metadata: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from rlm_kernel.errors import CallerError, KernelError
 from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.service.answers import Answer, moment
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.kernels import KernelGateway
+from rlm_mcp.service.gateway import KernelGateway
 from rlm_mcp.service.runs import Runs
 from rlm_mcp.service.sessions import Clock, Session, Sessions
 from rlm_memory import contexts, queries
@@ -34,13 +33,14 @@ class Control:
         fields: dict[str, Any] = {
             "session": session.id,
             "policy": session.row.policy,
+            "policy_sha256": session.pinned.digest,
             "workspace": session.row.workspace or None,
             "created": moment(session.row.created_at),
             "kernel": await self._kernel(session),
-            "contexts": len(contexts.names(self._store, session.id)),
-            "content_bytes": contexts.charged_bytes(self._store, session.id),
+            "contexts": len(contexts.names(self._store, session.key)),
+            "content_bytes": contexts.charged_bytes(self._store, session.key),
             "runs": {run.id: "waiting" if run.suspended else run.state for run in self._runs.active(session)},
-            "pending_llm_queries": queries.pending_ids(self._store, session.id),
+            "pending_llm_queries": queries.pending_ids(self._store, session.key),
             "limits": {
                 "content_bytes": limits.content_bytes,
                 "memory_bytes": limits.memory_bytes,
@@ -59,8 +59,8 @@ class Control:
             "session": session.id,
             "policy": session.row.policy,
             "workspace": session.row.workspace or "",
-            "contexts": len(contexts.names(self._store, session.id)),
-            "content_bytes": contexts.charged_bytes(self._store, session.id),
+            "contexts": len(contexts.names(self._store, session.key)),
+            "content_bytes": contexts.charged_bytes(self._store, session.key),
             "kernel": "not started" if info is None else "busy" if session.kernel.busy else "idle",
             "last_used": moment(session.last_used),
             "connection_file": "" if info is None else info.connection_file or "",
@@ -82,7 +82,7 @@ class Control:
         """Begin anew: variables that code made are gone, loaded contexts stay."""
         interrupted = await self._runs.interrupt(session)
         await session.kernel.restart()
-        kept = contexts.names(self._store, session.id)
+        kept = contexts.names(self._store, session.key)
         return Answer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
 
     async def rollback(self, session: Session, cells: int) -> Answer:
@@ -94,7 +94,7 @@ class Control:
         except CallerError as error:
             raise ToolFault("cannot_undo", str(error), "undo fewer cells, or restart_session to begin anew") from error
         among = done.queries
-        cancelled = queries.cancel_pending(self._store, session.id, self._clock(), among=among) if among else []
+        cancelled = queries.cancel_pending(self._store, session.key, self._clock(), among=among) if among else []
         fields: dict[str, Any] = {
             "session": session.id,
             "undone": done.undone,
@@ -110,16 +110,14 @@ class Control:
         return Answer(fields, ("variables_restored", "variables_gone", "undone"))
 
     async def end(self, session: Session) -> Answer:
-        """End the session with everything in it; pending queries are cancelled. Its id can be used again."""
-        self._runs.drop(session.id)
+        """End the session with everything in it; and all that was kept of it. Its id can be used again."""
         dropped = await self._sessions.end(session)
         return Answer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
 
     async def end_orphans(self, kernels: list[KernelInfo]) -> None:
         """End kernels of sessions that are no more: their rows ended while no daemon was there."""
         for info in kernels:
-            with suppress(KernelError, OSError):
-                await (await self._gateway.client(start=False)).shutdown(info.kernel_id)
+            await self._gateway.discard(info)
 
     async def _kernel(self, session: Session) -> dict[str, Any]:
         """The kernel as the host sees it now; only its state when there is none or the host does not say."""
@@ -138,4 +136,5 @@ class Control:
             "connection_file": info.connection_file,
             "scratch": info.scratch,
             "walls": info.walls,
+            "refused": info.refused,
         }

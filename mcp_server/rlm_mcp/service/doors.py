@@ -12,6 +12,7 @@ import hmac
 import logging
 import secrets
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.service.answers import moment
 from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.gateway import KernelGateway
 from rlm_mcp.service.journal import Journal
-from rlm_mcp.service.kernels import KernelGateway
 from rlm_mcp.service.sessions import Clock, Session, Sessions
-from rlm_memory import doors
+from rlm_memory import doors, sessions
 from rlm_memory.doors import Door, DoorEvent, DoorMode
+from rlm_memory.errors import SessionEnded
+from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
 __all__ = ["Doors"]
@@ -35,24 +38,23 @@ log = logging.getLogger(__name__)
 class Doors:
     """The doors of all sessions of the daemon."""
 
-    def __init__(
-        self, store: Store, sessions: Sessions, gateway: KernelGateway, journal: Journal, clock: Clock
-    ) -> None:
+    def __init__(self, store: Store, live: Sessions, gateway: KernelGateway, journal: Journal, clock: Clock) -> None:
         self._store = store
-        self._sessions = sessions
+        self._sessions = live
         self._gateway = gateway
         self._journal = journal
         self._clock = clock
-        self._listed: set[str] = set()
-        self._copies: dict[str, set[str]] = {}
+        self._listed: set[int] = set()
+        self._copies: dict[str, Door] = {}
+        """The copies for developers' own code, by their kernels."""
 
     def publish(self, session: Session) -> None:
         """List a session that has no door yet in the front ends of its user, unless its policy has it otherwise."""
         mode = session.policy.doors.mode
-        if session.id in self._listed or mode == "none":
+        if session.key in self._listed or mode == "none":
             return
-        self._listed.add(session.id)
-        if doors.of_sessions(self._store, session.id):
+        self._listed.add(session.key)
+        if doors.of_sessions(self._store, session.key):
             return
         try:
             self._grant(session, DoorMode(mode))
@@ -63,19 +65,33 @@ class Doors:
         """Return the door of that mode, made if there is none; raises ToolFault if the policy does not permit it."""
         session = self._open(session_id)
         self._refuse_more(session, mode)
-        known = [door for door in doors.of_sessions(self._store, session.id) if door.ended_at is None]
+        known = [door for door in doors.of_sessions(self._store, session.key) if door.ended_at is None]
         found = next((door for door in known if door.mode == mode), None)
         try:
-            return self._row(found or self._grant(session, DoorMode(mode)))
+            return self._row(found or self._grant(session, DoorMode(mode)), session)
         except OSError as error:
             folder = doorfiles.kernels_folder()
             raise ToolFault("cannot_write", f"{folder}: {error.strerror}", "make the folder writable") from error
 
-    def withdraw(self, session_id: str) -> None:
-        """Have a session that has ended listed no more."""
-        self._listed.discard(session_id)
-        for door in doors.end_all(self._store, session_id, self._clock()):
-            self._remove(door.id, doorfiles.spec_folder(door.session, door.mode))
+    def withdraw(self, session: Session) -> None:
+        """Have a session that has ended, or rests, listed no more."""
+        self._listed.discard(session.key)
+        for known in doors.of_sessions(self._store, session.key):
+            if not known.revoked:
+                doors.drop(self._store, known.id)
+        folders = {doorfiles.spec_folder(session.id, mode) for mode in DoorMode}
+        for door, folder in doorfiles.published():
+            if folder in folders:
+                self._remove(door, folder)
+
+    async def end_copies(self) -> None:
+        """End the copies for developers' own code whose session is open no more."""
+        for copy, door in list(self._copies.items()):
+            if self._sessions.of_key(door.session) is None:
+                del self._copies[copy]
+                self._gateway.unlisten(copy)
+                with suppress(KernelError, OSError):
+                    await (await self._gateway.client(start=False)).shutdown(copy)
 
     def tidy(self) -> None:
         """Remove what doors of sessions have left that ended while no daemon was there, and list the others again."""
@@ -83,10 +99,13 @@ class Doors:
         published = list(doorfiles.published())
         listed, kept = {door for door, _ in published}, set()
         for door in doors.of_sessions(self._store):
-            if self._sessions.get(door.session) is not None and (door.revoked or door.id in listed):
+            if (session := self._sessions.of_key(door.session)) is None or door.revoked:
+                continue
+            if door.id in listed:
                 kept.add(door.id)
-            else:
-                self.withdraw(door.session)
+            else:  # the key is not known here: it gets another door
+                doors.drop(self._store, door.id)
+                self._listed.discard(session.key)
         for door_id, folder in published:
             if door_id not in kept:
                 self._remove(door_id, folder)
@@ -94,9 +113,9 @@ class Doors:
     def rest(self) -> None:
         """The daemon leaves: list only sessions that have a kernel, which goes on, until the next one comes."""
         for door in doors.of_sessions(self._store):
-            session = self._sessions.get(door.session)
-            if not self._gateway.connected or session is None or not session.kernel.alive:
-                self._remove(door.id, doorfiles.spec_folder(door.session, door.mode))
+            session = self._sessions.of_key(door.session)
+            if session is not None and not (self._gateway.connected and session.kernel.alive):
+                self._remove(door.id, doorfiles.spec_folder(session.id, door.mode))
 
     async def enter(self, door_id: str, key: str) -> dict[str, Any]:
         """Let a front end in that shows the key: tell the kernel, started if need be, and the door's mode.
@@ -110,7 +129,10 @@ class Doors:
         if not hmac.compare_digest(digest, door.key_digest):
             self._note(door, "refused")
             raise ToolFault("door_refused", "the door has another key", _LIST)
-        session = self._open(door.session)
+        session = self._sessions.of_key(door.session)
+        if session is None:
+            raise ToolFault("door_not_found", "the session of this door rests, or has ended", _LIST)
+        self._refuse_more(session, door.mode)
         with self._sessions.use(session):
             if door.mode is DoorMode.TRUSTED:
                 opened = await self._copy(session, door)
@@ -132,32 +154,37 @@ class Doors:
         def tell(event: dict[str, Any]) -> None:
             kind = event.get("event")
             if kind == "cell":
-                self._journal.told(session.id, copy, event)
+                self._journal.told(session.key, copy, event)
             elif kind == "door" and not event.get("open"):
                 self._note(door, "closed")
             elif kind == "ended":
                 self._gateway.unlisten(copy)
-                self._copies[door.id].discard(copy)
+                self._copies.pop(copy, None)
 
         self._gateway.listen(copy, tell)
-        self._copies.setdefault(door.id, set()).add(copy)
+        self._copies[copy] = door
 
     async def adopt(self, copies: list[KernelInfo]) -> list[KernelInfo]:
         """Go on with the copies of an earlier daemon, and what ran in them since; returns those without a door."""
         orphans = []
         for info in copies:
-            door = doors.find(self._store, str(info.label["door"]))
-            session = self._sessions.get(str(info.label["copy_of"]))
-            if door is None or door.ended_at is not None or session is None:
+            door = doors.find(self._store, str(info.label.get("door")))
+            session = self._sessions.of_key(info.label.get("copy_of"))
+            if (
+                door is None
+                or door.ended_at is not None
+                or session is None
+                or info.label.get("policy") != session.pinned.digest
+            ):
                 orphans.append(info)
                 continue
             self._follow(session, door, info.kernel_id)
             try:
                 client = await self._gateway.client(start=False)
                 for note in await client.cells(info.kernel_id, self._journal.last_serial(info.kernel_id)):
-                    self._journal.told(session.id, info.kernel_id, note)
+                    self._journal.told(session.key, info.kernel_id, note)
             except (KernelError, OSError):  # it has just ended
-                self._copies[door.id].discard(info.kernel_id)
+                self._copies.pop(info.kernel_id, None)
         return orphans
 
     async def revoke(self, door_id: str) -> dict[str, Any]:
@@ -165,41 +192,54 @@ class Doors:
         door = doors.find(self._store, door_id)
         if door is None or not doors.revoke(self._store, door_id, self._clock()):
             raise ToolFault("door_not_found", f"there is no door {door_id[:80]}", _LIST)
-        self._remove(door.id, doorfiles.spec_folder(door.session, door.mode))
+        name = sessions.name_of(self._store, door.session)
+        self._remove(door.id, doorfiles.spec_folder(name, door.mode))
         self._note(door, "revoked")
-        closed, session = 0, self._sessions.get(door.session)
-        places = {(copy, _trusted(door)) for copy in self._copies.get(door.id, ())}
+        return {"revoked": door.id, "session": name, "closed": await self._close(door)}
+
+    async def close(self, session: Session) -> None:
+        """End the doors of a session that goes on under another policy; `publish` makes the one that it permits."""
+        known = doors.of_sessions(self._store, session.key)
+        self.withdraw(session)
+        for door in known:
+            await self._close(door)
+
+    async def _close(self, door: Door) -> int:
+        """Have front ends lose a door that they have open; returns how many did."""
+        closed, session = 0, self._sessions.of_key(door.session)
+        places = {(copy, _trusted(door)) for copy, of in self._copies.items() if of.id == door.id}
         if session is not None and session.kernel.kernel_id is not None:
             places.add((session.kernel.kernel_id, door.id))
-        for kernel_id, name in places:
+        for kernel_id, place in places:
             try:
-                closed += await (await self._gateway.client(start=False)).close_door(kernel_id, name)
+                closed += await (await self._gateway.client(start=False)).close_door(kernel_id, place)
             except (KernelError, OSError) as error:
                 log.warning("door %s is revoked, but the host does not say that it is closed: %s", door.id, error)
-        return {"revoked": door.id, "session": door.session, "closed": closed}
+        return closed
 
     def rows(self) -> list[dict[str, Any]]:
         """List the doors of all open sessions."""
-        return [self._row(door) for door in doors.of_sessions(self._store)]
+        found = [(door, self._sessions.of_key(door.session)) for door in doors.of_sessions(self._store)]
+        return [self._row(door, session) for door, session in found if session is not None]
 
-    def log(self, session_id: str) -> list[dict[str, Any]]:
+    def log(self, session: int) -> list[dict[str, Any]]:
         """List what happened at a session's doors, the oldest first."""
-        events = doors.events(self._store, session_id)
+        events = doors.events(self._store, session)
         return [{"door": event.door, "event": event.event, "at": moment(event.at)} for event in events]
 
-    def noted(self, session_id: str, event: dict[str, Any]) -> None:
+    def noted(self, session: Session, event: dict[str, Any]) -> None:
         """Note what the host tells of a door: of one that a front end has left."""
         if not event.get("open"):
-            doors.note(self._store, DoorEvent(str(event.get("door")), session_id, "closed", self._clock()))
+            self._write(DoorEvent(str(event.get("door")), session.key, "closed", self._clock()))
 
-    def spec_of(self, session_id: str) -> str | None:
+    def spec_of(self, session: SessionRow) -> str | None:
         """Return the name of the kernelspec by which a live session is listed."""
-        live = [door for door in doors.of_sessions(self._store, session_id) if door.ended_at is None]
-        return doorfiles.spec_name(session_id, live[0].mode) if live else None
+        live = [door for door in doors.of_sessions(self._store, session.key) if door.ended_at is None]
+        return doorfiles.spec_name(session.id, live[0].mode) if live else None
 
     def _grant(self, session: Session, mode: DoorMode) -> Door:
         key = secrets.token_urlsafe(32)
-        door = Door(secrets.token_hex(6), session.id, mode, _digest(key), self._clock())
+        door = Door(secrets.token_hex(6), session.key, mode, _digest(key), self._clock())
         doors.grant(self._store, door)
         doorfiles.publish(door.id, session.id, mode.value, key)
         return door
@@ -221,22 +261,25 @@ class Doors:
         if why:
             raise ToolFault("door_not_permitted", why, "choose another policy when the session starts")
 
-    def _row(self, door: Door) -> dict[str, Any]:
-        session = self._sessions.get(door.session)
-        opened = Counter(session.kernel.doors if session is not None else ())
+    def _row(self, door: Door, session: Session) -> dict[str, Any]:
+        opened = Counter(session.kernel.doors)
         return {
             "door": door.id,
-            "session": door.session,
+            "session": session.id,
             "mode": door.mode.value,
-            "open": opened[door.id] + len(self._copies.get(door.id, ())),
+            "open": opened[door.id] + sum(of.id == door.id for of in self._copies.values()),
             "revoked": door.revoked,
-            "kernelspec": doorfiles.spec_name(door.session, door.mode),
+            "kernelspec": doorfiles.spec_name(session.id, door.mode),
             "created": moment(door.created_at),
         }
 
     def _note(self, door: Door, event: str) -> None:
-        log.info("door %s", event, extra={"door": door.id, "session": door.session})
-        doors.note(self._store, DoorEvent(door.id, door.session, event, self._clock()))
+        log.info("door %s", event, extra={"door": door.id})
+        self._write(DoorEvent(door.id, door.session, event, self._clock()))
+
+    def _write(self, event: DoorEvent) -> None:
+        with suppress(SessionEnded):  # of its door nothing is kept any more
+            doors.note(self._store, event)
 
     @staticmethod
     def _remove(door: str, folder: Path) -> None:

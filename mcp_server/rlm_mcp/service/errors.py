@@ -222,6 +222,10 @@ def _text_lost(error: Any) -> ToolFault:
     return ToolFault("content_lost", str(error), "unload the name and load it again")
 
 
+def _ended(error: Any) -> ToolFault:
+    return ToolFault("session_ended", str(error), "call again: a new session of that name begins empty")
+
+
 def _range(error: Any) -> ToolFault:
     return ToolFault("invalid_arguments", str(error))
 
@@ -234,8 +238,25 @@ def _policy(error: Any) -> ToolFault:
     return ToolFault("policy_error", str(error))
 
 
+def _policy_file(error: Any) -> ToolFault:
+    return ToolFault("policy_error", error.without_content(), "have the user correct the file, or name another policy")
+
+
+def _policy_lost(error: Any) -> ToolFault:
+    said = "have the user give the session one: `rlm-kernel policy apply SESSION PATH`; or use another session id"
+    return ToolFault("policy_lost", str(error), said)
+
+
 def _walls(error: Any) -> ToolFault:
     return ToolFault("walls_missing", str(error), "run `rlm-kernel doctor`, or choose another policy")
+
+
+def _expelled(error: Any) -> ToolFault:
+    return ToolFault(
+        "session_ended",
+        str(error),
+        "its variables and loaded texts are gone; call eval_code for a new session, and stay within the policy",
+    )
 
 
 def _looser(error: Any) -> ToolFault:
@@ -270,6 +291,7 @@ def _kernel(error: Any) -> ToolFault:
 
 _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
     (ToolFault, lambda error: error),
+    (memory.SessionEnded, _ended),
     (memory.UnknownContext, _unknown_context),
     (memory.UnknownHandle, _unknown_handle),
     (memory.QuotaExceeded, _quota),
@@ -283,7 +305,10 @@ _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
     (kernel.MachineFull, _full),
     (kernel.WallsMissing, _walls),
     (kernel.PolicyLooser, _looser),
+    (kernel.SessionExpelled, _expelled),
     (kernel.KernelError, _kernel),
+    (sandbox.PolicyLostError, _policy_lost),
+    (sandbox.PolicyFileError, _policy_file),
     (sandbox.PolicyError, _policy),
     (context.InvalidRegex, _regex),
     (context.ScanTimeout, _scan_timeout),

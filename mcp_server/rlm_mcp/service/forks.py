@@ -5,23 +5,20 @@ What lies in memory is the kernel's to copy; here are the rows. Texts are charge
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
-from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import ForkInfo
 from rlm_mcp.service.answers import Answer
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.names import check_session_id
+from rlm_mcp.service.policies import Policies, as_row
 from rlm_mcp.service.sessions import Clock, Session, Sessions
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.contexts import ContextRow, Origin
-from rlm_memory.sessions import SessionState
 from rlm_memory.store import Store
-from rlm_sandbox.policy import load_policy
+from rlm_sandbox.policy import PinnedPolicy
 
 __all__ = ["Forks"]
 
@@ -32,8 +29,9 @@ _LONGEST_STEM = 110
 class Forks:
     """Makes sessions out of sessions."""
 
-    def __init__(self, store: Store, live: Sessions, clock: Clock) -> None:
+    def __init__(self, store: Store, live: Sessions, policies: Policies, clock: Clock) -> None:
         self._store = store
+        self._policies = policies
         self._live = live
         self._clock = clock
 
@@ -44,21 +42,20 @@ class Forks:
             ToolFault: there is such a session already.
             PolicyLooser, KernelBusy, ProcessError, WallsMissing, CallerError, PolicyError: it cannot be forked so.
         """
-        wanted = policy or parent.row.policy
-        rules = parent.policy if policy is None else await asyncio.to_thread(load_policy, policy)
+        rules = parent.pinned if policy is None else await self._policies.chosen(policy, parent.row.workspace)
         child_id = self._free_name(parent.id, name)
         # A host that came after a crash does not know the queries from before it.
         asked = [
             row
-            for row in queries.pending(self._store, parent.id)
+            for row in queries.pending(self._store, parent.key)
             if row.mode == "deferred" and not row.id.startswith("q_t")
         ]
-        forked = await parent.kernel.fork(child_id, rules)
+        key = sessions.new_key(self._store)
+        forked = await parent.kernel.fork(child_id, key, rules)
         try:
-            child = self._enter(parent, child_id, wanted, rules.limits.idle_seconds, forked, asked)
+            child = self._enter(parent, child_id, key, rules, forked, asked)
         except BaseException:
-            with suppress(KernelError, OSError):
-                await parent.kernel.ask(lambda client, _: client.shutdown(forked.kernel.kernel_id))
+            await parent.kernel.discard(forked.kernel)
             raise
         return child, self._answer(parent, child, forked)
 
@@ -76,15 +73,14 @@ class Forks:
             raise ToolFault("session_exists", f"there is a session {name!r} already", "choose another name", name=name)
 
     def _taken(self, name: str) -> bool:
-        row = sessions.find(self._store, name)
-        return row is not None and row.state is not SessionState.ENDED
+        return sessions.find(self._store, name) is not None
 
     def _enter(
         self,
         parent: Session,
         child_id: str,
-        policy: str,
-        idle_seconds: float,
+        key: int,
+        rules: PinnedPolicy,
         forked: ForkInfo,
         asked: Iterable[queries.QueryRow],
     ) -> Session:
@@ -96,26 +92,29 @@ class Forks:
                 self._store,
                 child_id,
                 workspace=parent.row.workspace,
-                policy=policy,
-                idle_seconds=idle_seconds,
+                policy=as_row(rules),
+                family=as_row(parent.family),
+                idle_seconds=rules.policy.limits.idle_seconds,
                 now=now,
+                key=key,
             )
-            sessions.note_fork(self._store, child_id, parent.id)
+            sessions.note_fork(self._store, key, parent.key)
             attached = {}
-            for text in contexts.of_session(self._store, parent.id):
-                shared = self._share(text, child_id, now)
+            for text in contexts.of_session(self._store, parent.key):
+                shared = self._share(text, key, now)
                 if parent.kernel.has(text) and text.name in forked.kernel.contexts:
                     attached[text.name] = shared.revision
-            queries.continue_from(self._store, child_id, parent.id)
+            queries.continue_from(self._store, key, parent.key)
             open_ones = [
                 queries.Asked(row.id, row.prompt, row.model, row.mode, row.form, row.recursive) for row in asked
             ]
-            queries.record(self._store, child_id, open_ones, now)
+            queries.record(self._store, key, open_ones, now)
+            self._policies.admit(opened, parent.policy)
         return self._live.admit_fork(opened, parent, forked.kernel, attached)
 
-    def _share(self, text: ContextRow, child_id: str, now: float) -> ContextRow:
+    def _share(self, text: ContextRow, child: int, now: float) -> ContextRow:
         origin = Origin.OUTPUT if text.origin is Origin.OUTPUT else Origin.ATTACHED
-        return contexts.put(self._store, child_id, text.name, text.content, now=now, origin=origin)
+        return contexts.put(self._store, child, text.name, text.content, now=now, origin=origin)
 
     def _answer(self, parent: Session, child: Session, forked: ForkInfo) -> Answer:
         fields: dict[str, Any] = {
@@ -125,8 +124,8 @@ class Forks:
             "source": forked.source,
             "kernel_id": forked.kernel.kernel_id,
             "connection_file": forked.kernel.connection_file,
-            "contexts": contexts.names(self._store, child.id),
-            "pending_llm_queries": queries.pending_ids(self._store, child.id),
+            "contexts": contexts.names(self._store, child.key),
+            "pending_llm_queries": queries.pending_ids(self._store, child.key),
             "shared": "loaded texts and the scratch folder; variables are its own from now on",
             "use": f"pass session={child.id!r} to any tool, or open connection_file; end_session ends it alone",
         }

@@ -7,7 +7,7 @@ from rlm_mcp.service.contexts import Contexts
 from rlm_mcp.service.errors import ToolFault, variable_not_found
 from rlm_mcp.service.names import check_session_id, is_handle
 from rlm_mcp.service.sessions import Clock, Session
-from rlm_memory import contexts, handles
+from rlm_memory import contexts, handles, sessions
 from rlm_memory.contexts import Origin
 from rlm_memory.handles import Audience, Grant
 from rlm_memory.store import Store
@@ -29,16 +29,16 @@ class Handles:
         """Make a handle for a context and grant it; without ``share_with`` to the workspace's sessions."""
         if is_handle(name):
             name = self._attach(session, name)
-        row = contexts.find(self._store, session.id, name)
+        row = contexts.find(self._store, session.key, name)
         if row is None:
-            raise _not_loaded(name, contexts.names(self._store, session.id))
+            raise _not_loaded(name, contexts.names(self._store, session.key))
         content = row.content
         if content_type:
             content = contexts.StoredContent(row.digest, row.size, row.line_count, content_type, row.metadata)
         grants = _grants(session, share_with)
         made = handles.register(
             self._store,
-            session.id,
+            session.row,
             name,
             content,
             grants,
@@ -52,7 +52,14 @@ class Handles:
         """Give the session a name for the text behind a handle."""
         row = handles.resolve(self._store, handle, session.row)
         name = self._attach(session, handle)
-        return Answer({"handle": handle, "var_name": name, "session": row.session, "type": row.type})
+        return Answer(
+            {
+                "handle": handle,
+                "var_name": name,
+                "session": sessions.name_of(self._store, row.session),
+                "type": row.type,
+            }
+        )
 
     def _attach(self, session: Session, handle: str) -> str:
         row = handles.resolve(self._store, handle, session.row)

@@ -41,14 +41,14 @@ class Journal:
         self._clock = clock
         self._waiting: deque[JournalEntry] = deque(maxlen=_MOST_WAITING)
         self._timer: asyncio.TimerHandle | None = None
-        self._since_trim: Counter[str] = Counter()
+        self._since_trim: Counter[int] = Counter()
         self._troubled = False
 
     def now(self) -> float:
         """When something begins."""
         return self._clock()
 
-    def ran(self, session: str, code: str, began: float, result: CellResult) -> None:
+    def ran(self, session: int, code: str, began: float, result: CellResult) -> None:
         """Note a cell of an agent with what came of it."""
         queries = tuple(str(query.get("id")) for query in result.queries)
         self._add(
@@ -65,12 +65,12 @@ class Journal:
             )
         )
 
-    def died(self, session: str, code: str, began: float, reason: str, asked: set[str]) -> None:
+    def died(self, session: int, code: str, began: float, reason: str, asked: set[str]) -> None:
         """Note a cell of an agent that took its kernel along."""
         queries = tuple(sorted(asked))
         self._add(JournalEntry(session, Author.AGENT, code, began, self._clock(), "died", reason, queries))
 
-    def told(self, session: str, kernel: str, note: dict[str, Any]) -> None:
+    def told(self, session: int, kernel: str, note: dict[str, Any]) -> None:
         """Note a cell of which the kernel host tells: a notebook's, or one that an earlier daemon began."""
         self._add(
             JournalEntry(
@@ -89,7 +89,7 @@ class Journal:
             )
         )
 
-    def of_session(self, session: str, last: int | None = None) -> list[JournalEntry]:
+    def of_session(self, session: int, last: int | None = None) -> list[JournalEntry]:
         """List the session's cells, the oldest first, with those that were waiting to be written."""
         self.flush()
         return journal.of_session(self._store, session, last=last)
@@ -118,6 +118,11 @@ class Journal:
             self._later(_RETRY_SECONDS)
         else:
             self._troubled = False
+
+    def forget(self, session: int) -> None:
+        """Let go of what waits to be written of a session that has ended."""
+        self._waiting = deque((e for e in self._waiting if e.session != session), maxlen=_MOST_WAITING)
+        del self._since_trim[session]
 
     def trim_all(self) -> None:
         """Hold the bound over all sessions; called now and then."""

@@ -1,4 +1,4 @@
-"""A session's kernel as the daemon sees it, and the one connection to the kernel host that all of them use.
+"""A session's kernel as the daemon sees it.
 
 A kernel is started when it is first needed, given the session's contexts, and replaced when it dies. The rows
 say which contexts a session has; a kernel is brought up to date just before each cell and, when it is idle,
@@ -11,33 +11,31 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlm_kernel import rendezvous
+from rlm_kernel import errors, rendezvous
 from rlm_kernel.contexts.errors import ContextError
-from rlm_kernel.contexts.store import ContextStore
+from rlm_kernel.contexts.store import Attachment, ContextStore
 from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel, machine_full
-from rlm_kernel.folders import remove_folder
 from rlm_kernel.hostclient import Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
+from rlm_mcp.service.gateway import KernelGateway
 from rlm_memory import contexts, queries
 from rlm_memory.contexts import ContextRow
+from rlm_memory.errors import SessionEnded
 from rlm_memory.queries import QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
-from rlm_sandbox.policy import Policy
+from rlm_sandbox.policy import PinnedPolicy, without_language_wall
 
-__all__ = ["KernelGateway", "SessionKernel", "connect_host"]
+__all__ = ["SessionKernel"]
 
 log = logging.getLogger(__name__)
 
 Fresh = Callable[[HostClient, str], Awaitable[None]]
 """Is given the connection and the id of a kernel."""
-Connect = Callable[[bool], Awaitable[HostClient]]
-"""Connects to the kernel host, starting it if the argument is true."""
 
 _STOP_SECONDS = 5.0
 _TOLD_AT_ONCE = 64
@@ -45,78 +43,10 @@ _TOLD_AT_ONCE = 64
 LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
 
 
-async def connect_host(start: bool) -> HostClient:
-    """Connect to the user's kernel host."""
-    return await HostClient.connect(start=start)
-
-
-class KernelGateway:
-    """The connection to the kernel host: made when first needed, made anew after the host has gone.
-
-    ``texts`` is the store whose texts kernels map; ``owner`` marks the kernels of this daemon's sessions in a
-    host that others may use as well.
-    """
-
-    def __init__(self, texts: ContextStore, owner: str, connect: Connect = connect_host) -> None:
-        self.texts = texts
-        self.owner = owner
-        self._connect = connect
-        self._client: HostClient | None = None
-        self._lock = asyncio.Lock()
-        self._listeners: dict[str, Callable[[dict[str, Any]], None]] = {}
-
-    async def client(self, *, start: bool = True) -> HostClient:
-        """Return the connection; raises HostGone when there is no host and none may be started."""
-        async with self._lock:
-            if self._client is None or not self._client.alive:
-                client = await self._connect(start)
-                client.on_event(self._dispatch)
-                self._client = client
-            return self._client
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a host, as far as is known."""
-        return self._client is not None and self._client.alive
-
-    async def adopt(self) -> tuple[dict[str, KernelInfo], list[KernelInfo]]:
-        """Return the live kernels of a host that is already there: by session, and copies for developers' own code."""
-        try:
-            client = await self.client(start=False)
-            found = [info for info in await client.kernels() if info.label.get("owner") == self.owner]
-        except (KernelError, OSError):
-            return {}, []
-        copies = [info for info in found if "copy_of" in info.label]
-        return {str(info.label["session"]): info for info in found if "session" in info.label}, copies
-
-    def listen(self, kernel_id: str, listener: Callable[[dict[str, Any]], None]) -> None:
-        """Have ``listener`` called with every event of that kernel."""
-        self._listeners[kernel_id] = listener
-
-    def unlisten(self, kernel_id: str) -> None:
-        """Call nobody for that kernel any more."""
-        self._listeners.pop(kernel_id, None)
-
-    def lost(self) -> None:
-        """Forget the connection, because the host has gone; the next use makes a new one."""
-        self._client = None
-
-    def close(self) -> None:
-        """Close the connection; the host and its kernels go on."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-
-    def _dispatch(self, kernel_id: str, event: dict[str, Any]) -> None:
-        listener = self._listeners.get(kernel_id)
-        if listener is not None:
-            listener(event)
-
-
 class SessionKernel:
     """The kernel of one session."""
 
-    def __init__(self, row: SessionRow, policy: Policy, store: Store, gateway: KernelGateway) -> None:
+    def __init__(self, row: SessionRow, policy: PinnedPolicy, store: Store, gateway: KernelGateway) -> None:
         self.session = row
         self.policy = policy
         self.info: KernelInfo | None = None
@@ -132,6 +62,9 @@ class SessionKernel:
         self.doors: list[str] = []
         """The doors by which front ends have the session open, each as often as it is open."""
         self.on_door: Callable[[dict[str, Any]], None] = _ignore
+        self.expelled = ""
+        """Why the host has ended the kernel, and the session is about to end with it."""
+        self.on_expelled: Callable[[], None] = lambda: None
         self.waiting: frozenset[str] = frozenset()
         """The queries that the running cell waits for."""
         self.provided: set[str] = set()
@@ -152,6 +85,7 @@ class SessionKernel:
         self._fresh = False
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     @property
     def kernel_id(self) -> str | None:
@@ -192,9 +126,24 @@ class SessionKernel:
             self._later(self._catch_up_alone())
 
     async def start(self) -> str:
-        """Return the id of the live kernel, starting one if there is none."""
+        """Return the id of the live kernel, starting one if there is none.
+
+        Raises:
+            SessionEnded: after `stop`.
+            SessionExpelled: The host has ended the session.
+        """
         async with self._starting:
+            if self.expelled:
+                raise errors.SessionExpelled(self.expelled)
+            if self._stopped:
+                raise SessionEnded
             return self.kernel_id or await self._spawn()
+
+    async def change_policy(self, row: SessionRow, policy: PinnedPolicy) -> None:
+        """End the kernel; the next one is held to the policy."""
+        async with self._starting:
+            self.session, self.policy = row, policy
+            await self._drop()
 
     async def open(self) -> str:
         """Return the id of the live kernel for a front end: at once if it runs a cell, else when it is up to date."""
@@ -215,16 +164,16 @@ class SessionKernel:
         """Whether the kernel has been given this very revision."""
         return self._attached.get(context.name) == context.revision
 
-    async def fork(self, session: str, policy: Policy) -> ForkInfo:
-        """Fork the kernel for another session: as it is, or as it was before the cell that runs.
+    async def fork(self, session: str, key: int, policy: PinnedPolicy) -> ForkInfo:
+        """Fork the kernel for another session, of that name and key: as it is, or as it was before the cell that runs.
 
         Raises what `HostClient.fork` does.
         """
         async with self.watched():
             if self.busy:  # the kernel cannot be brought up to date before its cell ends
-                return await self._fork(await self.start(), session, policy)
+                return await self._fork(await self.start(), session, key, policy)
             async with self.turn():
-                return await self._fork(await self._ready(), session, policy)
+                return await self._fork(await self._ready(), session, key, policy)
 
     async def copy_for(self, door: str) -> str:
         """Fork the kernel without its language wall for the front end at a door; returns the id of the copy's kernel.
@@ -233,14 +182,16 @@ class SessionKernel:
         """
         async with self.watched():
             kernel_id = await self.open()
-            request = self._request(self.session.id, without_language_wall(self.policy))
-            label = {"copy_of": self.session.id, "door": door, "owner": self._gateway.owner}
-            request = replace(request, label=label, connection_file=None, trusted=True)
+            rules = without_language_wall(self.policy.policy)
+            request = self._request(self.session.id, self.session.key, self.policy)
+            label = {"copy_of": self.session.key, "door": door, "owner": self._gateway.owner}
+            label["policy"] = self.policy.digest
+            request = replace(request, policy=rules, label=label, connection_file=None, trusted=True)
             return (await (await self._gateway.client()).fork(kernel_id, request)).kernel.kernel_id
 
-    async def _fork(self, kernel_id: str, session: str, policy: Policy) -> ForkInfo:
+    async def _fork(self, kernel_id: str, session: str, key: int, policy: PinnedPolicy) -> ForkInfo:
         client = await self._gateway.client()
-        return await client.fork(kernel_id, self._request(session, policy))
+        return await client.fork(kernel_id, self._request(session, key, policy))
 
     async def execute(self, code: str) -> Execution:
         """Start a cell in an up-to-date kernel; the caller holds the `turn`.
@@ -310,7 +261,7 @@ class SessionKernel:
         """Hand answers to a cell that waits, past everything that is queued behind it."""
         try:
             await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes))
-        except (KernelError, OSError) as error:
+        except (KernelError, OSError, SessionEnded) as error:
             self._outcomes = outcomes | self._outcomes
             log.warning("the kernel of session %s has not taken its answers: %s", self.session.id, error)
 
@@ -323,7 +274,7 @@ class SessionKernel:
         gone = []
         for name in dropped:
             revision = self._attached.pop(name, None)
-            row = contexts.find(self._store, self.session.id, name)
+            row = contexts.find(self._store, self.session.key, name)
             if row is not None and row.revision == revision:
                 gone.append(name)
             elif row is not None:
@@ -331,18 +282,24 @@ class SessionKernel:
         return gone
 
     async def stop(self) -> None:
-        """End the kernel and free its memory; nothing happens when there is none."""
+        """End the kernel and free its memory, for good: no other is started in its place."""
+        self._stopped = True
+        await self._drop()
+
+    async def _drop(self) -> None:
+        """End the kernel, if there is one, with what is under way for it."""
         for task in list(self._background):
             task.cancel()
         info = self.info
         self.forget()
-        if info is None:
-            return
-        shared = False
-        with suppress(KernelError, OSError, TimeoutError):
-            client = await self._gateway.client(start=False)
-            shared = await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
-        await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
+        self._outcomes.clear()
+        self._told.clear()
+        if info is not None:
+            await self.discard(info)
+
+    async def discard(self, info: KernelInfo) -> None:
+        """End a kernel that is, or was to become, this session's or a fork's, and remove what it leaves."""
+        await self._gateway.discard(info)
 
     async def rollback(self, cells: int) -> RollbackInfo:
         """Undo the last completed cells.
@@ -385,7 +342,7 @@ class SessionKernel:
     # --- starting and catching up -----------------------------------------------------------------
 
     async def _spawn(self) -> str:
-        request = self._request(self.session.id, self.policy)
+        request = self._request(self.session.id, self.session.key, self.policy)
         try:
             client = await self._gateway.client()
             info = await client.spawn(request)
@@ -394,20 +351,23 @@ class SessionKernel:
             self._gateway.lost()
             client = await self._gateway.client()
             info = await client.spawn(request)
+        if self._stopped:  # while it was started
+            await self.discard(info)
+            raise SessionEnded
         self._became(info)
         self._fresh = True
         self._outcomes = self._settled()
         return info.kernel_id
 
-    def _request(self, session: str, policy: Policy) -> SpawnRequest:
+    def _request(self, session: str, key: int, policy: PinnedPolicy) -> SpawnRequest:
         kernel_id = secrets.token_hex(8)
         return SpawnRequest(
             kernel_id=kernel_id,
-            policy=policy,
+            policy=policy.policy,
             workspace=self.session.workspace or None,
             connection_file=str(rendezvous.runtime_dir() / "connections" / f"{kernel_id}.json"),
             query_base=queries.next_in_code(self._store, session),
-            label={"session": session, "owner": self._gateway.owner},
+            label={"session": session, "key": key, "owner": self._gateway.owner, "policy": policy.digest},
         )
 
     def _became(self, info: KernelInfo) -> None:
@@ -419,7 +379,7 @@ class SessionKernel:
 
     def _settled(self) -> dict[str, dict[str, Any]]:
         """The answers that a fresh kernel's predecessor had, so that its ``llm_answers`` holds them too."""
-        settled = queries.of_session(self._store, self.session.id, QueryState.ANSWERED, QueryState.FAILED)
+        settled = queries.of_session(self._store, self.session.key, QueryState.ANSWERED, QueryState.FAILED)
         outcomes: dict[str, dict[str, Any]] = {row.id: _outcome(row) for row in settled}
         for outcome in list(outcomes.values())[-1:]:
             outcome["spent"] = self.spent()
@@ -462,7 +422,7 @@ class SessionKernel:
             await client.answer(kernel_id, outcomes)
 
     async def _catch_up_contexts(self, client: HostClient, kernel_id: str) -> None:
-        wanted = {row.name: row for row in contexts.of_session(self._store, self.session.id)}
+        wanted = {row.name: row for row in contexts.of_session(self._store, self.session.key)}
         for name in [name for name in self._attached if name not in wanted]:
             del self._attached[name]
             await client.detach(kernel_id, name)
@@ -475,8 +435,7 @@ class SessionKernel:
         self._attached[row.name] = row.revision
         texts = self._gateway.texts
         try:
-            attachment = await asyncio.to_thread(lambda: texts.attachment(texts.get(row.digest)))
-            with attachment:
+            with await _opened(texts, row.digest) as attachment:
                 await client.attach(kernel_id, row.name, attachment, row.type, row.metadata)
         except (KernelDied, HostGone, UnknownKernel):
             raise
@@ -511,12 +470,15 @@ class SessionKernel:
         elif kind == "dropped":  # by a cell that a notebook ran; a cell of ours says it in its result
             gone = self.finished([str(name) for name in event.get("names", ())], [])
             if gone:
-                contexts.drop(self._store, self.session.id, gone)
+                contexts.drop(self._store, self.session.key, gone)
         elif kind == "ended":
             self.tell_all()
             if not self.busy:  # a running cell's own answer tells it
                 self.notice = LOST
             self.forget()
+            if event.get("expelled"):
+                self.expelled = str(event["expelled"])
+                self.on_expelled()
 
     def _door(self, event: dict[str, Any]) -> None:
         """A front end has come, or one has left."""
@@ -573,24 +535,23 @@ class SessionKernel:
         return task
 
 
-def without_language_wall(policy: Policy) -> Policy:
-    """The policy of a copy for a developer's own code: as it is, but for the walls within the process."""
-    outside = tuple(wall for wall in policy.walls.require if wall not in ("language", "audit"))
-    language = policy.language.model_copy(update={"wall": "off"})
-    walls = policy.walls.model_copy(update={"require": outside})
-    return policy.model_copy(update={"language": language, "walls": walls})
+async def _opened(texts: ContextStore, digest: str) -> Attachment:
+    """Open a text's files for a kernel; when nobody waits for them any more they are closed, and hold nothing."""
+    opening = asyncio.create_task(asyncio.to_thread(lambda: texts.attachment(texts.get(digest))))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_closed)
+        raise
+
+
+def _closed(opening: asyncio.Task[Attachment]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _ignore(_news: object) -> None:
     """Nobody wants to know."""
-
-
-def _remove_traces(info: KernelInfo, *, keep_scratch: bool) -> None:
-    """Delete what a kernel that has ended leaves: its connection file, and its scratch folder unless a fork has it."""
-    if not keep_scratch:
-        remove_folder(Path(info.scratch))
-    if info.connection_file:
-        Path(info.connection_file).unlink(missing_ok=True)
 
 
 def _outcome(row: queries.QueryRow) -> dict[str, str]:

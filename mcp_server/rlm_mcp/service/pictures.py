@@ -67,9 +67,9 @@ class Pictures:
     """The pictures of a session's latest runs that have shown any."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[str, str], list[Shown]] = {}
+        self._runs: dict[tuple[int, str], list[Shown]] = {}
 
-    def keep(self, session: str, run: str, shown: list[Shown]) -> None:
+    def keep(self, session: int, run: str, shown: list[Shown]) -> None:
         """Keep a run's pictures; those of the session's older runs go."""
         if not shown:
             return
@@ -78,12 +78,12 @@ class Pictures:
         for key in held[:-_RUNS_KEPT]:
             del self._runs[key]
 
-    def drop(self, session: str) -> None:
+    def drop(self, session: int) -> None:
         """Forget a session's pictures."""
         for key in [key for key in self._runs if key[0] == session]:
             del self._runs[key]
 
-    async def view(self, session: str, run: str | None) -> Answer:
+    async def view(self, session: int, run: str | None) -> Answer:
         """Return a run's pictures (default: the latest that has shown any) as images.
 
         Raises:

@@ -25,7 +25,7 @@ from rlm_mcp.service.line import Line
 from rlm_mcp.service.queries import Outcome, Queries
 from rlm_mcp.service.sessions import Clock, Session
 from rlm_memory import known_answers, queries
-from rlm_memory.errors import StoreFault
+from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.queries import Bill, QueryRow
 from rlm_memory.store import Store
 
@@ -81,19 +81,19 @@ class Providers:
         self._store = store
         self._queries = given
         self._clock = clock
-        self._desks: dict[str, _Desk] = {}
+        self._desks: dict[int, _Desk] = {}
         self._models: list[Models] = []
         """The last is used; those before it had another configuration, and their last requests may be under way."""
         self._configured: object = None
-        self._payers: dict[str, Payer] = {}
+        self._payers: dict[int, Payer] = {}
         self.recurse: Recursion | None = None
 
     def payer(self, session: Session, row: QueryRow) -> Payer:
         """Tell who pays for a query of the session."""
-        return self._payers.get(session.id) or Payer(session, row, 0)
+        return self._payers.get(session.key) or Payer(session, row, 0)
 
     @contextmanager
-    def paid_by(self, child: str, payer: Payer) -> Iterator[None]:
+    def paid_by(self, child: int, payer: Payer) -> Iterator[None]:
         """Charge all that the session ``child`` asks to ``payer``."""
         self._payers[child] = replace(payer, depth=payer.depth + 1)
         try:
@@ -115,33 +115,42 @@ class Providers:
 
     def withdraw(self, session: Session, ids: Iterable[str]) -> None:
         """Stop working on queries that nobody waits for any more, and cancel them."""
-        desk = self._desks.get(session.id)
+        desk = self._desks.get(session.key)
         stopped = desk.line.leave(ids) if desk is not None else []
         if stopped:
-            queries.cancel_pending(self._store, session.id, self._clock(), among=stopped)
+            queries.cancel_pending(self._store, session.key, self._clock(), among=stopped)
 
     def give_up(self, session: Session) -> None:
         """Cancel what a provider was to answer: the cell that waited for it went with its kernel."""
-        asked = [row.id for row in queries.pending(self._store, session.id) if row.mode == "provider"]
-        queries.cancel_pending(self._store, session.id, self._clock(), among=asked)
+        asked = [row.id for row in queries.pending(self._store, session.key) if row.mode == "provider"]
+        queries.cancel_pending(self._store, session.key, self._clock(), among=asked)
 
-    def drop(self, session: str) -> None:
-        """Forget a session that has ended."""
-        desk = self._desks.pop(session, None)
+    def rest(self, session: Session) -> None:
+        """Stop working for a session that is about to rest, and write down what was used."""
+        if (desk := self._desks.get(session.key)) is not None:
+            self._write_bills(session.key, desk)
+        self.drop(session)
+
+    def drop(self, session: Session) -> None:
+        """Stop working for a session, and forget what has come in."""
+        desk = self._desks.pop(session.key, None)
         if desk is not None:
-            self._write_bills(session, desk)
             desk.line.close()
+            desk.ready.clear()
+            desk.bills.clear()
+            if desk.handing is not None:
+                desk.handing.cancel()
 
     def spent(self, session: Session) -> dict[str, float]:
-        """What the queries of this life of the session have used of providers: tokens, cost and seconds.
+        """What the queries of the session have used of providers: tokens, cost and seconds.
 
         Of a session that another one pays for it is what that one has used.
         """
-        session = self._payers[session.id].session if session.id in self._payers else session
+        session = self._payers[session.key].session if session.key in self._payers else session
         desk = self._desk(session)
         if not desk.spent:
-            used = queries.spent(self._store, session.id, session.row.created_at)
-            seconds = self._store.peek_count(_seconds_scope(session)) / 1000
+            used = queries.spent(self._store, session.key, session.row.created_at)
+            seconds = queries.time_used(self._store, session.key) / 1000
             desk.spent = {"tokens": used.tokens, "cost": used.cost, "seconds": seconds}
         running = asyncio.get_running_loop().time() - desk.since if desk.at_work else 0.0
         now = {**desk.spent, "seconds": desk.spent["seconds"] + running}
@@ -150,7 +159,7 @@ class Providers:
     def budget(self, session: Session) -> dict[str, dict[str, float]]:
         """What the session's queries have used, and what they may."""
         limits, spent = session.policy.limits, self.spent(session)
-        calls = queries.count_since(self._store, session.id, session.row.created_at)
+        calls = queries.count_since(self._store, session.key, session.row.created_at)
         return {
             "calls": {"used": calls, "limit": limits.queries},
             **{name: {"used": used, "limit": getattr(limits, f"query_{name}")} for name, used in spent.items()},
@@ -270,9 +279,10 @@ class Providers:
             milliseconds = round(1000 * (asyncio.get_running_loop().time() - desk.since))
             desk.since += milliseconds / 1000
             desk.spent["seconds"] += milliseconds / 1000
-            self._store.count(_seconds_scope(session), milliseconds)
+            with suppress(SessionEnded):
+                queries.add_time(self._store, session.key, milliseconds)
 
-    def _write_bills(self, session: str, desk: _Desk) -> None:
+    def _write_bills(self, session: int, desk: _Desk) -> None:
         """Write down what has been used."""
         bills, desk.bills = desk.bills, []
         queries.spend(self._store, session, bills)
@@ -295,7 +305,7 @@ class Providers:
             outcomes, desk.ready = desk.ready, []
             try:
                 with self._store.transaction():
-                    self._write_bills(session.id, desk)
+                    self._write_bills(session.key, desk)
                     self._write_seconds(session, desk)
                     settled = self._queries.settle(session, outcomes)
                 await self._queries.hand_in(session, settled, self.spent(session))
@@ -310,9 +320,9 @@ class Providers:
     # --- the models -------------------------------------------------------------------------------
 
     def _desk(self, session: Session) -> _Desk:
-        desk = self._desks.get(session.id)
+        desk = self._desks.get(session.key)
         if desk is None:
-            desk = self._desks[session.id] = _Desk(Line(lambda row: self._work(session, row)))
+            desk = self._desks[session.key] = _Desk(Line(lambda row: self._work(session, row)))
         return desk
 
     def _at_once(self, model: str | None) -> int:
@@ -337,8 +347,3 @@ def _stamp() -> object:
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _seconds_scope(session: Session) -> str:
-    """The counter of one life of a session, in milliseconds."""
-    return f"provider {session.id} {session.row.created_at}"

@@ -12,7 +12,7 @@ from rlm_kernel.models.forms import AnswerUnfit, fitted
 from rlm_mcp.service.answers import Answer, clean_text
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions import Clock, Session
-from rlm_memory import known_answers, queries
+from rlm_memory import known_answers, queries, sessions
 from rlm_memory.errors import CallerError
 from rlm_memory.queries import QueryRow, Settled
 from rlm_memory.store import Store
@@ -60,17 +60,18 @@ class Queries:
             ToolFault: the session has asked as many as its policy permits.
         """
         most = session.policy.limits.queries
-        if queries.count_since(self._store, session.id, 0.0) + len(prompts) > most:
+        if queries.count_since(self._store, session.key, 0.0) + len(prompts) > most:
             raise ToolFault(
                 "quota_exceeded",
                 f"Session {session.id} may ask {most} queries in its life",
                 "answer what is pending; a policy with a higher limits.queries permits more",
             )
-        return queries.ask(self._store, session.id, prompts, model, self._clock())
+        return queries.ask(self._store, session.key, prompts, model, self._clock())
 
     def list_pending(self, session: str) -> list[dict[str, Any]]:
-        """Return the session's pending queries, whole."""
-        rows = queries.pending(self._store, session)
+        """Return the pending queries of the session of that name, whole."""
+        row = sessions.find(self._store, session)
+        rows = queries.pending(self._store, row.key) if row is not None else []
         return [row_shown(row) for row in rows]
 
     async def answer(self, session: Session, given: list[GivenAnswer]) -> Answer:
@@ -78,7 +79,7 @@ class Queries:
 
         Their code finds them at once: in the placeholder that ``llm_query`` returned, and in ``llm_answers``.
         """
-        waiting = {row.id: row for row in queries.pending(self._store, session.id)}
+        waiting = {row.id: row for row in queries.pending(self._store, session.key)}
         answered: list[str] = []
         failed: list[dict[str, Any]] = []
         outcomes: dict[str, dict[str, Any]] = {}
@@ -94,13 +95,13 @@ class Queries:
                 known_answers.keep(self._store, row, row.answer, self._clock())
         fields: dict[str, Any] = {"answered": answered, "failed": failed}
         fields |= await self._inject(session, outcomes)
-        fields["still_pending"] = queries.pending_ids(self._store, session.id)
+        fields["still_pending"] = queries.pending_ids(self._store, session.key)
         return Answer(fields, ("failed", "answered", "still_pending"))
 
     def settle(self, session: Session, outcomes: list[Outcome]) -> list[Outcome]:
         """Write down what came of queries without an agent; returns those that were still waited for."""
         settled = [Settled(outcome.row.id, outcome.answer, outcome.error) for outcome in outcomes]
-        waiting = queries.settle_pending(self._store, session.id, settled, self._clock())
+        waiting = queries.settle_pending(self._store, session.key, settled, self._clock())
         return [outcome for outcome in outcomes if outcome.row.id in waiting]
 
     async def hand_in(self, session: Session, outcomes: list[Outcome], spent: dict[str, float]) -> None:
@@ -120,7 +121,7 @@ class Queries:
         if form is not None and answer is not None:
             answer = await self._fitted(form, answer)
         error = None if item.error is None else clean_text(item.error)
-        return queries.settle(self._store, session.id, item.id, answer=answer, error=error, now=self._clock())
+        return queries.settle(self._store, session.key, item.id, answer=answer, error=error, now=self._clock())
 
     @staticmethod
     async def _fitted(form: dict[str, Any], answer: str) -> str:

@@ -18,7 +18,7 @@ from rlm_mcp.service.names import is_handle
 from rlm_mcp.service.sessions import Session
 from rlm_mcp.service.texts import Texts
 from rlm_mcp.service.variables import KernelVariables
-from rlm_memory import contexts, handles
+from rlm_memory import contexts, handles, sessions
 from rlm_memory.contexts import ContextRow, StoredContent
 from rlm_memory.store import Store
 
@@ -125,7 +125,7 @@ class Reading:
 
     async def list_vars(self, session: Session) -> Answer:
         """List the contexts, and the kernel's other variables when it can be asked now."""
-        rows = contexts.of_session(self._store, session.id)
+        rows = contexts.of_session(self._store, session.key)
         made = await self._variables.rows(session)
         listed = [*map(_listed, rows), *map(_listed_variable, made or ())]
         fields: dict[str, Any] = {
@@ -141,10 +141,10 @@ class Reading:
         """Describe one context, handle or kernel variable."""
         if is_handle(name):
             handle = handles.resolve(self._store, name, session.row)
-            where = {"name": name, "var_name": handle.name, "session": handle.session}
+            where = {"name": name, "var_name": handle.name, "session": sessions.name_of(self._store, handle.session)}
             fields = {**where, **_described(handle.content), "created": moment(handle.created_at)}
             return Answer(fields, ("metadata",))
-        row = contexts.find(self._store, session.id, name)
+        row = contexts.find(self._store, session.key, name)
         if row is not None:
             times = {"created": moment(row.created_at), "last_accessed": moment(row.last_accessed_at)}
             shape = await self._texts.shape(row.content)

@@ -1,4 +1,4 @@
-"""The record of a session: its journal with all that a person needs to understand and repeat it, also after its end."""
+"""The record of a session: its journal with all that a person needs to understand and repeat it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from rlm_mcp.service.answers import moment
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.journal import Journal
 from rlm_memory import contexts, queries, sessions, turns
@@ -21,11 +22,18 @@ __all__ = ["keep_turn", "known_session", "note_turn", "record_of"]
 
 
 def known_session(store: Store, session: str) -> SessionRow:
-    """Return the row of a session, open or not; raises ToolFault if there has never been such a session."""
+    """Return the row of a session that is open or rests; raises ToolFault if there is none."""
     row = sessions.find(store, session)
     if row is None:
-        raise ToolFault("session_not_found", f"no session {session[:80]} is known", "list them: rlm-kernel sessions")
+        raise ToolFault("session_not_found", _unknown(store, session), "list them: rlm-kernel sessions")
     return row
+
+
+def _unknown(store: Store, session: str) -> str:
+    ending = sessions.ending_of(store, session)
+    if ending is None:
+        return f"no session {session[:80]} is known"
+    return f"session {session[:80]} has {ending.how} at {moment(ending.at)}, and nothing of it is kept"
 
 
 def record_of(store: Store, journal: Journal, session: str, last: int | None) -> dict[str, Any]:
@@ -34,17 +42,17 @@ def record_of(store: Store, journal: Journal, session: str, last: int | None) ->
     Times are epoch seconds, sizes bytes. Each cell has the queries that it asked, with their answers so far.
 
     Raises:
-        ToolFault: there has never been such a session.
+        ToolFault: there is no such session, or it has ended.
     """
     row = known_session(store, session)
-    asked = {query.id: _query(query) for query in queries.of_session(store, session)}
+    asked = {query.id: _query(query) for query in queries.of_session(store, row.key)}
     return {
         "session": row.id,
         "policy": row.policy,
         "state": row.state.value,
-        "contexts": [_context(context) for context in contexts.of_session(store, session)],
-        "cells": [_cell(entry, asked) for entry in journal.of_session(session, last)],
-        "turns": [asdict(turn) for turn in turns.of_session(store, session)],
+        "contexts": [_context(context) for context in contexts.of_session(store, row.key)],
+        "cells": [_cell(entry, asked) for entry in journal.of_session(row.key, last)],
+        "turns": [asdict(turn) for turn in turns.of_session(store, row.key)],
     }
 
 
@@ -87,13 +95,14 @@ def note_turn(store: Store, told: object) -> dict[str, Any]:
         turn = _Turn.model_validate(told)
     except ValidationError as error:
         raise ToolFault("invalid_turn", f"this is no turn: {error.errors()[0]['msg']}", "use one version") from error
-    if sessions.find(store, turn.session) is None:
+    row = sessions.find(store, turn.session)
+    if row is None:
         raise ToolFault("session_not_found", f"no session {turn.session[:80]} is known", "open it first")
-    keep_turn(store, turn.session, turn.model_dump(exclude={"session"}))
+    keep_turn(store, row.key, turn.model_dump(exclude={"session"}))
     return {"kept": turn.session}
 
 
-def keep_turn(store: Store, session: str, row: Mapping[str, Any]) -> None:
+def keep_turn(store: Store, session: int, row: Mapping[str, Any]) -> None:
     """Write a turn down, and what the answers to its code have used."""
     told = {name: value for name, value in row.items() if name != "answers"}
     with store.transaction():

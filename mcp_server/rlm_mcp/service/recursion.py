@@ -115,7 +115,7 @@ class _ServiceWorkspace:
         self._payer = payer
         self._held = ExitStack()
         self._held.enter_context(self._service.sessions.use(session))
-        self._held.enter_context(recursion.providers.paid_by(session.id, payer))
+        self._held.enter_context(recursion.providers.paid_by(session.key, payer))
 
     @property
     def session(self) -> str:
@@ -170,7 +170,7 @@ class _ServiceWorkspace:
 
     async def note(self, turn: Turn) -> None:
         """Write a turn down."""
-        keep_turn(self._recursion.store, self.session, turn.row())
+        keep_turn(self._recursion.store, self._session.key, turn.row())
 
     async def end(self) -> None:
         """End the session."""
@@ -178,7 +178,7 @@ class _ServiceWorkspace:
         await self._service.control.end(self._session)
 
     async def _answer(self, answering: Answering, outcome: Outcome, *, later: bool) -> None:
-        pending = [row for row in queries.pending(self._recursion.store, self.session) if row.mode != "provider"]
+        pending = [row for row in queries.pending(self._recursion.store, self._session.key) if row.mode != "provider"]
         answers = await answering([Asked.read(row_shown(row)) for row in pending])
         outcome.answers += answers
         given = [GivenAnswer(one.query.id, one.text, None if one.text is not None else one.error) for one in answers]

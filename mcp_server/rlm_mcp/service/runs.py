@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlm_kernel.errors import HostGone, KernelDied, KernelError
+from rlm_kernel.errors import HostGone, KernelDied, KernelError, SessionExpelled
 from rlm_kernel.hostclient import CellResult, Execution
 from rlm_mcp.service.answers import Answer, clean, clean_text
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
@@ -104,6 +104,12 @@ class Run:
         else:
             self.outcome.set_result(task.result())
 
+    def let_go(self) -> None:
+        """Keep of an answer that somebody got only what it was rendered to: a cell may show a megabyte."""
+        outcome = self.outcome
+        if outcome.done() and not outcome.cancelled() and outcome.exception() is None and outcome.result().text:
+            outcome.result().fields = {}
+
 
 class Runs:
     """All runs of the daemon, by session."""
@@ -113,7 +119,7 @@ class Runs:
         self._journal = journal
         self._clock = clock
         self._waiting = waiting
-        self._runs: dict[str, dict[str, Run]] = {}
+        self._runs: dict[int, dict[str, Run]] = {}
         self.pictures = Pictures()
         self._numbers = iter(range(0))
         self._stopping: set[asyncio.Task[object]] = set()
@@ -139,7 +145,9 @@ class Runs:
         run = Run(f"r{self._next_number()}", session, code)
         run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
         run.outcome.add_done_callback(run.finish)
-        held = self._runs.setdefault(session.id, {})
+        held = self._runs.setdefault(session.key, {})
+        for earlier in held.values():
+            earlier.let_go()
         held[run.id] = run
         for old in [known for known in held.values() if known.outcome.done()][:-_MOST_KEPT]:
             del held[old.id]
@@ -147,7 +155,7 @@ class Runs:
 
     def active(self, session: Session) -> list[Run]:
         """List the session's runs that have not finished, the oldest first."""
-        return [run for run in self._runs.get(session.id, {}).values() if not run.outcome.done()]
+        return [run for run in self._runs.get(session.key, {}).values() if not run.outcome.done()]
 
     def find(self, session: Session, run: str | None) -> Run:
         """Return the run of that id, or the session's latest.
@@ -155,7 +163,7 @@ class Runs:
         Raises:
             ToolFault: there is none.
         """
-        held = self._runs.get(session.id, {})
+        held = self._runs.get(session.key, {})
         if run is None and held:
             run = next(reversed(held))
         if run is None or run not in held:
@@ -190,7 +198,7 @@ class Runs:
 
     async def _suspended(self, run: Run) -> Answer:
         waiting = run.session.kernel.asks
-        asked = [row for row in queries.pending(self._store, run.session.id) if row.id in waiting]
+        asked = [row for row in queries.pending(self._store, run.session.key) if row.id in waiting]
         fields = {
             "status": "waiting",
             "run": run.id,
@@ -212,7 +220,7 @@ class Runs:
             await run.interrupt()
         return [run.id for run in stopped]
 
-    def drop(self, session: str) -> None:
+    def drop(self, session: int) -> None:
         """Forget the session's runs; those that wait never start."""
         self.pictures.drop(session)
         for run in self._runs.pop(session, {}).values():
@@ -220,6 +228,11 @@ class Runs:
                 # Its kernel is ended with the session: somebody has to hear of it.
                 self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
             run.outcome.cancel()
+
+    async def finished(self, session: Session) -> None:
+        """Return when the session's active runs have ended, of themselves or because their kernel has."""
+        if outcomes := [run.outcome for run in self.active(session)]:
+            await asyncio.wait(outcomes, timeout=_LAST_WORD_SECONDS)
 
     async def aclose(self) -> None:
         """Let go of every run; cells that run go on in their kernels."""
@@ -243,15 +256,15 @@ class Runs:
                         result = await run.execution.result()
                 finally:
                     kernel.tell_all()
-                _raise_if_died(result)
-                self._journal.ran(run.session.id, run.code, began, result)
+                _raise_if_died(result, kernel.expelled)
+                self._journal.ran(run.session.key, run.code, began, result)
                 return self._settle(run, result, notice)
         except KernelError as error:
             if isinstance(error, KernelDied | HostGone):
                 kernel.notice = ""  # the error tells it
-            self._journal.died(run.session.id, run.code, began, str(error), run.asked)
-            queries.cancel_pending(self._store, run.session.id, self._clock(), among=run.asked)
-            gone = queries.of_session(self._store, run.session.id, QueryState.CANCELLED)
+            self._journal.died(run.session.key, run.code, began, str(error), run.asked)
+            queries.cancel_pending(self._store, run.session.key, self._clock(), among=run.asked)
+            gone = queries.of_session(self._store, run.session.key, QueryState.CANCELLED)
             cancelled = [row.id for row in gone if row.id in run.asked]
             fault = fault_from(error)
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
@@ -261,12 +274,12 @@ class Runs:
         """Write down what the cell changed, and shape its answer."""
         session = run.session
         gone = session.kernel.finished(list(result.dropped), list(result.defined))
-        contexts.drop(self._store, session.id, gone)
+        contexts.drop(self._store, session.key, gone)
         if untold := [query for query in result.queries if query.get("id") not in run.asked]:
             self.note_queries(session, untold)
         fields = _fields(result, notice, self._unanswered(session, result))
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
-            self.pictures.keep(session.id, run.id, shown)
+            self.pictures.keep(session.key, run.id, shown)
             fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
         return Answer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
 
@@ -274,7 +287,7 @@ class Runs:
         """The cell's queries without those that were answered while it waited for them."""
         if not result.queries:
             return []
-        pending = set(queries.pending_ids(self._store, session.id))
+        pending = set(queries.pending_ids(self._store, session.key))
         return [query for query in result.queries if query.get("id") in pending]
 
     def note_queries(self, session: Session, told: list[dict[str, Any]]) -> list[QueryRow]:
@@ -283,7 +296,7 @@ class Runs:
         for run in self.active(session):
             if run.state == "running":
                 run.asked.update(query.id for query in asked)
-        return queries.record(self._store, session.id, asked, self._clock())
+        return queries.record(self._store, session.key, asked, self._clock())
 
     def _next_number(self) -> int:
         number = next(self._numbers, None)
@@ -313,8 +326,10 @@ def _asked(query: dict[str, Any]) -> Asked:
     )
 
 
-def _raise_if_died(result: CellResult) -> None:
+def _raise_if_died(result: CellResult, expelled: str) -> None:
     """A cell whose process died under it is no answer of code: the host says so with a name of its own."""
+    if expelled:
+        raise SessionExpelled(expelled)
     error = result.error or {}
     if error.get("ename") in _DEATHS:
         raise KernelDied(*_halves(str(error.get("evalue") or "the kernel process died")))

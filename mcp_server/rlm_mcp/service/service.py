@@ -32,9 +32,10 @@ from rlm_mcp.service.control import Control
 from rlm_mcp.service.doors import Doors
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.forks import Forks
+from rlm_mcp.service.gateway import Connect, KernelGateway, connect_host
 from rlm_mcp.service.handles import Handles
 from rlm_mcp.service.journal import Journal, entry_row
-from rlm_mcp.service.kernels import Connect, KernelGateway, connect_host
+from rlm_mcp.service.policies import Policies
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.providers import Providers
 from rlm_mcp.service.queries import GivenAnswer, Queries
@@ -49,14 +50,16 @@ from rlm_mcp.service.texts import Texts
 from rlm_mcp.service.variables import KernelVariables
 from rlm_mcp.service.watch import Watch
 from rlm_memory import queries
-from rlm_memory.errors import StoreFault
+from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.store import Store
+from rlm_sandbox.errors import PolicyError
 
 __all__ = ["Caller", "Service"]
 
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 30.0
+_TIDY_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ class Service:
         self._scanner = ScanWorkers(files)
         self._texts = Texts(store, files)
         self.gateway = KernelGateway(files, str(files.root), connect)
-        self.sessions = Sessions(store, self.gateway, clock)
+        self.policies = Policies(store)
+        self.sessions = Sessions(store, self.gateway, self.policies, clock)
         variables = KernelVariables(store)
         self.contexts = Contexts(store, self._texts, variables, clock)
         self.reading = Reading(store, self._texts, self.contexts, variables, self._scanner)
@@ -101,14 +105,20 @@ class Service:
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
         snapshots = files.root.parent / "snapshots"
-        self.snapshots = Snapshots(store, files, self.sessions, self.journal, clock, snapshots, self.providers.asked)
+        self.snapshots = Snapshots(
+            store, files, self.sessions, self.policies, self.journal, clock, snapshots, self.providers.asked
+        )
         self.control = Control(store, self.sessions, self.runs, self.gateway, clock)
         self.doors = Doors(store, self.sessions, self.gateway, self.journal, clock)
-        self.sessions.on_closed = self.doors.withdraw
+        self.sessions.on_ended = self._ended
+        self.sessions.on_rest = self._rests
+        self.sessions.on_gone = self._gone
         self.watch = Watch(store, self.sessions, self.gateway, self.runs, self.journal, variables)
-        self._forks = Forks(store, self.sessions, clock)
+        self._forks = Forks(store, self.sessions, self.policies, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()
+        self._tidying: asyncio.Task[None] | None = None
+        """Removes what of sessions that have ended could not be removed at once, because it was being read."""
 
     @classmethod
     @asynccontextmanager
@@ -139,10 +149,10 @@ class Service:
     async def session(self, caller: Caller) -> AsyncIterator[Session]:
         """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
         await self.sweep()
-        session = self.sessions.open(caller.hello, caller.session)
+        session = await self.sessions.open(caller.hello, caller.session)
         self._listen(session)
-        if session.expired and session.policy.reopen:
-            await self.snapshots.reopen(session)
+        if session.woken and session.policy.reopen:
+            self.snapshots.reopen(session)
         with self.sessions.use(session):
             yield session
 
@@ -157,7 +167,7 @@ class Service:
         end = loop.time() + self.runs.longest
         while True:
             came = await self.runs.follow(run, caller.progress, longest=end - loop.time())
-            rows = [row for row in queries.pending(self._store, session.id) if row.id in session.kernel.asks]
+            rows = [row for row in queries.pending(self._store, session.key) if row.id in session.kernel.asks]
             if not run.suspended or not rows or loop.time() >= end:
                 return came
             given = await sampling.ask(run.id, rows, end - loop.time())
@@ -192,9 +202,9 @@ class Service:
         return [self.control.row(session) for session in self.sessions]
 
     def list_journal(self, session: str, last: int | None = None) -> list[dict[str, Any]]:
-        """What ran in a session, open or not, the oldest cell first; raises ToolFault if there never was one."""
-        known_session(self._store, session)
-        return [entry_row(entry) for entry in self.journal.of_session(session, last)]
+        """What ran in a session, the oldest cell first; raises ToolFault if there is none."""
+        row = known_session(self._store, session)
+        return [entry_row(entry) for entry in self.journal.of_session(row.key, last)]
 
     def list_queries(self, session: str) -> list[dict[str, Any]]:
         """The pending queries of a session with their whole prompts, for the program that answers them."""
@@ -205,8 +215,9 @@ class Service:
         return note_turn(self._store, told)
 
     async def record(self, session: str, last: int | None = None) -> dict[str, Any]:
-        """What ran in a session with its policy, contexts and answers; raises ToolFault if there never was one."""
-        told = {"kernelspec": self.doors.spec_of(session), "doors": self.doors.log(session)}
+        """What ran in a session with its policy, contexts and answers; raises ToolFault if there is none."""
+        row = known_session(self._store, session)
+        told = {"kernelspec": self.doors.spec_of(row), "doors": self.doors.log(row.key)}
         return record_of(self._store, self.journal, session, last) | told
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> dict[str, Any]:
@@ -231,6 +242,28 @@ class Service:
             self._listen(found)
         return answer
 
+    async def apply_policy(self, session: str, policy: str, *, looser: bool) -> dict[str, Any]:
+        """Give a session another policy: its user's word, by name or path; raises ToolFault with what to do.
+
+        Its kernel ends with its variables; loaded contexts stay.
+        """
+        row = known_session(self._store, session)
+        try:
+            new = await self.policies.read(policy, row.workspace)
+            more = self.policies.looser_than(row, new.policy)
+            if more and not looser:
+                said = f"{new.origin!r} permits more than {row.policy!r}: {'; '.join(more)}"
+                raise ToolFault("policy_looser", said, "say --looser if that is what you want")
+            found = await self.sessions.change_policy(row, new, looser=bool(more))
+        except (PolicyError, KernelError, StoreFault, SessionEnded) as error:
+            raise fault_from(error) from error
+        if found is not None:
+            self.runs.drop(found.key)
+            await self.doors.close(found)
+            self._listen(found)
+            found.kernel.notice = f"its user gave the session another policy, {new.origin!r}: variables are lost"
+        return {"session": session, "policy": new.origin, "policy_sha256": new.digest, "permits_more": more}
+
     async def enter_door(self, door: str, key: str) -> dict[str, Any]:
         """Let a front end into the session of a door; raises ToolFault with what to do."""
         try:
@@ -249,13 +282,40 @@ class Service:
     async def sweep(self) -> list[str]:
         """End the sessions that have idled for longer than their policy allows; return their ids."""
         async with self._sweeping:
-            gone = await self.sessions.sweep(self.snapshots.save_lasting)
-        for session in gone:
-            self.runs.drop(session)
-            self.providers.drop(session)
-        if gone:
-            await self._texts.collect()
-        return gone
+            return await self.sessions.sweep(self.snapshots.save_lasting)
+
+    def _ended(self, session: Session) -> None:
+        """Let go of a session whose rows have gone."""
+        self.runs.drop(session.key)
+        self.providers.drop(session)
+        self.journal.forget(session.key)
+        self.snapshots.forget(session)
+        self.doors.withdraw(session)
+
+    def _rests(self, session: Session) -> None:
+        """Let go of what is under way for a session that begins to rest."""
+        self.runs.drop(session.key)
+        self.providers.rest(session)
+        self.journal.flush()
+        self.doors.withdraw(session)
+
+    async def _gone(self) -> None:
+        """Remove what sessions that have ended leave in files."""
+        await self.doors.end_copies()
+        collected = await self._texts.collect()
+        if not (self._store.purge() and collected) and (self._tidying is None or self._tidying.done()):
+            self._tidying = asyncio.create_task(self._tidy_later())
+
+    async def _tidy_later(self) -> None:
+        """Look again, ever less often, until nobody reads what is to go: kernels take a moment to end."""
+        wait = _TIDY_SECONDS
+        while True:
+            await asyncio.sleep(wait)
+            with suppress(ContextError, StoreFault, OSError):
+                collected = await self._texts.collect()
+                if self._store.purge() and collected:
+                    return
+            wait = min(2 * wait, _SWEEP_SECONDS)
 
     async def render(self, session: Session, answer: Answer) -> str:
         """Write an answer as the client gets it; what there is no room for is kept under a name."""
@@ -281,17 +341,18 @@ class Service:
 
     async def _start(self, warm: bool) -> None:
         self.snapshots.tidy()
-        self.sessions.restore()
+        await self.sessions.restore()
         self.doors.tidy()
         live, copies = await self.gateway.adopt()
         for session in self.sessions:
             self._listen(session)
-            if session.id in live:
-                await self._adopt(session, live.pop(session.id))
+            if _is_held(live.get(session.key), session):
+                await self._adopt(session, live.pop(session.key))
             else:
                 self._tell_loss(session)
                 self.providers.give_up(session)
         await self.control.end_orphans([*live.values(), *await self.doors.adopt(copies)])
+        await self._gone()
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
         if warm:
             self._tasks.append(asyncio.create_task(self._warm()))
@@ -302,11 +363,23 @@ class Service:
         kernel.on_queries = lambda told: self._asked(session, told)
         kernel.on_rest = lambda ids: self.providers.withdraw(session, ids)
         kernel.spent = lambda: self.providers.spent(session)
-        kernel.on_cell = lambda note: self.journal.told(session.id, kernel.kernel_id or "", note)
-        kernel.on_door = lambda event: self.doors.noted(session.id, event)
+        kernel.on_cell = lambda note: self.journal.told(session.key, kernel.kernel_id or "", note)
+        kernel.on_door = lambda event: self.doors.noted(session, event)
+        kernel.on_expelled = lambda: self._expelled(session)
         self.doors.publish(session)
         if session.policy.reopen:
             kernel.on_fresh = lambda client, kernel_id: self.snapshots.revive(session, client, kernel_id)
+
+    def _expelled(self, session: Session) -> None:
+        """End a session that has lost its kernel for what its code has tried, when its runs have been told."""
+
+        async def end() -> None:
+            await self.runs.finished(session)
+            await self.sessions.expel(session)
+
+        task = asyncio.create_task(end())
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
 
     def _asked(self, session: Session, told: list[dict[str, Any]]) -> None:
         try:
@@ -322,20 +395,21 @@ class Service:
         with suppress(KernelError, OSError):
             client = await self.gateway.client(start=False)
             self.runs.note_queries(session, await client.pending_queries(info.kernel_id))
-            self.providers.asked(session, queries.pending(self._store, session.id))
+            self.providers.asked(session, queries.pending(self._store, session.key))
             for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):
-                self.journal.told(session.id, info.kernel_id, note)
+                self.journal.told(session.key, info.kernel_id, note)
 
     def _tell_loss(self, session: Session) -> None:
         """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""
-        ran = self.journal.of_session(session.id, 1)
+        ran = self.journal.of_session(session.key, 1)
         if ran and ran[0].ended_at >= session.row.created_at:
             session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
 
     async def _stop(self) -> None:
-        for task in self._tasks:
+        tasks = self._tasks if self._tidying is None else [*self._tasks, self._tidying]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for session in list(self.sessions):
             await self.snapshots.save_lasting(session)
         await self.runs.aclose()
@@ -360,3 +434,8 @@ class Service:
                 self.journal.trim_all()
             except Exception:
                 log.exception("the sweep of idle sessions failed")
+
+
+def _is_held(kernel: KernelInfo | None, session: Session) -> bool:
+    """Whether there is a kernel that was started under the policy which the session has."""
+    return kernel is not None and kernel.label.get("policy") == session.pinned.digest

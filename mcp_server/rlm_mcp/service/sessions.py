@@ -2,11 +2,13 @@
 
 The rows are the truth; what lives here is the kernel, the runs and the time of the last use, which is written
 back to the row now and then (a call that only reads shall not write).
+
+A session ends in this order: its rows go, in one transaction; what this process holds of it goes, before anything
+else can happen; then its kernel, and last its files. Who still holds the `Session` writes no more: its key is gone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 import logging
@@ -18,25 +20,28 @@ from dataclasses import dataclass, field
 
 from rlm_kernel.hostclient import KernelInfo
 from rlm_mcp.hello import ClientHello
-from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.kernels import KernelGateway, SessionKernel
+from rlm_mcp.service.gateway import KernelGateway
+from rlm_mcp.service.kernels import SessionKernel
 from rlm_mcp.service.names import session_id_for, workspace_for
-from rlm_memory import contexts, handles, queries, sessions
+from rlm_mcp.service.policies import DEFAULT_POLICY, Policies, as_row
+from rlm_memory import contexts, queries, sessions
 from rlm_memory.errors import StoreFault
-from rlm_memory.sessions import SessionRow, SessionState
+from rlm_memory.sessions import How, SessionRow, SessionState
 from rlm_memory.store import Store
-from rlm_sandbox.policy import Policy, is_stricter_or_equal, load_policy
+from rlm_sandbox.policy import PinnedPolicy, Policy
 
-__all__ = ["DEFAULT_POLICY", "Clock", "Session", "Sessions"]
+__all__ = ["REST_SECONDS", "Clock", "Session", "Sessions"]
 
 log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
 
-DEFAULT_POLICY = "default"
 _JUMP_SECONDS = 5.0
 """By how much clocks may drift apart between two looks before it counts as a jump."""
+REST_SECONDS = 7 * 86_400.0
+"""How long a session that has idled away is kept for the answers to its queries."""
+_MOST_EXPELLED = 100
 _TOUCH_SECONDS = 10.0
 """How far a row's last_used_at may lag behind: after a restart, a session idles away that much sooner."""
 
@@ -46,22 +51,34 @@ class Session:
     """One open session: its row as it was opened, its policy, its kernel, and the calls that use it now."""
 
     row: SessionRow
-    policy: Policy
+    pinned: PinnedPolicy
+    family: PinnedPolicy
+    """What the first session had of which this one is a fork."""
     kernel: SessionKernel
     last_used: float
     expired: bool = False
-    """Whether an earlier life under this id ended by idling: an agent that misses a variable is told."""
+    """Whether it, or the one before it of this name, has idled away: an agent that misses a variable is told."""
+    woken: bool = False
+    """Whether it has rested, and goes on."""
     calls: int = field(default=0)
-    reopened: bool = False
-    """Whether what was saved of an expired session has been put back."""
-    reopening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while that is done: other calls wait."""
+    let_in: set[tuple[int, str | None]] = field(default_factory=set)
+    """The clients that may use the session, by process id and what they say of their policy."""
     _written: float = field(default=0.0)
 
     @property
+    def policy(self) -> Policy:
+        """What the session may do."""
+        return self.pinned.policy
+
+    @property
     def id(self) -> str:
-        """The full session id."""
+        """The full session id: the name by which clients know it."""
         return self.row.id
+
+    @property
+    def key(self) -> int:
+        """What its rows are keyed by: never that of another session, of the same name or not."""
+        return self.row.key
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing uses the session, and nothing has for longer than its policy allows."""
@@ -72,10 +89,13 @@ class Session:
 class Sessions:
     """The open sessions of the daemon."""
 
-    def __init__(self, store: Store, gateway: KernelGateway, clock: Clock, steady: Clock | None = None) -> None:
+    def __init__(
+        self, store: Store, gateway: KernelGateway, policies: Policies, clock: Clock, steady: Clock | None = None
+    ) -> None:
         """``steady`` does not jump when somebody sets the clock; default: the machine's, beside the machine's clock."""
         self._store = store
         self._gateway = gateway
+        self._policies = policies
         self._clock = clock
         self._steady = steady or (time.monotonic if clock is time.time else clock)
         self._seen = self._clock(), self._steady()
@@ -83,8 +103,14 @@ class Sessions:
         self._due: list[tuple[float, int, weakref.ref[Session]]] = []
         """A heap: for each open session a moment before which it cannot have idled away."""
         self._order = itertools.count()
-        self.on_closed: Callable[[str], None] = lambda _session: None
-        """Is told the id of a session that has ended, before its kernel does."""
+        self.on_ended: Callable[[Session], None] = lambda _session: None
+        """Lets go of what this process holds of a session whose rows have gone, and removes its small files."""
+        self.on_rest: Callable[[Session], None] = lambda _session: None
+        """Stops what is under way for a session that is about to rest, and writes down what came of it."""
+        self.on_gone: Callable[[], Awaitable[None]] = _nothing
+        """Removes the texts that nobody holds any more, after a kernel has ended."""
+        self._expelled: dict[str, str] = {}
+        """Why sessions were ended that nobody has opened again since."""
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._open.values()))
@@ -93,50 +119,89 @@ class Sessions:
         """Return the open session of that id, or None."""
         return self._open.get(session)
 
-    def restore(self) -> None:
-        """Open again what was active when the daemon last ended; a row whose policy is gone is left alone."""
+    def of_key(self, key: object) -> Session | None:
+        """Return the open session of that key, or None."""
+        return next((session for session in self._open.values() if session.key == key), None)
+
+    async def restore(self) -> None:
+        """Open again what was active when the daemon last ended; a row without its policy is left alone."""
+        await self._policies.settle()
         for row in sessions.all_sessions(self._store, SessionState.ACTIVE):
             try:
-                self._admit(row, load_policy(row.policy), last_used=min(row.last_used_at, self._clock()))
+                self._admit(row, last_used=min(row.last_used_at, self._clock()))
             except Exception:
                 log.exception("session %s cannot be opened again", row.id)
 
-    def open(self, hello: ClientHello, asked: str | None) -> Session:
-        """Return the session of a call, opening it when it is new or has ended.
-
-        It runs without awaiting anything, so two first calls at once make one session.
+    async def open(self, hello: ClientHello, asked: str | None, given: PinnedPolicy | None = None) -> Session:
+        """Return the session of a call, opening it when it is new or has ended; ``given`` is its policy then.
 
         Raises:
-            ToolFault: the id is none, or the client asks for a stricter policy than the session has.
-            PolicyError: the policy cannot be read.
+            ToolFault: the id is none, or the session is not for this client (`Policies.refuse_client`).
+            PolicyError: the policy cannot be read, or was not kept.
         """
         name = session_id_for(hello, asked)
+        stated = hello.pid, hello.env.get("RLM_KERNEL_POLICY")
         session = self._open.get(name)
-        wanted = hello.env.get("RLM_KERNEL_POLICY")
-        if session is not None:
-            _refuse_weaker(session, wanted)
-            return session
-        policy = load_policy(wanted or DEFAULT_POLICY)
-        earlier = sessions.find(self._store, name)
-        now = self._clock()
-        row = sessions.open_session(
-            self._store,
-            name,
-            workspace=workspace_for(hello),
-            policy=wanted or DEFAULT_POLICY,
-            idle_seconds=policy.limits.idle_seconds,
-            now=now,
-        )
-        session = self._admit(row, policy, last_used=now)
-        session.expired = earlier is not None and earlier.state is SessionState.EXPIRED
+        if session is None:
+            session = await self._begin(name, hello, given)
+        if given is not None or stated not in session.let_in:
+            await self._policies.refuse_client(session.row, session.pinned, session.family.policy, hello, given)
+            session.let_in.add(stated)
+        return session
+
+    async def _begin(self, name: str, hello: ClientHello, given: PinnedPolicy | None) -> Session:
+        """Open a session that is not open. One that rests goes on under the policy and workspace that it had."""
+        policy, workspace = given, workspace_for(hello)
+        if policy is None and sessions.find(self._store, name) is None:
+            policy = await self._policies.read(hello.env.get("RLM_KERNEL_POLICY") or DEFAULT_POLICY, workspace)
+        if (opened := self._open.get(name)) is not None:  # by another call, meanwhile
+            return opened
+        now, earlier, ending = self._clock(), sessions.find(self._store, name), sessions.ending_of(self._store, name)
+        if earlier is not None:
+            policy, _ = self._policies.admit(earlier)
+        assert policy is not None
+        with self._store.transaction():
+            row = sessions.open_session(
+                self._store,
+                name,
+                workspace=workspace,
+                policy=as_row(policy),
+                idle_seconds=policy.policy.limits.idle_seconds,
+                now=now,
+            )
+            self._policies.admit(row)
+        session = self._admit(row, last_used=now)
+        session.woken = earlier is not None
+        session.expired = session.woken or (ending is not None and ending.how is How.EXPIRED)
+        if reason := self._expelled.pop(name, ""):
+            session.kernel.notice = f"the session before this one was ended: {reason}"
+        if earlier is None:
+            session.let_in.add((hello.pid, hello.env.get("RLM_KERNEL_POLICY")))
         return session
 
     def admit_fork(self, row: SessionRow, parent: Session, info: KernelInfo, attached: dict[str, int]) -> Session:
         """Open a session on a kernel that was forked from that of ``parent``, with the contexts ``attached``."""
-        policy = load_policy(row.policy) if row.policy != parent.row.policy else parent.policy
-        session = self._admit(row, policy, last_used=row.last_used_at)
+        session = self._admit(row, parent=parent.policy, last_used=row.last_used_at)
         session.kernel.adopt(info, attached)
         session.kernel.names.update(parent.kernel.names)
+        return session
+
+    async def change_policy(self, row: SessionRow, policy: PinnedPolicy, *, looser: bool) -> Session | None:
+        """Give a session another policy, because its user says so; its kernel ends. Returns it if it is open.
+
+        With ``looser`` it begins a family of its own: clients are compared with what it has now.
+        """
+        idle = policy.policy.limits.idle_seconds
+        with self._store.transaction():
+            family = None if looser or not row.family_text else self._policies.admit(row)[1]
+            changed = sessions.set_policy(self._store, row.key, as_row(policy), as_row(family or policy), idle)
+            pinned, family = self._policies.admit(changed)
+        session = self.of_key(row.key)
+        if session is not None:
+            session.row, session.pinned, session.family = changed, pinned, family
+            session.let_in.clear()
+            await session.kernel.change_policy(changed, pinned)
+            self._expect([session])
         return session
 
     @contextmanager
@@ -151,11 +216,13 @@ class Sessions:
             self._touch(session)
 
     async def sweep(self, before: Callable[[Session], Awaitable[None]]) -> list[str]:
-        """End what has idled too long: kernels, and rows unless queries are pending. Returns the ids.
+        """End what has idled too long, and let rest what waits for answers or is to come back. Returns the ids.
 
         ``before`` is called with each of them; a session that is used meanwhile does not end.
         """
         now = self._clock()
+        for row in sessions.overdue(self._store, now):
+            sessions.end(self._store, row.key, How.EXPIRED, now)
         self._absorb_jump(now)
         due = self._take_due(now)
         try:
@@ -169,9 +236,10 @@ class Sessions:
             for session in idle:
                 await before(session)
                 if session.is_idle(now) and self._open.get(session.id) is session:
-                    keep = bool(queries.pending_ids(self._store, session.id))
-                    await self._close(session, SessionState.EXPIRED, keep_rows=keep)
+                    await self._idled(session, now)
                     ended.append(session.id)
+            if ended:
+                await self.on_gone()
             return ended
         finally:
             self._expect(due)
@@ -204,9 +272,19 @@ class Sessions:
             self._expect(self)
 
     async def end(self, session: Session) -> list[str]:
-        """End a session on request: kernel, contexts, handles, pending queries. Returns the dropped names."""
-        queries.cancel_pending(self._store, session.id, self._clock())
-        return await self._close(session, SessionState.ENDED, keep_rows=False)
+        """End a session on request, with all that belongs to it. Returns the names of its contexts."""
+        dropped = contexts.names(self._store, session.key)
+        await self._end(session, How.ENDED)
+        await self.on_gone()
+        return dropped
+
+    async def expel(self, session: Session) -> None:
+        """End a session whose kernel the host has ended; who opens it again is told why."""
+        if self._open.get(session.id) is session:
+            self._expelled[session.id] = session.kernel.expelled
+            while len(self._expelled) > _MOST_EXPELLED:
+                del self._expelled[next(iter(self._expelled))]
+            await self.end(session)
 
     def close(self) -> None:
         """Write back the times of use; kernels and rows stay for the next daemon."""
@@ -215,9 +293,10 @@ class Sessions:
             session.kernel.forget()
         self._open.clear()
 
-    def _admit(self, row: SessionRow, policy: Policy, *, last_used: float) -> Session:
+    def _admit(self, row: SessionRow, *, last_used: float, parent: Policy | None = None) -> Session:
+        policy, family = self._policies.admit(row, parent)
         kernel = SessionKernel(row, policy, self._store, self._gateway)
-        session = Session(row, policy, kernel, last_used, _written=row.last_used_at)
+        session = Session(row, policy, family, kernel, last_used, _written=row.last_used_at)
         self._open[row.id] = session
         self._expect([session])
         return session
@@ -229,31 +308,30 @@ class Sessions:
 
     def _write_use(self, session: Session) -> None:
         with suppress(StoreFault):  # a full disk keeps nobody from using a session
-            sessions.touch(self._store, session.id, session.last_used)
+            sessions.touch(self._store, session.key, session.last_used)
             session._written = session.last_used
 
-    async def _close(self, session: Session, state: SessionState, *, keep_rows: bool) -> list[str]:
-        self._open.pop(session.id, None)
-        dropped: list[str] = []
-        with self._store.transaction():
-            sessions.move(self._store, session.id, state)
-            if not keep_rows:
-                dropped = contexts.drop_all(self._store, session.id)
-                handles.drop_all(self._store, session.id)
-        self.on_closed(session.id)
+    async def _idled(self, session: Session, now: float) -> None:
+        """End a session that has idled away; it rests if answers are awaited, or if its policy has it come back."""
+        comes_back = session.policy.reopen
+        if not comes_back and not queries.pending_ids(self._store, session.key):
+            await self._end(session, How.EXPIRED)
+            return
+        self._forget(session)
+        self.on_rest(session)
+        sessions.rest(self._store, session.key, None if comes_back else now + REST_SECONDS)
         await session.kernel.stop()
-        return dropped
+
+    async def _end(self, session: Session, how: How) -> None:
+        sessions.end(self._store, session.key, how, self._clock())
+        self._forget(session)
+        self.on_ended(session)
+        await session.kernel.stop()
+
+    def _forget(self, session: Session) -> None:
+        if self._open.get(session.id) is session:
+            del self._open[session.id]
 
 
-def _refuse_weaker(session: Session, wanted: str | None) -> None:
-    """A client that asks for a strict policy must not be given a session that runs under a laxer one."""
-    if not wanted or wanted == session.row.policy:
-        return
-    if not is_stricter_or_equal(session.policy, load_policy(wanted)):
-        raise ToolFault(
-            "policy_conflict",
-            f"session {session.id} runs under {session.row.policy!r}, which permits more than {wanted!r}",
-            "use another session id, or end this one first",
-            session=session.id,
-            policy=session.row.policy,
-        )
+async def _nothing() -> None:
+    """Nothing is to be done."""

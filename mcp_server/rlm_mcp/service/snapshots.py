@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlm_kernel.contexts.errors import ContextError
+from rlm_kernel.contexts.holding import holding
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import HostClient
@@ -27,10 +28,11 @@ from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service.answers import clean_text, moment
-from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.journal import Journal
-from rlm_mcp.service.names import check_context_name, check_session_id
-from rlm_mcp.service.sessions import DEFAULT_POLICY, Clock, Session, Sessions
+from rlm_mcp.service.names import check_context_name, check_session_id, workspace_for
+from rlm_mcp.service.policies import Policies
+from rlm_mcp.service.sessions import Clock, Session, Sessions
 from rlm_mcp.snapshot_file import (
     TEMPORARY,
     Archive,
@@ -44,7 +46,7 @@ from rlm_mcp.snapshot_file import (
     Variable,
     Writer,
 )
-from rlm_memory import contexts, journal, queries, turns
+from rlm_memory import contexts, journal, queries, sessions, turns
 from rlm_memory.contexts import Origin, StoredContent
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.journal import Author, JournalEntry
@@ -52,13 +54,14 @@ from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
 from rlm_memory.turns import TurnRow
 from rlm_sandbox.errors import PolicyError
-from rlm_sandbox.policy import load_policy
 
 __all__ = ["Request", "Snapshots"]
 
 log = logging.getLogger(__name__)
 
 SUFFIX = ".rlmsnap"
+_LASTING = "lasting"
+"""The folder of snapshots that belong to their sessions."""
 _LARGEST_VARIABLE = 128 << 20
 _ROOM = 64 << 20
 """Bytes of variables that a kernel hands out at once."""
@@ -87,22 +90,34 @@ class Snapshots:
         self,
         store: Store,
         files: ContextStore,
-        sessions: Sessions,
+        live: Sessions,
+        policies: Policies,
         cells: Journal,
         clock: Clock,
         folder: Path,
         ask: Callable[[Session, Sequence[QueryRow]], None],
     ) -> None:
-        self._store, self._files, self._sessions, self._ask = store, files, sessions, ask
+        self._store, self._files, self._sessions, self._ask = store, files, live, ask
+        self._policies = policies
         self._journal, self._clock, self._folder = cells, clock, folder
 
     def kept(self, session: str) -> Path:
-        """Where the snapshot of a session is that was saved without naming a file."""
+        """Where the snapshot of a session is that a user has saved without naming a file: it is theirs, and stays."""
         return self._folder / f"{session}{SUFFIX}"
 
+    def lasting(self, session: int) -> Path:
+        """Where the variables of a session that comes back by itself are kept: they are its own, and end with it."""
+        return self._folder / _LASTING / f"{session}{SUFFIX}"
+
+    def forget(self, session: Session) -> None:
+        """Remove what was kept of a session that has ended."""
+        self.lasting(session.key).unlink(missing_ok=True)
+
     def tidy(self) -> None:
-        """Remove what a daemon that was killed while it saved has left in our folder."""
-        for path in self._folder.glob(f"{TEMPORARY}*"):
+        """Remove what a daemon that was killed has left: half a file, or what it kept of a session that has ended."""
+        kept = {self.lasting(row.key) for row in sessions.all_sessions(self._store)}
+        left = [path for path in (self._folder / _LASTING).glob(f"*{SUFFIX}") if path not in kept]
+        for path in (*left, *self._folder.glob(f"**/{TEMPORARY}*")):
             with suppress(OSError):
                 path.unlink()
 
@@ -125,8 +140,9 @@ class Snapshots:
                 "name another file to save contexts and queries alone",
             )
         try:
-            if path is None:
+            if target.is_relative_to(self._folder):
                 self._folder.mkdir(mode=0o700, exist_ok=True)
+                target.parent.mkdir(mode=0o700, exist_ok=True)
             writer = Writer(target.parent)
         except OSError as error:
             raise _unwritable(target, error) from error
@@ -136,6 +152,8 @@ class Snapshots:
             texts, lost = await asyncio.to_thread(self._contexts, session, writer, embed)
             manifest = self._manifest(session, code, variables, texts, [*missing, *lost], writer)
             size = await asyncio.to_thread(writer.finish, manifest, target)
+            if path is None and session.policy.reopen:
+                self._come_back_to(session, target)
         except OSError as error:
             raise _unwritable(target, error) from error
         finally:
@@ -155,9 +173,19 @@ class Snapshots:
         if not session.policy.reopen or session.kernel.busy or not await session.kernel.last_used():
             return  # not known when it was used: its kernel has gone, and none is to be started for this
         try:
-            await asyncio.wait_for(self.save(session, None), _LASTING_SECONDS)
+            target = self.lasting(session.key)
+            await asyncio.wait_for(self.save(session, target, embed=False), _LASTING_SECONDS)
+            if sessions.find(self._store, session.id) is None:  # it has ended meanwhile
+                self.forget(session)
         except (ClientFault, KernelError, OSError, TimeoutError) as error:
             log.warning("session %s could not be saved before its kernel ends: %s", session.id, error)
+
+    def _come_back_to(self, session: Session, saved: Path) -> None:
+        """Have the session come back to what a user has saved of it."""
+        lasting = self.lasting(session.key)
+        lasting.parent.mkdir(mode=0o700, exist_ok=True)
+        lasting.unlink(missing_ok=True)
+        lasting.hardlink_to(saved)
 
     async def _variables(self, session: Session, writer: Writer) -> tuple[list[Code], list[Variable], list[Missing]]:
         code: list[Code] = []
@@ -185,7 +213,7 @@ class Snapshots:
 
     def _contexts(self, session: Session, writer: Writer, embed: bool) -> tuple[list[Context], list[Missing]]:
         kept, missing = [], []
-        for number, row in enumerate(contexts.of_session(self._store, session.id)):
+        for number, row in enumerate(contexts.of_session(self._store, session.key)):
             try:
                 whole = embed and not self._files.get(row.digest).data  # a binary file has to be there still
                 file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if whole else None
@@ -218,13 +246,14 @@ class Snapshots:
             created_at=self._clock(),
             session=session.id,
             policy=session.row.policy,
+            policy_text=session.pinned.text,
             workspace=session.row.workspace,
             code=code,
             variables=variables,
             contexts=texts,
-            queries=[_query(row) for row in queries.of_session(self._store, session.id)],
-            journal=[_cell(entry) for entry in self._journal.of_session(session.id)],
-            turns=[_turn(row) for row in turns.of_session(self._store, session.id)],
+            queries=[_query(row) for row in queries.of_session(self._store, session.key)],
+            journal=[_cell(entry) for entry in self._journal.of_session(session.key)],
+            turns=[_turn(row) for row in turns.of_session(self._store, session.key)],
             missing=missing,
             files=writer.files,
         )
@@ -243,7 +272,7 @@ class Snapshots:
             raise ToolFault("no_snapshot", f"there is no snapshot {path}", "save the session first: rlm-kernel save")
         with await asyncio.to_thread(Archive.open, path) as archive:
             manifest = archive.manifest
-            session = self._open(manifest, request, hello)
+            session = await self._open(manifest, request, hello)
             missing = list(manifest.missing)
             missing += await self._rows(session, archive)
             report: list[dict[str, Any]] = []
@@ -263,31 +292,22 @@ class Snapshots:
             "policy": session.row.policy,
             "saved_at": moment(manifest.created_at),
             "variables": done["restored"],
-            "contexts": contexts.names(self._store, session.id),
-            "pending_llm_queries": queries.pending_ids(self._store, session.id),
+            "contexts": contexts.names(self._store, session.key),
+            "pending_llm_queries": queries.pending_ids(self._store, session.key),
             "not_restored": [*(item.model_dump() for item in missing), *done["failed"]],
         }
         if session.row.policy != manifest.policy:
             answer["notice"] = f"it was saved under the policy {manifest.policy!r}; --policy names one to restore under"
         return answer
 
-    async def reopen(self, session: Session) -> None:
-        """Give a session that idled away its saved contexts again, if its policy says so."""
-        async with session.reopening:
-            path = self.kept(session.id)
-            if session.reopened or not path.is_file():
-                return
-            session.reopened = True
-            try:
-                with await asyncio.to_thread(Archive.open, path) as archive:
-                    await self._rows(session, archive)
-                self._ask_again(session)
-            except (ClientFault, OSError) as error:
-                session.kernel.notice = f"the saved session could not be opened again: {error}"
+    def reopen(self, session: Session) -> None:
+        """Have a provider asked again what it had not answered when the session began to rest."""
+        session.woken = False
+        self._ask_again(session)
 
     async def revive(self, session: Session, client: HostClient, kernel: str) -> None:
         """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it."""
-        path = self.kept(session.id)
+        path = self.lasting(session.key)
         if not path.is_file():
             return
         try:
@@ -300,41 +320,42 @@ class Snapshots:
         lost = "; ".join(f"{item['name']}: {item['reason']}" for item in done["failed"])
         session.kernel.notice = f"variables are as they were saved at {when}" + (f"; without {lost}" if lost else "")
 
-    def _open(self, manifest: Manifest, request: Request, hello: ClientHello) -> Session:
+    async def _open(self, manifest: Manifest, request: Request, hello: ClientHello) -> Session:
         name = check_session_id(request.session or manifest.session)
         known = self._sessions.get(name)
-        if known is not None and (known.kernel.alive or contexts.names(self._store, name)):
+        row = sessions.find(self._store, name)
+        alive = known is not None and known.kernel.alive
+        if row is not None and (alive or contexts.names(self._store, row.key)):
             raise ToolFault(
                 "session_in_use",
                 f"session {name} has contexts or a running kernel",
                 "end it first, or restore under another id with --session",
                 session=name,
             )
-        ours = request.path is None
-        policy = request.policy or (manifest.policy if ours else "")
-        try:
-            load_policy(policy or DEFAULT_POLICY)
-        except PolicyError as error:
-            raise ToolFault("policy_error", str(error), "name another policy with --policy") from error
         # A file may come from anywhere: the folder that code may read is never one that it names.
-        cwd = manifest.workspace if ours else hello.cwd
-        environment = {"RLM_KERNEL_POLICY": policy} if policy else {}
-        return self._sessions.open(ClientHello(cwd=cwd, env=environment, pid=hello.pid), name)
+        ours = request.path is None
+        whose = ClientHello(cwd=manifest.workspace if ours else hello.cwd, pid=hello.pid)
+        try:
+            policy = await self._policies.of_snapshot(manifest, request.policy, workspace_for(whose), ours=ours)
+        except PolicyError as error:
+            raise ToolFault("policy_error", fault_from(error).message, "name another policy with --policy") from error
+        return await self._sessions.open(whose, name, policy)
 
     async def _rows(self, session: Session, archive: Archive) -> list[Missing]:
         """Write contexts, queries and journal down again; returns the contexts that could not be."""
         manifest, missing = archive.manifest, []
         for context in manifest.contexts:
             try:
-                await self._context(session, archive, context)
+                with holding():
+                    await self._context(session, archive, context)
             except (ContextError, QuotaExceeded, ToolFault) as error:
                 missing.append(_missing(context.name, str(error)))
         self._queries(session, manifest)
-        if not self._journal.of_session(session.id, 1):
-            journal.append(self._store, [_entry(session.id, cell) for cell in manifest.journal])
-        if not turns.of_session(self._store, session.id):
+        if not self._journal.of_session(session.key, 1):
+            journal.append(self._store, [_entry(session.key, cell) for cell in manifest.journal])
+        if not turns.of_session(self._store, session.key):
             for turn in manifest.turns:
-                turns.append(self._store, _turn_row(session.id, turn))
+                turns.append(self._store, _turn_row(session.key, turn))
         session.kernel.changed()
         return missing
 
@@ -343,7 +364,7 @@ class Snapshots:
 
         Where the policy does not permit that, or not as often, an agent is.
         """
-        rows = [_query_row(session.id, query) for query in manifest.queries]
+        rows = [_query_row(session.key, query) for query in manifest.queries]
         left = session.policy.limits.queries if session.policy.llm.permits("provider") else 0
         for number, row in enumerate(rows):
             if row.state is QueryState.PENDING and row.mode == "provider":
@@ -353,7 +374,7 @@ class Snapshots:
         queries.restore(self._store, rows)
 
     def _ask_again(self, session: Session) -> None:
-        self._ask(session, [row for row in queries.pending(self._store, session.id) if row.mode == "provider"])
+        self._ask(session, [row for row in queries.pending(self._store, session.key) if row.mode == "provider"])
 
     async def _context(self, session: Session, archive: Archive, context: Context) -> None:
         name, quota = check_context_name(context.name), session.policy.limits.content_bytes
@@ -364,7 +385,7 @@ class Snapshots:
             stored = await asyncio.to_thread(lambda: self._files.put_chunks(pieces, limit=quota))
         content = StoredContent(stored.digest, stored.loaded, stored.line_count, context.type, context.metadata)
         origin = Origin(context.origin)
-        contexts.put(self._store, session.id, name, content, now=self._clock(), origin=origin, quota=quota)
+        contexts.put(self._store, session.key, name, content, now=self._clock(), origin=origin, quota=quota)
 
     async def _fill(self, session: Session, client: HostClient, kernel: str, archive: Archive) -> dict[str, Any]:
         """Hand the variables to a kernel, in one file; returns the names and reasons that it gives."""
@@ -430,7 +451,7 @@ def _query(row: QueryRow) -> Query:
     return Query(**{**values, "state": row.state.value})
 
 
-def _query_row(session: str, query: Query) -> QueryRow:
+def _query_row(session: int, query: Query) -> QueryRow:
     return QueryRow(session=session, ordinal=0, **{**query.model_dump(), "state": QueryState(query.state)})
 
 
@@ -445,11 +466,11 @@ def _turn(row: TurnRow) -> Turn:
     return Turn.model_validate(values)
 
 
-def _turn_row(session: str, turn: Turn) -> TurnRow:
+def _turn_row(session: int, turn: Turn) -> TurnRow:
     return TurnRow(session=session, **turn.model_dump())
 
 
-def _entry(session: str, cell: Cell) -> JournalEntry:
+def _entry(session: int, cell: Cell) -> JournalEntry:
     return JournalEntry(session=session, **{**cell.model_dump(), "author": Author(cell.author)})
 
 

@@ -11,40 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from rlm_kernel import rendezvous
-from rlm_kernel.contexts.errors import SourceError
+from rlm_kernel.contexts.errors import OutOfReach, SourceError
 from rlm_kernel.contexts.model import StoredText
-from rlm_kernel.contexts.sources import Loaded, put_file, put_files, put_url
+from rlm_kernel.contexts.patterns import Pattern
+from rlm_kernel.contexts.places import Reach
+from rlm_kernel.contexts.sources import Loaded, put_files, put_place, put_url
 from rlm_kernel.contexts.store import ContextStore
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.progress import patiently
 from rlm_mcp.service.sessions import Session
-from rlm_mcp.service.texts import SYSTEM_FOLDERS, readable_path
+from rlm_sandbox.policy import resolve
 from rlm_sandbox.policy_urls import READ_SCHEMES, instead, is_url, permits, unread_scheme, wrong_form
 from rlm_sandbox.url_forms import repository_of
 
-__all__ = ["FileSource", "Taken", "resolved", "take"]
+__all__ = ["Taken", "take"]
 
-_MOST_MATCHES = 10_000
-"""Files that a pattern may name."""
+_LONGEST_PATH = 4095
+"""Characters of a path that Linux takes."""
+_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
+_NO_SCRATCH = "/nonexistent"
+"""Stands for the scratch folder, which is no remote client's business."""
 _NO_URLS = "it permits none: choose (RLM_KERNEL_POLICY) or write one whose field `urls` names what the URL begins with"
-
-
-@dataclass(frozen=True)
-class FileSource:
-    """Files to load.
-
-    Attributes:
-        given: what was asked for, made absolute, to be asked for again.
-        paths: what it stands for, resolved and permitted.
-        refused: how many files a pattern matched that may not be read.
-        urls: the prefixes that the policy permits, if ``given`` is a URL.
-    """
-
-    given: list[str]
-    paths: list[Path]
-    refused: int = 0
-    urls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,37 +44,118 @@ class Taken:
     table: str = ""
 
 
-def resolved(given: Sequence[str], session: Session, hello: ClientHello) -> FileSource:
-    """Resolve paths and patterns.
+async def take(files: ContextStore, given: Sequence[str], session: Session, hello: ClientHello, limit: int) -> Taken:
+    """Store what paths, patterns or a URL stand for.
+
+    All of it happens in a thread: a folder may be endless, and a file system may not answer.
 
     Raises:
-        ToolFault: one of the paths may not be read, or a pattern matches nothing.
+        ToolFault: what was given is no path, or the policy does not permit the URL.
+        SourceError: one of the paths may not or cannot be read, or a pattern matches nothing.
+        TextTooLarge: there is more than ``limit`` bytes.
     """
+    return await patiently(_take, files, given, session, hello, limit)
+
+
+def _take(files: ContextStore, given: Sequence[str], session: Session, hello: ClientHello, limit: int) -> Taken:
     if any(map(is_url, given)):
-        return _permitted(given, session)
-    asked: list[str] = []
-    paths: list[Path] = []
-    refused = 0
-    for one in given:
-        fixed = _before_pattern(one)
-        if fixed is None:
-            path = readable_path(one, session, hello)
-            asked.append(str(path))
-            paths.append(path)
-            continue
-        base = readable_path(fixed or ".", session, hello)
-        pattern = f"{glob.escape(str(base))}{os.sep}{one[len(fixed) :].lstrip(os.sep)}"
-        asked.append(pattern)
-        matches, denied = _matching(pattern, session, hello)
-        refused += denied
-        paths += matches
-        if not matches:
-            raise ToolFault("cannot_read", f"no file matches {one[:200]!r}", "give a path or a pattern of files")
-    return FileSource(asked, list(dict.fromkeys(paths)), refused)
+        url = _permitted(given, session)
+        loaded = put_url(files, url, session.policy.urls, limit)
+        return Taken(loaded.text, {"path": url, **_told(loaded)}, loaded.table)
+    wanted = _Wanted(_reach_of(session, hello))
+    places = [(one, _absolute(one, session, hello)) for one in given]
+    if len(places) == 1 and not wanted.is_pattern(*places[0]):
+        with wanted.reach.opened(places[0][1]) as place:
+            if not place.is_folder:
+                loaded = put_place(files, place, limit)
+                return Taken(loaded.text, {"path": str(place.path), **_told(loaded)}, loaded.table)
+    for one, path in places:
+        wanted.add(one, path)
+    notes: dict[str, Any] = {"path": wanted.asked[0]} if len(given) == 1 else {"paths": wanted.asked}
+    skipped = Counter({"not permitted": wanted.refused} if wanted.refused else {})
+    loaded = put_files(files, wanted.paths, wanted.reach, limit, skipped)
+    return Taken(loaded.text, {**notes, **_told(loaded)}, loaded.table)
 
 
-def _permitted(given: Sequence[str], session: Session) -> FileSource:
-    """A URL, if the policy permits it."""
+class _Wanted:
+    """Files that are to be loaded together.
+
+    Attributes:
+        reach: what may be read.
+        asked: what was asked for, to be asked for again.
+        paths: what it stands for.
+        refused: how many of what a pattern met may not be read.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.asked: list[str] = []
+        self.paths: list[Path] = []
+        self.refused = 0
+
+    def is_pattern(self, given: str, path: Path) -> bool:
+        """Whether what was given has wildcards, and is not the name of a file or folder.  Raises: OutOfReach."""
+        if not glob.has_magic(given):
+            return False
+        try:
+            with self.reach.opened(path):
+                return False
+        except OutOfReach:
+            raise
+        except SourceError:
+            return True
+
+    def add(self, given: str, path: Path) -> None:
+        """Look up what a path or pattern stands for.  Raises: SourceError."""
+        if not self.is_pattern(given, path):
+            with self.reach.opened(path) as place:
+                self.asked.append(str(place.path))
+                self.paths.append(place.path)
+            return
+        plain = len(path.parts) - len(Path(os.path.expanduser(given)).parts)  # the client's folder is no pattern
+        first = next(at for at, part in enumerate(path.parts) if at >= plain and glob.has_magic(part))
+        rest = os.sep.join(path.parts[first:])
+        with self.reach.opened(Path(*path.parts[:first])) as folder:
+            self.asked.append(f"{glob.escape(str(folder.path))}{os.sep}{rest}")
+            pattern = Pattern(self.reach, rest)
+            found = pattern.files(folder)
+        self.refused += pattern.refused
+        self.paths += found
+        if not found:
+            raise SourceError(f"no file matches {given[:200]!r}", "give a path or a pattern of files")
+
+
+def _reach_of(session: Session, hello: ClientHello) -> Reach:
+    """What a client may have loaded.
+
+    A client on this machine (its hello has a working directory) loads what its user can read: it could read
+    the file itself. Any other client loads what the session's policy lets code read. Nobody loads what tells
+    of this process or of other sessions.
+    """
+    ours = (rendezvous.state_folder(), rendezvous.runtime_folder(), str(rendezvous.config_dir()))
+    refused = (*_SYSTEM_FOLDERS, *ours)
+    if hello.cwd:
+        return Reach(refused)
+    files = resolve(session.policy, session.row.workspace or None, _NO_SCRATCH).files
+    allowed = [root for root in (*files.read, *files.write) if root.startswith("/") and root != _NO_SCRATCH]
+    return Reach(refused, allowed, f"a remote client under policy {session.row.policy!r}")
+
+
+def _absolute(given: str, session: Session, hello: ClientHello) -> Path:
+    if not given or "\0" in given:
+        raise ToolFault("cannot_read", "the path is empty or holds a NUL character", "give a file's path")
+    if len(given) > _LONGEST_PATH:
+        raise ToolFault("cannot_read", f"a path of {len(given):,} characters names no file", "give a file's path")
+    path = Path(os.path.expanduser(given))
+    base = hello.cwd or session.row.workspace
+    if not path.is_absolute() and not base:
+        said = f"{given!r} is relative, and to which folder is not known"
+        raise ToolFault("cannot_read", said, "give an absolute path")
+    return Path(base) / path
+
+
+def _permitted(given: Sequence[str], session: Session) -> str:
+    """The URL that was given, if the policy permits it."""
     if len(given) != 1:
         raise ToolFault("cannot_read", "a URL stands alone, it cannot be one of several paths", "load each by itself")
     [url] = given
@@ -101,54 +170,7 @@ def _permitted(given: Sequence[str], session: Session) -> FileSource:
         hint = f"load what lies under one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
         whole = repository_of(url)
         raise ToolFault("cannot_read", said, f'{hint}; all of it is `urls: ["{whole}"]`' if whole else hint)
-    return FileSource([url], [], urls=prefixes)
-
-
-def _before_pattern(given: str) -> str | None:
-    """The directory before the first wildcard; None for a path without one, and for a file that is so called."""
-    if not glob.has_magic(given) or len(given) > 4095 or "\0" in given or os.path.lexists(os.path.expanduser(given)):
-        return None
-    steady = given
-    while glob.has_magic(steady):
-        steady = os.path.dirname(steady)
-    return steady
-
-
-def _matching(pattern: str, session: Session, hello: ClientHello) -> tuple[list[Path], int]:
-    found: list[Path] = []
-    denied = 0
-    for match in sorted(glob.iglob(pattern, recursive=True)):
-        if os.path.isdir(match):
-            continue
-        try:
-            found.append(readable_path(match, session, hello))
-        except ToolFault:
-            denied += 1
-        if len(found) > _MOST_MATCHES:
-            raise ToolFault("cannot_read", f"more than {_MOST_MATCHES:,} files match", "use a narrower pattern")
-    return found, denied
-
-
-async def take(files: ContextStore, source: FileSource, limit: int) -> Taken:
-    """Store what the paths hold; raises SourceError or TextTooLarge."""
-    return await patiently(_take, files, source, limit)
-
-
-def _take(files: ContextStore, source: FileSource, limit: int) -> Taken:
-    if source.urls:
-        loaded = put_url(files, source.given[0], source.urls, limit)
-        return Taken(loaded.text, {"path": source.given[0], **_told(loaded)}, loaded.table)
-    single = len(source.given) == len(source.paths) == 1 and source.given[0] == str(source.paths[0])
-    notes: dict[str, Any] = {"path": source.given[0]} if len(source.given) == 1 else {"paths": source.given}
-    if single and not source.paths[0].is_dir():
-        loaded = put_file(files, source.paths[0], limit)
-    else:
-        missing = next((path for path in source.paths if not path.exists()), None)
-        if missing is not None:
-            raise SourceError(f"{missing}: no such file", "give paths of readable, regular files")
-        skipped = Counter({"not permitted": source.refused} if source.refused else {})
-        loaded = put_files(files, source.paths, _Private(), limit, skipped)
-    return Taken(loaded.text, {**notes, **_told(loaded)}, loaded.table)
+    return url
 
 
 def _told(loaded: Loaded) -> dict[str, Any]:
@@ -157,14 +179,3 @@ def _told(loaded: Loaded) -> dict[str, Any]:
     if loaded.shape is not None:
         return {"table": loaded.shape}
     return {"compression": loaded.compression} if loaded.compression else {}
-
-
-class _Private:
-    """Whether a directory below is the system's or ours, from which nothing is loaded."""
-
-    def __init__(self) -> None:
-        ours = (rendezvous.state_folder(), rendezvous.runtime_folder(), str(rendezvous.config_dir()))
-        self._roots = {Path(os.path.realpath(root)) for root in (*SYSTEM_FOLDERS, *ours)}
-
-    def __call__(self, path: Path) -> bool:
-        return path in self._roots

@@ -39,7 +39,7 @@ class KernelVariables:
             return None
         if not session.kernel.alive:
             return []
-        known = set(contexts.names(self._store, session.id))
+        known = set(contexts.names(self._store, session.key))
         try:
             rows = await session.kernel.ask(lambda client, kernel: client.variables(kernel, wait_seconds=_LIST_SECONDS))
         except KernelBusy:
@@ -115,7 +115,7 @@ class KernelVariables:
             because = "the session was idle for too long and everything in it was removed; load it again"
         elif session.kernel.notice:
             because = session.kernel.notice
-        known = contexts.names(self._store, session.id)
+        known = contexts.names(self._store, session.key)
         return variable_not_found(name, sorted({*known, *others}), because)
 
     async def _ask(self, session: Session, name: str, question: Question) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 from rlm_kernel.errors import KernelError
 from rlm_kernel.hostclient import KernelInfo
+from rlm_mcp.service.gateway import KernelGateway
 from rlm_mcp.service.journal import Journal
-from rlm_mcp.service.kernels import KernelGateway
 from rlm_mcp.service.runs import Runs
 from rlm_mcp.service.sessions import Session, Sessions
 from rlm_mcp.service.variables import KernelVariables
@@ -60,23 +60,25 @@ class Watch:
         self.variables = variables
 
     async def overview(self) -> dict[str, Any]:
-        """Every open session with its state and what it holds, those that ended lately, and what waits for answers."""
+        """Every open session with its state and what it holds, what rests or ended lately, what waits for answers."""
         kernels = await self._kernels()
         live = sorted(self.live, key=lambda session: session.id)
         with self.store.transaction():  # one for all that is read
-            parents = sessions.parents(self.store, [session.id for session in live])
-            pending = {session.id: queries.pending(self.store, session.id) for session in live}
+            parents = sessions.parents(self.store, [session.key for session in live])
+            pending = {session.key: queries.pending(self.store, session.key) for session in live}
             rows = [self._row(session, _kernel_of(session, kernels)) for session in live]
-            past = sessions.all_sessions(self.store, SessionState.EXPIRED, SessionState.ENDED, most=_MOST_PAST)
-        for row in rows:
-            row |= {"parent": parents.get(row["session"]), "pending": len(pending[row["session"]])}
-        asked = [{"session": name, **_query(query)} for name, found in pending.items() for query in found]
+            resting = sessions.all_sessions(self.store, SessionState.RESTING, most=_MOST_PAST)
+            endings = sessions.latest_endings(self.store, _MOST_PAST)
+        for session, row in zip(live, rows, strict=True):
+            row |= {"parent": parents.get(session.key), "pending": len(pending[session.key])}
+        asked = [{"session": session.id, **_query(query)} for session in live for query in pending[session.key]]
         return {
             "sessions": rows,
-            "past": [
-                {"session": row.id, "state": row.state.value, "policy": row.policy, "last_used": row.last_used_at}
-                for row in past
+            "resting": [
+                {"session": row.id, "policy": row.policy, "last_used": row.last_used_at, "kept_until": row.kept_until}
+                for row in resting
             ],
+            "past": [{"session": end.id, "state": end.how.value, "ended": end.at} for end in endings],
             "asked": asked[:_MOST_QUERIES],
         }
 
@@ -102,8 +104,9 @@ class Watch:
             "memory_limit": session.policy.limits.memory_bytes,
             "walls_standing": sum(wall["standing"] for wall in walls.values()),
             "walls_missing": [name for name, wall in walls.items() if not wall["standing"]],
-            "contexts": len(contexts.names(self.store, session.id)),
-            "content_bytes": contexts.charged_bytes(self.store, session.id),
+            "refused": kernel.refused["system_calls"] + kernel.refused["audit"] if kernel is not None else 0,
+            "contexts": len(contexts.names(self.store, session.key)),
+            "content_bytes": contexts.charged_bytes(self.store, session.key),
             "active_cells": len(self.runs.active(session)),
             "last_used": max(session.last_used, kernel.last_used if kernel is not None else 0.0),
         }
@@ -120,14 +123,15 @@ class Viewer:
         self._seen: tuple[object, ...] = ()
 
     async def look(self) -> dict[str, Any] | None:
-        """Return the session as it is now: parts that change apart from each other. None: it has never been."""
+        """Return the session as it is now: parts that change apart from each other. None: there is none."""
         watch = self._watch
         row = sessions.find(watch.store, self._name)
         if row is None:
+            self._cells, self._listed, self._seen = [], {"rows": [], "note": ""}, ()
             return None
         session = watch.live.get(self._name)
-        last = watch.journal.of_session(self._name, 1)
-        self._follow_journal(last)
+        last = watch.journal.of_session(row.key, 1)
+        self._follow_journal(row.key, last)
         if session is None:
             about = {"session": row.id, "state": row.state.value, "policy": row.policy, "workspace": row.workspace}
             closed: dict[str, Any] = {"about": about, "walls": [], "running": None, "queries": []}
@@ -138,7 +142,7 @@ class Viewer:
             "about": _about(session, kernel),
             "walls": _walls(session, kernel),
             "running": await self._running(session, kernel),
-            "queries": [_query(row) for row in queries.pending(watch.store, session.id)[:_MOST_QUERIES]],
+            "queries": [_query(row) for row in queries.pending(watch.store, session.key)[:_MOST_QUERIES]],
             "variables": self._listed,
             "journal": self._cells,
         }
@@ -170,15 +174,15 @@ class Viewer:
                 }
         return None
 
-    def _follow_journal(self, last: list[JournalEntry]) -> None:
+    def _follow_journal(self, session: int, last: list[JournalEntry]) -> None:
         number = last[0].number if last else 0
         if number != (self._cells[0]["number"] if self._cells else 0):
-            entries = self._watch.journal.of_session(self._name, _MOST_CELLS)
+            entries = self._watch.journal.of_session(session, _MOST_CELLS)
             self._cells = [_cell(entry) for entry in reversed(entries)]
 
     async def _follow_variables(self, session: Session, kernel: KernelInfo | None, last: list[JournalEntry]) -> None:
         """List the variables anew when a cell has ended or a text has come or gone; asking costs the kernel time."""
-        rows = contexts.of_session(self._watch.store, session.id)
+        rows = contexts.of_session(self._watch.store, session.key)
         number = last[0].number if last else 0
         kept = [(row.name, row.revision) for row in rows]
         seen = (number, kept, kernel.kernel_id if kernel else "", kernel.pid if kernel else 0)
@@ -220,6 +224,7 @@ def _about(session: Session, kernel: KernelInfo | None) -> dict[str, Any]:
         "notice": session.kernel.notice,
         "policy": session.row.policy,
         "policy_says": policy.description,
+        "policy_sha256": session.pinned.digest,
         "network": policy.network,
         "checkpoint": policy.checkpoint,
         "workspace": session.row.workspace,
@@ -233,6 +238,8 @@ def _about(session: Session, kernel: KernelInfo | None) -> dict[str, Any]:
         "latest": [_plain(code) for code in kernel.latest] if kernel is not None else [],
         "doors": len(kernel.doors) if kernel is not None else 0,
         "connection_file": kernel.connection_file if kernel is not None else None,
+        "refused": kernel.refused if kernel is not None else None,
+        "refused_limit": limits.refused_attempts,
     }
 
 

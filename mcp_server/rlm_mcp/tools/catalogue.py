@@ -159,7 +159,7 @@ async def rollback(service: Service, session: Session, given: take.Rollback, cal
 @TOOLS.add("Look at the pictures that code has shown: plots, PNG.", take.Wait, tier="all", read_only=True)
 async def view_images(service: Service, session: Session, given: take.Wait, caller: Caller) -> Answer:
     """Return pictures as images."""
-    return await service.runs.pictures.view(session.id, given.run)
+    return await service.runs.pictures.view(session.key, given.run)
 
 
 @TOOLS.add(

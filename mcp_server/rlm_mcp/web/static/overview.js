@@ -10,19 +10,22 @@ export const STATES = {
   waiting: "waits for answers",
   "not started": "not started",
   lost: "kernel lost",
-  expired: "expired",
+  resting: "rests",
+  expired: "ended of idleness",
   ended: "ended",
 };
 
 export const link = (session) => `#/s/${encodeURIComponent(session)}`;
 
-export function renderOverview({ sessions, past, asked }, chosen) {
+export function renderOverview({ sessions, resting, past, asked }, chosen) {
   const rows = asTree(sessions);
   keep(byId("tree"), rows, (row) => row.session, makeSession);
   for (const node of byId("tree").children) mark(node, chosen);
   show(byId("none"), rows.length === 0);
-  keep(byId("past"), past, (row) => row.session, makePast);
-  for (const node of byId("past").children) mark(node, chosen);
+  keep(byId("resting"), resting, (row) => row.session, makeResting);
+  for (const node of byId("resting").children) mark(node, chosen);
+  show(byId("resting-part"), resting.length > 0);
+  keep(byId("past"), past, (row) => `${row.session} ${row.ended}`, makePast);
   show(byId("past-part"), past.length > 0);
   renderHome(sessions, asked);
 }
@@ -70,10 +73,18 @@ function makeSession(row) {
   return node;
 }
 
+function makeResting(row) {
+  const until = row.kept_until === null ? "kept until it is used again" : `kept until ${moment(row.kept_until)}`;
+  const name = theirs(row.session, "span", { class: "their name" });
+  const state = h("span", { class: "state", "data-state": "resting" }, STATES.resting);
+  return h("li", {}, h("a", { href: link(row.session), title: until }, name, state));
+}
+
+/** Of a session that has ended nothing is kept that could be looked at. */
 function makePast(row) {
   const state = h("span", { class: "state", "data-state": row.state }, STATES[row.state]);
   const name = theirs(row.session, "span", { class: "their name" });
-  return h("li", {}, h("a", { href: link(row.session), title: `last used ${moment(row.last_used)}` }, name, state));
+  return h("li", {}, h("span", { class: "past", title: moment(row.ended) }, name, state));
 }
 
 function renderHome(sessions, asked) {
@@ -89,6 +100,7 @@ function renderHome(sessions, asked) {
     ["Loaded texts", bytes(texts)],
     ["Open queries", pending],
     ["Walls missing in", open],
+    ["Refused attempts", sessions.reduce((sum, row) => sum + row.refused, 0)],
   ];
   keep(byId("totals"), totals, ([name]) => name, makeTotal);
   keep(byId("home-queries"), asked, (query) => `${query.session} ${query.id}`, makeQuery);

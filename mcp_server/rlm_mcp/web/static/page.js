@@ -76,7 +76,7 @@ function route() {
   document.body.classList.remove("locked");
   document.body.classList.toggle("chosen", chosen !== null);
   document.title = chosen === null ? "rlm-kernel" : `${chosen} · rlm-kernel`;
-  parts = { sessions: parts.sessions, past: parts.past, asked: parts.asked };
+  parts = { sessions: parts.sessions, resting: parts.resting, past: parts.past, asked: parts.asked };
   clearSession(chosen);
   message(null);
   show(byId("home"), chosen === null);

@@ -46,7 +46,7 @@ export function renderSession(parts, news) {
   byId("session").setAttribute("aria-busy", "false");
 }
 
-const isOpen = (about) => !["ended", "expired"].includes(about.state);
+const isOpen = (about) => about.state !== "resting";
 
 function renderButtons({ about, running }) {
   buttons.interrupt.disabled = running === null;
@@ -76,8 +76,7 @@ function renderAbout(about, { sessions }) {
 }
 
 const NOTICES = {
-  ended: "This session has ended: its variables are gone. Its journal stays, and can be exported.",
-  expired: "This session was not used for a while and has ended. Its journal stays; the next call opens it anew.",
+  resting: "This session was not used for a while: its variables are gone. Its queries, texts and journal are kept.",
   lost: "The kernel of this session has ended. The next cell starts a new one, with every loaded text.",
   "not started": "No code has run yet: the kernel starts with the first cell.",
 };
@@ -89,6 +88,12 @@ function renderGauges(about, row) {
     gauges.push(["Memory", bytes(about.memory_bytes), `of ${bytes(about.memory_limit)} for its code`, share]);
     const most = Math.max(0, ...about.can_undo);
     gauges.push(["Can be undone", most ? several(most, "cell") : "nothing", `copies of the process: ${about.checkpoint}`]);
+  }
+  if (about.refused) {
+    const { system_calls: calls, latest_call: latest, audit } = about.refused;
+    const ends = about.refused_limit ? `; ${about.refused_limit} end the session` : "";
+    const last = latest ? `, the last of them ${latest}` : "";
+    gauges.push(["Refused attempts", String(calls + audit), `system calls: ${calls}${last}; by the audit hook, as the kernel says: ${audit}${ends}`]);
   }
   if (row) {
     gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for, or will find, the answers" : "none"]);
@@ -105,6 +110,7 @@ function renderPolicy(about) {
   write(byId("policy-says"), about.policy_says ?? "");
   const pairs = isOpen(about)
     ? [
+        ["As it was read", `SHA-256 ${about.policy_sha256.slice(0, 12)}`],
         ["Network", about.network ? "allowed" : "none"],
         ["A cell may take", duration(about.cell_seconds)],
         ["Memory for code", bytes(about.memory_limit)],
