@@ -1,6 +1,7 @@
 """The end of a test that starts the real daemon and host: both end, and nothing of them is left."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,19 @@ def until() -> Callable[[Callable[[], object]], None]:
     return wait_until
 
 
+def _running_since(before: set[psutil.Process]) -> list[psutil.Process]:
+    """Processes that came since and run. Those that were left to this process are reaped, as init would.
+
+    The first process of a private session waits for that.
+    """
+    came = [process for process in psutil.Process().children(recursive=True) if process not in before]
+    for process in came:
+        if not runs(process):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+    return [process for process in came if runs(process)]
+
+
 @pytest.fixture
 def everything_ended(isolation: object) -> Iterator[None]:
     """End daemon and host at the end, and find nothing of them: no process, no socket, no file of a kernel."""
@@ -40,7 +54,7 @@ def everything_ended(isolation: object) -> Iterator[None]:
         control.wait_for_end()
     wait_until(lambda: not is_running())
     end_host()
-    wait_until(lambda: not [p for p in psutil.Process().children(recursive=True) if p not in before and runs(p)])
+    wait_until(lambda: not _running_since(before))
     with rendezvous.claim(the_socket()):  # a killed daemon cannot remove its socket, the next one replaces it
         Path(the_socket()).unlink(missing_ok=True)
     end_host()  # now that its last process has ended, nothing comes after it

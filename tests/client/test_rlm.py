@@ -364,7 +364,7 @@ def test_both_writers_have_every_field_that_the_reference_visualiser_reads(model
         Reply("I think.\u2028"),
         code(SUBMIT.format("'so'")),
     )  # fmt: skip
-    solution = RLM().completion("Why so?", "text")
+    solution = RLM(session="both").completion("Why so?", "text")
     of_run, of_session = _read(as_json_lines(solution)), _read(record_lines(_record(solution.session)))
     for turns in (of_run, of_session):
         assert [turn.final_answer for turn in turns] == [None, None, None, "so"]
@@ -405,12 +405,12 @@ def _record(session: str) -> Record:
         return Record.model_validate(control.reply["answer"])
 
 
-def test_a_run_can_be_exported_after_its_session_has_ended(model: ModelEndpoint) -> None:
+def test_a_run_can_be_exported_while_its_session_lives(model: ModelEndpoint) -> None:
     """The journal has every turn, cell, query and answer: as JSON lines, in the notebook, and as Markdown."""
     model.script(
         code("print(llm_query('why'))"), Reply("because"), code("1 / 0"), code(SUBMIT.format("'so <b>it</b> is'"))
     )
-    session = RLM().completion("Why so?", "text").session
+    session = RLM(session="exported").completion("Why so?", "text").session
     record = _record(session)
     first, *turns = [json.loads(line) for line in record_lines(record).splitlines()]
     assert first["environment_kwargs"] == {"session": session}
@@ -431,22 +431,22 @@ def test_cells_of_agents_are_json_lines_too() -> None:
     """A session without a run of its own: each cell is an iteration."""
     with Client("lines") as client:
         client.eval_code("print('seen')")
+        [line] = _read(record_lines(_record("lines")))
         client.end_session()
-    [line] = _read(record_lines(_record("lines")))
     assert line.code_blocks[0].result.stdout == "seen"
     assert line.prompt[0].role == "user"
 
 
 def test_a_query_without_an_answer_says_so_in_json_lines() -> None:
-    """One that is cancelled with its session is told as none, as one is that failed."""
+    """One that is not answered yet is told as none, as one is that failed."""
     with Client("open") as client:
         client.eval_code("a, b = llm_query_batched(['a?', 'b?'])")
         client.answer_queries({"q_000": {"error": "cannot say"}})
+        [line] = _read(record_lines(_record("open")))
         client.end_session()
-    [line] = _read(record_lines(_record("open")))
-    failed, cancelled = line.code_blocks[0].result.rlm_calls
+    failed, open_one = line.code_blocks[0].result.rlm_calls
     assert (failed.response, failed.execution_time > 0) == ("Error: cannot say", True)
-    assert (cancelled.response, cancelled.execution_time) == ("Error: no answer, the query is cancelled", 0)
+    assert (open_one.response, open_one.execution_time) == ("Error: no answer, the query is pending", 0)
 
 
 @pytest.mark.parametrize("told", [{"session": "never"}, {"session": "never", "said": 1}, {}])

@@ -21,7 +21,7 @@ from rlm_kernel.contexts.store import ContextStore
 
 def load(store: ContextStore, *paths: Path) -> tuple[dict[str, str], Loaded]:
     """The text of each file, by its path in the table."""
-    loaded = put_files(store, paths, lambda _: False)
+    loaded = put_files(store, paths)
     lines = list(store.open(loaded.text).lines)
     rows = map(json.loads, loaded.table.splitlines())
     return {row["path"]: "\n".join(lines[row["line"] : row["line"] + row["lines"]]) for row in rows}, loaded
@@ -150,6 +150,43 @@ def test_what_an_archive_unpacks_to_is_bounded(
         put_file(store, zipped(folder, folder.parent / "few.zip", "sales.csv", "report.pdf"), limit=60)
 
 
+def test_an_archive_is_read_file_by_file_whatever_becomes_of_each(store: ContextStore, tmp_path: Path) -> None:
+    """K-1: in its order; long ones in pieces, other characters, empty ones; what is left out is passed over."""
+    long = "é long line\n" * 300_000
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/", "")
+        for name, text in {
+            "empty": "",
+            "long.txt": long,
+            "blob": b"\0" * 5_000_000,
+            "server.pem": "secret",
+            "damaged": "x" * 1000,
+            "last.txt": "end",
+        }.items():
+            archive.writestr(name, text)
+        at = archive.getinfo("damaged").header_offset
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    data[at + 30 + len("damaged") + 2] ^= 0xFF
+    (tmp_path / "a.zip").write_bytes(data)
+    loaded = put_file(store, tmp_path / "a.zip")
+    assert (loaded.files, loaded.skipped) == (3, {"binary": 1, "secret": 1, "unreadable": 1})
+    assert store.open(loaded.text).content == f"==> empty <==\n==> long.txt <==\n{long}==> last.txt <==\nend\n"
+    assert children_with("rlm_kernel.confined") == []
+
+
+def test_an_archive_of_too_many_files_is_refused(
+    store: ContextStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-13: their number is bounded, as that of a directory's files is."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number in range(4):
+            archive.writestr(f"{number}", "x")
+    assert put_file(store, tmp_path / "a.zip").files == 4
+    monkeypatch.setattr(members, "_MOST_MEMBERS", 3)
+    with pytest.raises(errors.SourceError, match="more than 3 files"):
+        put_file(store, tmp_path / "a.zip")
+
+
 @pytest.mark.parametrize(
     ("module", "reasons"),
     [
@@ -192,8 +229,10 @@ def test_documents_have_their_time_and_a_load_that_nobody_waits_for_ends(
     meter = Meter()
     meter.stop.set()
     token = watched.set(meter)
-    with pytest.raises(errors.HelperTimeout):
+    with pytest.raises(errors.SourceError, match="nobody waits"):
         load(store, folder)
+    with pytest.raises(errors.HelperTimeout):
+        load(store, folder / "report.pdf", folder / "paper.docx")
     watched.reset(token)
     monkeypatch.setattr(members, "_SECONDS", 0.0)
     found, loaded = load(store, folder)
@@ -207,5 +246,5 @@ def test_a_directory_with_more_text_than_allowed_is_refused_whatever_it_comes_fr
     """K-13: the limit is of the whole."""
     write_pdf(tmp_path / "a.pdf", *(["x" * 1000] * 20))
     with pytest.raises(errors.TextTooLarge):
-        sources.put_files(store, [tmp_path], lambda _: False, limit=10_000)
+        sources.put_files(store, [tmp_path], limit=10_000)
     assert children_with("rlm_kernel.confined") == []

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,13 @@ from sample_files import PACKERS
 
 from rlm_kernel.contexts import errors
 from rlm_kernel.contexts.changes import changes
-from rlm_kernel.contexts.folder import files_below, is_below
+from rlm_kernel.contexts.folder import files_below
+from rlm_kernel.contexts.places import Reach
 from rlm_kernel.contexts.shape import shape_of
 from rlm_kernel.contexts.sources import Loaded, put_file, put_files
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text
+from rlm_kernel.folders import remove_folder
 
 TEXT = "line \xe9\n" * 300_000
 
@@ -34,8 +36,11 @@ def table(loaded: Loaded) -> list[dict[str, object]]:
     return [json.loads(line) for line in loaded.table.splitlines()]
 
 
-def nothing_private(_: Path) -> bool:
-    return False
+def below(folder: Path, skipped: Counter[str] | None = None, refused: Sequence[str] = ()) -> list[Path]:
+    """The files of a folder, as a load finds them."""
+    reach = Reach(refused)
+    with reach.opened(folder) as place:
+        return [found.path for found in files_below(place, Counter() if skipped is None else skipped, reach)]
 
 
 @pytest.mark.parametrize("pack", PACKERS.values(), ids=PACKERS)
@@ -127,7 +132,7 @@ def project(tmp_path: Path) -> Path:
 
 def test_a_directory_is_one_text_with_a_table_of_its_files(store: ContextStore, project: Path) -> None:
     """Ours: what git ignores, binary files, secrets and links are left out and counted."""
-    loaded = put_files(store, [project], nothing_private)
+    loaded = put_files(store, [project])
     text = content(store, loaded)
     rows = table(loaded)
     assert [row["path"] for row in rows] == [
@@ -149,10 +154,10 @@ def test_the_ignore_rules_are_those_of_git(store: ContextStore, project: Path) -
     listed = subprocess.run(
         ["git", "-C", project, "ls-files", "--others", "--exclude-standard"], check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    found = [str(path.relative_to(project)) for path in files_below(project, Counter(), nothing_private)]
+    found = [str(path.relative_to(project)) for path in below(project)]
     assert sorted(found) == sorted(name for name in listed if not (project / name).is_symlink())
     (project / "src" / "app.log").write_text("ignored from above")
-    names = [path.name for path in files_below(project / "src", Counter(), nothing_private)]
+    names = [path.name for path in below(project / "src")]
     assert names == [".gitignore", "empty.py", "main.py", "notes.txt"]
 
 
@@ -164,7 +169,7 @@ def test_a_directory_that_is_ignored_is_loaded_when_it_is_named(project: Path) -
     (deep / "scratch").write_text("excluded here")
     (deep / ".gitignore").write_text("scratch\n")
     for folder, files in ((project / "build", ["app.log", "out.txt"]), (deep, ["app.log"])):
-        names = {path.name for path in files_below(folder, Counter(), nothing_private)}
+        names = {path.name for path in below(folder)}
         assert names == {".gitignore", *files}
 
 
@@ -173,17 +178,32 @@ def test_private_directories_are_not_looked_into_and_nothing_left_is_an_error(
 ) -> None:
     """The message says what was left out."""
     skipped: Counter[str] = Counter()
-    assert all("src" not in path.parts for path in files_below(project, skipped, lambda path: path.name == "src"))
+    assert all("src" not in path.parts for path in below(project, skipped, [str(project / "src")]))
     assert skipped["private"] == 1
     with pytest.raises(errors.SourceError, match="1 binary"):
-        put_files(store, [project / "logo.bin"], nothing_private)
+        put_files(store, [project / "logo.bin"])
 
 
-def test_a_file_that_was_moved_behind_a_link_is_noticed(project: Path, tmp_path: Path) -> None:
-    """Hostile code may swap a directory for a link while it is read."""
-    for path, wanted in ((project / "README.md", True), (tmp_path / "outside", False)):
-        with path.open("rb") as file:
-            assert is_below(file.fileno(), project) is wanted
+def test_a_hostile_directory_costs_its_own_places_only(store: ContextStore, tmp_path: Path) -> None:
+    """Rules that are none, or that would take for ever to match, a FIFO of rules, folders without end."""
+    deep = tmp_path / "deep"
+    (tmp_path / ".gitignore").write_text("[z-a]\n*.log\n" + "*a" * 40 + "b\n")
+    (tmp_path / "a.log").write_text("ignored")
+    (tmp_path / ("a" * 200)).write_text("not ignored")
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / ".gitignore")
+    (tmp_path / "other" / "a.log").write_text("ignored too")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("deep", dir_fd=fd)
+        inner = os.open("deep", os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+    skipped: Counter[str] = Counter()
+    assert [path.name for path in below(tmp_path, skipped)] == [".gitignore", "a" * 200]
+    assert skipped == {"ignored": 2, "special": 1, "too deep": 1}
+    remove_folder(deep)
 
 
 def test_several_files_are_shown_relative_to_what_they_share_and_unpacked(store: ContextStore, tmp_path: Path) -> None:
@@ -191,7 +211,7 @@ def test_several_files_are_shown_relative_to_what_they_share_and_unpacked(store:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "app.log").write_text("new\n")
     (tmp_path / "a" / "app.log.gz").write_bytes(gzip.compress(b"old\n"))
-    loaded = put_files(store, [tmp_path / "a" / "app.log.gz", tmp_path / "a" / "app.log"], nothing_private)
+    loaded = put_files(store, [tmp_path / "a" / "app.log.gz", tmp_path / "a" / "app.log"])
     assert content(store, loaded) == "==> app.log.gz <==\nold\n==> app.log <==\nnew\n"
 
 

@@ -23,10 +23,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from escape_loot import SECRET, capability, holds_secret
+from escape_loot import SECRET, capability, holds_secret, must_be_tried
+from escape_originals import ATTACKS
 
 from rlm_sandbox.language import modules
+from rlm_sandbox.language import wall as wall_module
+from rlm_sandbox.language.sealing import freeze
 from rlm_sandbox.language.shims_libraries import harden_libraries
+from rlm_sandbox.language.shims_system import new_loop
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.policy import FilePolicy, LanguagePolicy, Policy, load_policy
 
@@ -46,20 +50,25 @@ _ORIGINALS: Final = [(owner, name, vars(owner).get(name)) for owner, name in _CH
 
 # Libraries are changed in place where a case meets the language wall, not before: a control runs without it.
 modules.__dict__["harden_libraries"] = lambda: None
+wall_module.__dict__["freeze"] = lambda: None
 for _policy in ("default", "data"):
     LanguageWall.preload(load_policy(_policy))
 
 _CONTAINERS: Final = (list, tuple, set, frozenset)
 
 
-def capabilities(namespace: dict[str, Any]) -> list[str]:
-    """What is in a namespace that must not be there: in its variables, and in the containers among them."""
+def capabilities(namespace: dict[str, Any], works: Callable[[Any], bool]) -> list[str]:
+    """What is in a namespace that must not be there: in its variables, and in the containers among them.
+
+    ``works`` says of an original whether the session can do something with it.
+    """
     found = []
     for name, value in list(namespace.items()):
         if name == "__builtins__":
             continue
         inner = value if type(value) in _CONTAINERS else list(value.values()) if type(value) is dict else ()
-        held = [what for what in map(capability, (value, *inner)) if what]
+        held = [capability(part) for part in (value, *inner) if not must_be_tried(part) or works(part)]
+        held = [what for what in held if what]
         found += [f"{name}: {what}" for what in held if name == "loot" or not _is_given(what)]
     return found
 
@@ -81,6 +90,7 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     language = LanguagePolicy(imports=rules.language.imports, blocked_names=blocked)
     wall = LanguageWall(Policy(language=language, files=files))
     harden_libraries()
+    freeze()
     namespace: dict[str, Any] = {}
     output = io.StringIO()
     held_by = ""
@@ -88,10 +98,22 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
         _run_walled(wall, code, namespace, output)
     except BaseException as error:  # whatever stops it
         held_by = f"{type(error).__name__}: {_text(error)}"
-    got = capabilities(namespace)
+    got = capabilities(namespace, lambda original: _works(wall, original, places))
     if holds_secret(output.getvalue() + held_by):
         got.append("output: the secret")
     return {"got": got + _changes(places), "held_by": held_by}
+
+
+def _works(wall: LanguageWall, original: Any, places: Places) -> bool:
+    """Whether code of the session gets anything by an original: each attack is tried in a namespace of its own."""
+    for attack in ATTACKS:
+        namespace: dict[str, Any] = {"it": original}
+        with contextlib.suppress(BaseException):
+            _run_walled(wall, attack.replace("<outside>", places["outside"]), namespace, io.StringIO())
+        loot = namespace.get("loot")
+        if capability(loot) and not must_be_tried(loot):
+            return True
+    return False
 
 
 def _run_walled(wall: LanguageWall, code: str, namespace: dict[str, Any], output: io.StringIO) -> None:
@@ -100,8 +122,7 @@ def _run_walled(wall: LanguageWall, code: str, namespace: dict[str, Any], output
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), wall.user():
         result = eval(made, namespace)
         if inspect.iscoroutine(result):
-            with wall.trusted():
-                loop = asyncio.new_event_loop()
+            loop = new_loop()
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(result)
 

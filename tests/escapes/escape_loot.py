@@ -9,23 +9,30 @@ import types
 from typing import Any, Final
 
 from rlm_sandbox.language.classes import SafeType
-from rlm_sandbox.language.registry import REGISTRY
+from rlm_sandbox.language.registry import HIDDEN, is_sanitised
 
 SECRET: Final = "the host's secret"
 """The contents of the file, and of the environment variable, that no case may learn."""
 ESCAPED: Final = "ESCAPED"
 """What a case puts into ``loot`` when it has seen for itself that it got out."""
 
-_RAW_FUNCTIONS: Final = (
+_ORIGINALS: Final = (
     builtins.eval,
     builtins.exec,
     builtins.compile,
     builtins.open,
     builtins.getattr,
     builtins.setattr,
+    builtins.delattr,
     builtins.vars,
     builtins.globals,
+    builtins.locals,
     builtins.__import__,
+    builtins.__build_class__,
+)
+"""What goes by the session's rules when code of the session calls it: see `must_be_tried`."""
+_RAW_FUNCTIONS: Final = (
+    *_ORIGINALS,
     object.__getattribute__,
     type.__getattribute__,
     object.__setattr__,
@@ -52,7 +59,7 @@ def capability(value: Any) -> str:
     """Name what a session must never hold; empty for a harmless value."""
     kind = type(value)
     if kind is types.ModuleType or issubclass(kind, types.ModuleType):
-        return "" if REGISTRY.is_sanitised(value) else f"module {value.__name__}"
+        return "" if is_sanitised(value) else f"module {value.__name__}"
     if kind in _RAW_TYPES:
         return f"a {kind.__name__}"
     if issubclass(kind, type):
@@ -71,8 +78,18 @@ def capability(value: Any) -> str:
     return ""
 
 
+def must_be_tried(value: Any) -> bool:
+    """Whether a capability is one only if the session can do something with it: an original, or a raw metaclass."""
+    return any(value is original for original in _ORIGINALS) or _is_raw_metaclass(value)
+
+
+def _is_raw_metaclass(value: Any) -> bool:
+    hidden = issubclass(type(value), type) and issubclass(value, type) and value in HIDDEN
+    return value is type or (hidden and value is not SafeType)
+
+
 def _capability_of_class(value: Any) -> str:
-    if value is type or (value in REGISTRY.shelf.metas and value is not SafeType):
+    if _is_raw_metaclass(value):
         return "the raw metaclass"
     return f"class {value.__module__}.{value.__name__}" if value.__module__ in _MODULES else ""
 

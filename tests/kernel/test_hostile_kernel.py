@@ -13,38 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from native_kernel import NATIVE, ON_THE_LINE
 
-from rlm_kernel import tags, wire
+from rlm_kernel import wire
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.errors import KernelError
 from rlm_kernel.host.stream import Stream
 from rlm_kernel.hostclient import HostClient, SpawnRequest
 from rlm_sandbox.policy import load_policy
-from rlm_sandbox.policy_model import LanguagePolicy, WallPolicy
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
-
-ON_THE_LINE = """
-import json, os, struct, sys, time
-from rlm_kernel import process, tags, wire
-line = sys.stdout.link
-
-def say(tag, *frames, fds=()):
-    line.send(tag, frames, fds)
-
-def begin(tag, size, head=b""):
-    "A message of one frame, of which this much follows."
-    line.socket.sendall(wire.HEADER.pack(tag, 0, 1, size) + struct.pack("!Q", size) + head)
-
-def answer_with(*frames):
-    "What the host asks of this process is answered so from now on."
-    send = line.send
-    def lie(tag, told=(), descriptors=(), *, later=False):
-        send(tag, frames if tag == tags.ANSWERED else told, descriptors, later=later)
-    line.send = lie
-"""
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +40,7 @@ async def bystander(host, tmp_path_factory) -> str:
 async def hostile(host, spawn, bystander, request):
     """A kernel without the language wall, which knows how to speak on its line; and a bystander that goes on."""
     options = getattr(request, "param", {})
-    off = {"language": LanguagePolicy(wall="off"), "walls": WallPolicy(), **options}
-    kernel = await spawn(load_policy("default").model_copy(update=off))
+    kernel = await spawn(load_policy("default").model_copy(update=NATIVE | options))
     await host.execute(kernel.kernel_id, ON_THE_LINE).result()
     yield kernel
     assert (await host.execute(bystander, "kept").result()).result == "'kept'"
@@ -137,7 +116,10 @@ async def test_what_waits_for_a_copy_is_bounded(host, run) -> None:
     """Under strict checkpoints a reply and what follows it wait; what follows is no business of a kernel's."""
     forget_peak(host)
     before = most_memory(host)
-    await run("say(tags.SHELL, b'a')\nfor _ in range(400): say(tags.IOPUB, bytes(1 << 20))")
+    await run(
+        "rest = [b'<IDS|MSG>', b'', *[b'{}'] * 4]\n"
+        "say(tags.SHELL, b'a', *rest)\nfor _ in range(400): say(tags.IOPUB, bytes(1 << 20), *rest)"
+    )
     assert most_memory(host) - before < 150 * MIB
 
 
@@ -278,8 +260,7 @@ async def test_what_is_no_gate_is_not_taken_for_one(host, run, hostile, module_i
         "    send(tag, told, [reading] if tag == tags.BEGUN else descriptors, later=later)\n"
         "line.send = lie"
     )
-    off = {"language": LanguagePolicy(wall="off"), "walls": WallPolicy()}
-    fork = SpawnRequest(hostile.kernel_id[:8] + "fork", load_policy("default").model_copy(update=off), None)
+    fork = SpawnRequest(hostile.kernel_id[:8] + "fork", load_policy("default").model_copy(update=NATIVE), None)
     log = module_isolation.state / "host.log"
     before = log.stat().st_size
     made = await host.fork(hostile.kernel_id, fork)
@@ -299,8 +280,7 @@ async def test_a_copy_that_lies_about_its_walls_is_no_session(host, run, hostile
         f"    send(tag, (b'{{\"walls\": {walls}}}',) if tag == tags.BEGUN else told, descriptors, later=later)\n"
         "line.send = lie"
     )
-    off = {"language": LanguagePolicy(wall="off"), "walls": WallPolicy()}
-    fork = SpawnRequest(hostile.kernel_id[:8] + "fork", load_policy("default").model_copy(update=off), None)
+    fork = SpawnRequest(hostile.kernel_id[:8] + "fork", load_policy("default").model_copy(update=NATIVE), None)
     with pytest.raises(KernelError):
         async with asyncio.timeout(30):
             await host.fork(hostile.kernel_id, fork)
@@ -323,17 +303,20 @@ while left > 0:
 async def test_what_a_dead_process_had_written_is_read_and_no_more() -> None:
     """Copies of it may hold its line, and write as fast as the host reads: nobody else would be served again."""
     ours, theirs = wire.pair()
-    stream = Stream(ours, lambda _: None, lambda: None)
-    stream.stop_reading()
-    theirs.send(wire.HEADER.pack(tags.STDOUT, 0, 1, 1 << 30) + bytes(8))
+    heard, closed = [], asyncio.Event()
+    stream = Stream(ours, heard.append, closed.set)
+    stream.wait(600)
     command = [sys.executable, "-c", FLOOD, str(theirs.fileno())]
     floods = [subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdout=subprocess.PIPE) for _ in range(4)]
     try:
         for flood in floods:
             assert flood.stdout is not None
             assert await asyncio.to_thread(flood.stdout.readline) == b"ready\n"
-        stream.drain()
-        assert stream.parser.waiting <= 4 * MIB  # what a line holds; before, all that they wrote
+        stream.finish()
+        async with asyncio.timeout(50):
+            await closed.wait()
+        # What a line holds; before, all that they wrote. Zeros are messages without frames.
+        assert len(heard) * wire.HEADER.size <= 4 * MIB
     finally:
         for flood in floods:
             flood.kill()

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,14 +22,23 @@ from rlm_kernel.rendezvous import RendezvousError
 PATIENCE = 30.0
 
 SERVER = """
-import sys
+import sys, time
+from pathlib import Path
 from rlm_kernel import rendezvous
 
 path, mode = sys.argv[1], sys.argv[2]
 if mode == "die":
     sys.exit("no luck today")
 rendezvous.detach()
-claim = rendezvous.claim(path, seconds=20)
+Path(path + "." + mode).touch()
+try:
+    claim = rendezvous.claim_to_serve(path, int(sys.argv[4]))
+except rendezvous.AlreadyServed:
+    sys.exit()
+if mode == "late":
+    Path(path + ".claimed").touch()
+    while not Path(path + ".listen").exists():
+        time.sleep(0.005)
 listener = rendezvous.listen(path)
 rendezvous.announce_ready(int(sys.argv[4]))
 while True:
@@ -62,6 +72,13 @@ def server(path: str, isolation: Any) -> Iterator[list[str]]:
 def _start(server: list[str], path: str, isolation: Any) -> int:
     with rendezvous.connect_or_start(path, server, log=isolation.root / "log") as sock:
         return rendezvous.peer(sock).pid
+
+
+def _wait_for(file: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not Path(file).exists():
+        assert time.monotonic() < deadline, f"{file} was not made in time"
+        time.sleep(0.005)
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -253,6 +270,22 @@ def test_a_server_that_dies_is_followed_by_another(path: str, server: list[str],
     os.kill(first, signal.SIGKILL)
     psutil.Process(first).wait(PATIENCE)
     assert _start(server, path, isolation) != first
+
+
+def test_a_server_whose_starter_was_killed_serves_the_next_caller(path: str, server: list[str], isolation: Any) -> None:
+    """It has the claim and does not listen yet: the second server gave up after 15 seconds, and so did the call."""
+    code = "import sys, rlm_kernel.rendezvous as r; r.connect_or_start(sys.argv[1], sys.argv[3:], log=sys.argv[2])"
+    log = str(isolation.root / "log")
+    starter = subprocess.Popen([sys.executable, "-c", code, path, log, *server[:-1], "late"])
+    _wait_for(path + ".claimed")
+    starter.kill()
+    starter.wait(PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(_start, server, path, isolation)
+        _wait_for(path + ".serve")  # a second server has been started
+        Path(path + ".listen").touch()
+        served_by = call.result()
+    assert psutil.Process(served_by).cmdline()[-3] == "late"
 
 
 def test_a_server_that_does_not_start_says_why(path: str, server: list[str], isolation: Any) -> None:

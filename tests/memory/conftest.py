@@ -28,7 +28,14 @@ def session(store: Store) -> Callable[..., SessionRow]:
     """Open a session by id."""
 
     def open_one(name: str, *, workspace: str = "/w", now: float = 1000.0) -> SessionRow:
-        return sessions.open_session(store, name, workspace=workspace, policy="default", idle_seconds=300.0, now=now)
+        return sessions.open_session(
+            store,
+            name,
+            workspace=workspace,
+            policy=sessions.PolicyText("default", "{}", ""),
+            idle_seconds=300.0,
+            now=now,
+        )
 
     return open_one
 
@@ -47,7 +54,7 @@ def text() -> Callable[..., StoredContent]:
 def load(store: Store) -> Callable[..., contexts.ContextRow]:
     """Put a text under a name."""
 
-    def put(session: str, name: str, content: StoredContent, **options: object) -> contexts.ContextRow:
+    def put(session: int, name: str, content: StoredContent, **options: object) -> contexts.ContextRow:
         return contexts.put(store, session, name, content, now=1000.0, **options)  # type: ignore[arg-type]
 
     return put

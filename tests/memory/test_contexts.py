@@ -6,106 +6,108 @@ from rlm_memory import contexts, handles
 from rlm_memory.contexts import Origin
 from rlm_memory.errors import QuotaExceeded, UnknownContext
 
+A, B = 1, 2
+"""Keys of the sessions that a test opens, in their order."""
+
 MIB = 1024 * 1024
 
 
 def test_the_same_name_overwrites_and_has_a_new_revision(store, session, text, load) -> None:
     """K-1: loading under a name that is taken replaces it."""
     session("a")
-    first = load("a", "log", text("d1"))
-    second = load("a", "log", text("d2"))
-    assert contexts.get(store, "a", "log").digest == "d2"
+    first = load(A, "log", text("d1"))
+    second = load(A, "log", text("d2"))
+    assert contexts.get(store, A, "log").digest == "d2"
     assert second.revision > first.revision
 
 
 def test_the_same_name_in_two_sessions_is_two_contexts(store, session, text, load) -> None:
     """K-11: sessions are isolated from each other."""
     session("a"), session("b")
-    load("a", "log", text("d1"))
-    load("b", "log", text("d2"))
-    assert contexts.get(store, "a", "log").digest == "d1"
-    assert contexts.get(store, "b", "log").digest == "d2"
+    load(A, "log", text("d1"))
+    load(B, "log", text("d2"))
+    assert contexts.get(store, A, "log").digest == "d1"
+    assert contexts.get(store, B, "log").digest == "d2"
 
 
 def test_an_unknown_name_is_told_with_the_names_there_are(store, session, text, load) -> None:
     """K-10: names are case-sensitive and the error lists the available ones."""
     session("a")
-    load("a", "log", text("d1"))
+    load(A, "log", text("d1"))
     with pytest.raises(UnknownContext) as caught:
-        contexts.get(store, "a", "Log")
+        contexts.get(store, A, "Log")
     assert (caught.value.name, caught.value.available) == ("Log", ["log"])
 
 
 def test_one_byte_over_the_quota_is_refused_and_changes_nothing(store, session, text, load) -> None:
     """K-13: the quota counts bytes, and the message has the seed's words."""
     session("a")
-    load("a", "big", text("d1", 100 * MIB), quota=100 * MIB)
+    load(A, "big", text("d1", 100 * MIB), quota=100 * MIB)
     with pytest.raises(QuotaExceeded, match=r"Session a would exceed 100MB limit") as caught:
-        load("a", "more", text("d2", 1), quota=100 * MIB)
+        load(A, "more", text("d2", 1), quota=100 * MIB)
     assert (caught.value.used, caught.value.asked) == (100 * MIB, 1)
-    assert contexts.names(store, "a") == ["big"]
+    assert contexts.names(store, A) == ["big"]
 
 
 def test_a_refused_overwrite_leaves_the_old_context(store, session, text, load) -> None:
     """K-13: the delete inside a refused load is rolled back."""
     session("a")
-    load("a", "x", text("d1", 10), quota=100)
+    load(A, "x", text("d1", 10), quota=100)
     with pytest.raises(QuotaExceeded):
-        load("a", "x", text("d2", 101), quota=100)
-    assert contexts.get(store, "a", "x").digest == "d1"
+        load(A, "x", text("d2", 101), quota=100)
+    assert contexts.get(store, A, "x").digest == "d1"
 
 
 def test_overwriting_frees_what_the_name_held(store, session, text, load) -> None:
     """K-13: the quota looks at what the session would hold afterwards."""
     session("a")
-    load("a", "x", text("d1", 90), quota=100)
-    load("a", "x", text("d2", 95), quota=100)
-    assert contexts.charged_bytes(store, "a") == 95
+    load(A, "x", text("d1", 90), quota=100)
+    load(A, "x", text("d2", 95), quota=100)
+    assert contexts.charged_bytes(store, A) == 95
 
 
 def test_one_text_under_two_names_costs_once(store, session, text, load) -> None:
     """K-13: copies are free."""
     session("a")
-    load("a", "x", text("d1", 60), quota=100)
-    load("a", "y", text("d1", 60), quota=100)
-    assert contexts.charged_bytes(store, "a") == 60
+    load(A, "x", text("d1", 60), quota=100)
+    load(A, "y", text("d1", 60), quota=100)
+    assert contexts.charged_bytes(store, A) == 60
 
 
 def test_attached_texts_and_kept_outputs_are_not_charged(store, session, text, load) -> None:
     """K-9: what came through a handle does not use the reader's quota."""
     session("a")
-    load("a", "x", text("d1", 60), origin=Origin.ATTACHED)
-    load("a", "out_1", text("d2", 60), origin=Origin.OUTPUT)
-    assert contexts.charged_bytes(store, "a") == 0
+    load(A, "x", text("d1", 60), origin=Origin.ATTACHED)
+    load(A, "out_1", text("d2", 60), origin=Origin.OUTPUT)
+    assert contexts.charged_bytes(store, A) == 0
 
 
 def test_a_text_that_a_handle_pins_stays_charged(store, session, text, load) -> None:
     """K-13: rebinding a name in code does not hide the bytes that its handle still holds."""
     session("a")
-    row = load("a", "x", text("d1", 60))
-    handles.register(store, "a", "x", row.content, [], charged=True, now=1.0)
-    contexts.drop(store, "a", ["x"])
-    assert contexts.charged_bytes(store, "a") == 60
-    assert contexts.digests(store) == {"d1"}
-    handles.drop_named(store, "a", "x")
-    assert contexts.charged_bytes(store, "a") == 0
-    assert contexts.digests(store) == set()
+    row = load(A, "x", text("d1", 60))
+    handles.register(store, session("a"), "x", row.content, [], charged=True, now=1.0)
+    contexts.drop(store, A, ["x"])
+    assert contexts.charged_bytes(store, A) == 60
+    assert contexts.is_held(store, "d1")
+    handles.drop_named(store, A, "x")
+    assert contexts.charged_bytes(store, A) == 0
+    assert not contexts.is_held(store, "d1")
 
 
 def test_dropping_tells_which_names_were_there(store, session, text, load) -> None:
     """K-6: what is dropped is gone; names that never were are no error."""
     session("a")
-    load("a", "x", text("d1"))
-    load("a", "y", text("d2"))
-    assert contexts.drop(store, "a", ["x", "nothing"]) == ["x"]
-    assert contexts.drop_all(store, "a") == ["y"]
-    assert contexts.of_session(store, "a") == []
+    load(A, "x", text("d1"))
+    load(A, "y", text("d2"))
+    assert contexts.drop(store, A, ["x", "nothing"]) == ["x"]
+    assert contexts.names(store, A) == ["y"]
 
 
 def test_reading_moves_the_time_of_last_access(store, session, text, load) -> None:
     """K-5: last_accessed moves, created does not."""
     session("a")
-    load("a", "x", text("d1"))
-    contexts.touch(store, "a", "x", 2000.0)
-    row = contexts.get(store, "a", "x")
+    load(A, "x", text("d1"))
+    contexts.touch(store, A, "x", 2000.0)
+    row = contexts.get(store, A, "x")
     assert (row.created_at, row.last_accessed_at) == (1000.0, 2000.0)

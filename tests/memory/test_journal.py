@@ -3,12 +3,15 @@
 from rlm_memory import journal
 from rlm_memory.journal import Author, JournalEntry
 
+A, B = 1, 2
+"""Keys of the sessions that a test opens, in their order."""
 
-def entry(session="a", code="x = 1", **more) -> JournalEntry:
+
+def entry(session=A, code="x = 1", **more) -> JournalEntry:
     return JournalEntry(session, Author.AGENT, code, 1.0, 2.0, "ok", **more)
 
 
-def codes(store, session="a") -> list[str]:
+def codes(store, session=A) -> list[str]:
     return [row.code for row in journal.of_session(store, session)]
 
 
@@ -18,39 +21,39 @@ def test_cells_come_back_in_the_order_in_which_they_ended(store, session) -> Non
     journal.append(store, [entry(code="first", output="1", queries=("q_000",)), entry(code="second")])
     journal.append(store, [entry(code="third")])
     assert codes(store) == ["first", "second", "third"]
-    first = journal.of_session(store, "a")[0]
+    first = journal.of_session(store, A)[0]
     assert (first.output, first.queries, first.author, first.number) == ("1", ("q_000",), Author.AGENT, 1)
-    assert [row.code for row in journal.of_session(store, "a", last=2)] == ["second", "third"]
+    assert [row.code for row in journal.of_session(store, A, last=2)] == ["second", "third"]
 
 
 def test_the_oldest_rows_of_a_session_go_first_and_those_of_others_stay(store, session) -> None:
     """A long session bounds itself, by rows and by bytes."""
     session("a"), session("b")
-    journal.append(store, [entry("b", "kept"), *(entry(code=f"{number:04}") for number in range(10))])
-    journal.trim(store, "a", rows=6, size=10_000)
+    journal.append(store, [entry(B, "kept"), *(entry(code=f"{number:04}") for number in range(10))])
+    journal.trim(store, A, rows=6, size=10_000)
     assert codes(store) == ["0004", "0005", "0006", "0007", "0008", "0009"]
-    journal.trim(store, "a", rows=6, size=9)
+    journal.trim(store, A, rows=6, size=9)
     assert codes(store) == ["0008", "0009"]
-    assert codes(store, "b") == ["kept"]
+    assert codes(store, B) == ["kept"]
 
 
 def test_all_sessions_together_are_bounded(store, session) -> None:
-    """Sessions that have ended keep their journal only as long as there is room."""
+    """Many sessions at once keep no more than there is room for."""
     session("a"), session("b")
-    journal.append(store, [entry(code="1234"), entry("b", "5678"), entry(code="90ab")])
+    journal.append(store, [entry(code="1234"), entry(B, "5678"), entry(code="90ab")])
     journal.trim_all(store, size=12)
-    assert (codes(store), codes(store, "b")) == (["1234", "90ab"], ["5678"])
+    assert (codes(store), codes(store, B)) == (["1234", "90ab"], ["5678"])
     journal.trim_all(store, size=8)
-    assert (codes(store), codes(store, "b")) == (["90ab"], ["5678"])
+    assert (codes(store), codes(store, B)) == (["90ab"], ["5678"])
 
 
 def test_numbers_are_not_used_again(store, session) -> None:
     """A reader that remembers the last number it saw misses nothing."""
     session("a")
     journal.append(store, [entry()])
-    journal.trim(store, "a", rows=0)
+    journal.trim(store, A, rows=0)
     journal.append(store, [entry()])
-    assert [row.number for row in journal.of_session(store, "a")] == [2]
+    assert [row.number for row in journal.of_session(store, A)] == [2]
 
 
 def test_a_cell_that_the_host_tells_twice_has_one_row(store, session) -> None:
@@ -67,7 +70,7 @@ def test_long_and_broken_texts_are_stored_cut_and_mended(store, session) -> None
     """Code and output are not ours: neither their length nor a lone surrogate may stop the journal."""
     session("a")
     journal.append(store, [entry(code="x" * 100_000, output="\ud800")])
-    row = journal.of_session(store, "a")[0]
+    row = journal.of_session(store, A)[0]
     assert len(row.code) == journal.LONGEST_CODE
     assert row.code.endswith("cut")
     assert row.output == "?"
@@ -76,5 +79,5 @@ def test_long_and_broken_texts_are_stored_cut_and_mended(store, session) -> None
 def test_whatever_a_kernel_calls_its_state_is_written(store, session) -> None:
     """A row that cannot be written is tried again with all that wait, those of other sessions too."""
     session("a")
-    journal.append(store, [JournalEntry("a", Author.NOTEBOOK, "x", 1.0, 2.0, "\ud800" * 100)])
-    assert journal.of_session(store, "a")[0].status.startswith("?")
+    journal.append(store, [JournalEntry(A, Author.NOTEBOOK, "x", 1.0, 2.0, "\ud800" * 100)])
+    assert journal.of_session(store, A)[0].status.startswith("?")

@@ -8,16 +8,19 @@ from rlm_memory import queries
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.queries import TRANSITIONS, QueryState
 
+A = 1
+"""Keys of the sessions that a test opens, in their order."""
+
 
 def put_in(store, state: QueryState) -> None:
     """Take the query q_000 of session a to a state."""
-    queries.record(store, "a", [queries.Asked("q_000", "why?")], 1.0)
+    queries.record(store, A, [queries.Asked("q_000", "why?")], 1.0)
     if state is QueryState.ANSWERED:
-        queries.settle(store, "a", "q_000", answer="because", now=2.0)
+        queries.settle(store, A, "q_000", answer="because", now=2.0)
     elif state is QueryState.FAILED:
-        queries.settle(store, "a", "q_000", error="no", now=2.0)
+        queries.settle(store, A, "q_000", error="no", now=2.0)
     elif state is QueryState.CANCELLED:
-        queries.cancel_pending(store, "a", 2.0)
+        queries.cancel_pending(store, A, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -29,39 +32,39 @@ def test_the_table_decides_every_settlement(store, session, current, wanted) -> 
     put_in(store, current)
     outcome = {"answer": "x"} if wanted is QueryState.ANSWERED else {"error": "x"}
     if wanted in TRANSITIONS[current]:
-        assert queries.settle(store, "a", "q_000", now=3.0, **outcome).state is wanted
+        assert queries.settle(store, A, "q_000", now=3.0, **outcome).state is wanted
     else:
         with pytest.raises(InvalidTransition):
-            queries.settle(store, "a", "q_000", now=3.0, **outcome)
+            queries.settle(store, A, "q_000", now=3.0, **outcome)
 
 
 def test_ids_of_code_and_of_tools_never_meet_or_repeat(store, session) -> None:
     """K-22: the kernel's base follows what it reported; tools are numbered apart."""
     session("a")
     assert queries.next_in_code(store, "a") == 0
-    queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0)
-    queries.record(store, "a", [queries.Asked("q_001", "y", "flash")], 1.0)
-    asked = queries.ask(store, "a", ["m", "n"], None, 1.0)
+    queries.record(store, A, [queries.Asked("q_000", "x")], 1.0)
+    queries.record(store, A, [queries.Asked("q_001", "y", "flash")], 1.0)
+    asked = queries.ask(store, A, ["m", "n"], None, 1.0)
     assert [row.id for row in asked] == ["q_t000", "q_t001"]
     assert queries.next_in_code(store, "a") == 2
-    assert [row.id for row in queries.pending(store, "a")] == ["q_000", "q_001", "q_t000", "q_t001"]
+    assert [row.id for row in queries.pending(store, A)] == ["q_000", "q_001", "q_t000", "q_t001"]
 
 
 def test_a_query_reported_twice_is_one_query(store, session) -> None:
     """K-22: the live report and the one at the cell's end are the same query."""
     session("a")
-    assert [row.id for row in queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0)] == ["q_000"]
-    assert queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0) == []
-    assert len(queries.of_session(store, "a")) == 1
+    assert [row.id for row in queries.record(store, A, [queries.Asked("q_000", "x")], 1.0)] == ["q_000"]
+    assert queries.record(store, A, [queries.Asked("q_000", "x")], 1.0) == []
+    assert len(queries.of_session(store, A)) == 1
 
 
 def test_an_id_that_comes_back_with_another_prompt_is_pending_again(store, session) -> None:
     """K-22: the kernel holds the placeholder, so its newest query of an id is the one to answer."""
     session("a")
-    queries.record(store, "a", [queries.Asked("q_000", "x")], 1.0)
-    queries.settle(store, "a", "q_000", answer="1", now=1.0)
-    (row,) = queries.record(store, "a", [queries.Asked("q_000", "other")], 2.0)
-    assert row == queries.get(store, "a", "q_000")
+    queries.record(store, A, [queries.Asked("q_000", "x")], 1.0)
+    queries.settle(store, A, "q_000", answer="1", now=1.0)
+    (row,) = queries.record(store, A, [queries.Asked("q_000", "other")], 2.0)
+    assert row == queries.get(store, A, "q_000")
     assert (row.prompt, row.state) == ("other", QueryState.PENDING)
 
 
@@ -69,56 +72,56 @@ def test_an_id_that_comes_back_with_another_prompt_is_pending_again(store, sessi
 def test_odd_ids_from_a_hostile_kernel_do_no_harm(store, session, odd) -> None:
     """K-22: an id is a key, whatever it holds; the counter takes only plain numbers."""
     session("a")
-    assert queries.record(store, "a", [queries.Asked(odd, "x")], 1.0)
+    assert queries.record(store, A, [queries.Asked(odd, "x")], 1.0)
     assert queries.next_in_code(store, "a") < 10**9
 
 
 def test_one_failure_leaves_the_rest_of_the_batch_pending(store, session) -> None:
     """K-23: a failed query fails itself."""
     session("a")
-    queries.ask(store, "a", ["x", "y"], None, 1.0)
-    queries.settle(store, "a", "q_t000", error="refused", now=2.0)
-    assert [row.id for row in queries.pending(store, "a")] == ["q_t001"]
-    assert queries.get(store, "a", "q_t000").error == "refused"
+    queries.ask(store, A, ["x", "y"], None, 1.0)
+    queries.settle(store, A, "q_t000", error="refused", now=2.0)
+    assert [row.id for row in queries.pending(store, A)] == ["q_t001"]
+    assert queries.get(store, A, "q_t000").error == "refused"
 
 
 def test_an_unknown_query_is_told_with_the_pending_ones(store, session) -> None:
     """K-23: the error helps to find the right id."""
     session("a")
-    queries.ask(store, "a", ["x"], None, 1.0)
+    queries.ask(store, A, ["x"], None, 1.0)
     with pytest.raises(UnknownQuery) as caught:
-        queries.settle(store, "a", "q_009", answer="x", now=1.0)
+        queries.settle(store, A, "q_009", answer="x", now=1.0)
     assert caught.value.pending == ["q_t000"]
 
 
 def test_cancelling_leaves_the_settled_ones(store, session) -> None:
     """A session's end cancels what still waits, and a lost cell only its own."""
     session("a")
-    queries.ask(store, "a", ["x", "y", "z"], None, 1.0)
-    queries.settle(store, "a", "q_t000", answer="1", now=2.0)
-    assert queries.cancel_pending(store, "a", 3.0, among=["q_t000", "q_t001"]) == ["q_t001"]
-    assert queries.cancel_pending(store, "a", 3.0) == ["q_t002"]
-    assert queries.get(store, "a", "q_t000").state is QueryState.ANSWERED
+    queries.ask(store, A, ["x", "y", "z"], None, 1.0)
+    queries.settle(store, A, "q_t000", answer="1", now=2.0)
+    assert queries.cancel_pending(store, A, 3.0, among=["q_t000", "q_t001"]) == ["q_t001"]
+    assert queries.cancel_pending(store, A, 3.0) == ["q_t002"]
+    assert queries.get(store, A, "q_t000").state is QueryState.ANSWERED
 
 
 def test_what_queries_have_used_is_summed_up_by_life(store, session) -> None:
     """K-22: attempts add up; an earlier life of the session does not count."""
     session("a")
-    queries.record(store, "a", [queries.Asked("q_000", "x", mode="provider")], 1.0)
-    queries.record(store, "a", [queries.Asked("q_001", "y", mode="provider", form={"type": "integer"})], 5.0)
-    queries.spend(store, "a", [queries.Bill(query, "m", 10, 5, 0.5) for query in ("q_000", "q_001", "q_001")])
-    assert queries.spent(store, "a", 0.0) == queries.Spent(45, 1.5)
-    assert queries.spent(store, "a", 5.0) == queries.Spent(30, 1.0)
-    assert queries.count_since(store, "a", 5.0) == 1
-    row = queries.get(store, "a", "q_001")
+    queries.record(store, A, [queries.Asked("q_000", "x", mode="provider")], 1.0)
+    queries.record(store, A, [queries.Asked("q_001", "y", mode="provider", form={"type": "integer"})], 5.0)
+    queries.spend(store, A, [queries.Bill(query, "m", 10, 5, 0.5) for query in ("q_000", "q_001", "q_001")])
+    assert queries.spent(store, A, 0.0) == queries.Spent(45, 1.5)
+    assert queries.spent(store, A, 5.0) == queries.Spent(30, 1.0)
+    assert queries.count_since(store, A, 5.0) == 1
+    row = queries.get(store, A, "q_001")
     assert (row.mode, row.form, row.answered_by) == ("provider", {"type": "integer"}, "m")
 
 
 def test_only_what_is_pending_is_settled_in_one_step(store, session) -> None:
     """K-23: an answer that comes after the query was cancelled changes nothing."""
     session("a")
-    queries.record(store, "a", [queries.Asked("q_000", "x"), queries.Asked("q_001", "y")], 1.0)
-    queries.cancel_pending(store, "a", 2.0, among=["q_000"])
+    queries.record(store, A, [queries.Asked("q_000", "x"), queries.Asked("q_001", "y")], 1.0)
+    queries.cancel_pending(store, A, 2.0, among=["q_000"])
     settled = [queries.Settled(f"q_00{n}", answer="A") for n in range(2)]
-    assert queries.settle_pending(store, "a", settled, now=3.0) == {"q_001"}
-    assert [row.state for row in queries.of_session(store, "a")] == [QueryState.CANCELLED, QueryState.ANSWERED]
+    assert queries.settle_pending(store, A, settled, now=3.0) == {"q_001"}
+    assert [row.state for row in queries.of_session(store, A)] == [QueryState.CANCELLED, QueryState.ANSWERED]

@@ -1,42 +1,69 @@
-"""Sessions: the state machine and what a session keeps."""
+"""Sessions: how they begin, rest, wake and end, and that nothing of one is another's."""
 
-import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from rlm_memory import sessions
-from rlm_memory.errors import InvalidTransition, UnknownSession
-from rlm_memory.sessions import TRANSITIONS, SessionRow, SessionState
+from rlm_memory import contexts, doors, handles, journal, queries, sessions, turns
+from rlm_memory.doors import Door, DoorEvent, DoorMode
+from rlm_memory.errors import SessionEnded, UnknownSession
+from rlm_memory.handles import Audience, Grant
+from rlm_memory.journal import Author, JournalEntry
+from rlm_memory.queries import Asked, Bill, Settled
+from rlm_memory.schema import metadata
+from rlm_memory.sessions import How, SessionRow, SessionState
 from rlm_memory.store import Store
+from rlm_memory.turns import TurnRow
 
 Open = Callable[..., SessionRow]
-PATHS: dict[SessionState, tuple[SessionState, ...]] = {
-    SessionState.ACTIVE: (),
-    SessionState.EXPIRED: (SessionState.EXPIRED,),
-    SessionState.ENDED: (SessionState.ENDED,),
-}
 
 
 def test_an_active_session_keeps_what_it_was_opened_with(store: Store, session: Open) -> None:
     """The second client of a session gets the first one's workspace and policy."""
     first = session("a")
-    second = sessions.open_session(store, "a", workspace="/x", policy="trusted", idle_seconds=1, now=2000.0)
+    second = sessions.open_session(
+        store, "a", workspace="/x", policy=sessions.PolicyText("trusted", "{}", ""), idle_seconds=1, now=2000.0
+    )
     assert second == first
 
 
-@pytest.mark.parametrize(("current", "wanted"), list(itertools.product(SessionState, SessionState)))
-def test_the_table_decides_every_step(store: Store, session: Open, current: SessionState, wanted: SessionState) -> None:
-    """Each pair of states either moves or is refused, as the table says."""
-    session("a")
-    for step in PATHS[current]:
-        sessions.move(store, "a", step)
-    if wanted in TRANSITIONS[current]:
-        sessions.move(store, "a", wanted)
-        assert sessions.get(store, "a").state is wanted
-    else:
-        with pytest.raises(InvalidTransition, match=f"is {current} and cannot become {wanted}"):
-            sessions.move(store, "a", wanted)
+def test_a_session_that_rests_wakes_as_the_same_one(store: Store, session: Open) -> None:
+    """K-14, K-23: a late answer finds its question."""
+    first = session("a")
+    sessions.rest(store, first.key, 5000.0)
+    assert sessions.get(store, "a").state is SessionState.RESTING
+    again = session("a", now=2000.0)
+    assert (again.key, again.state, again.kept_until) == (first.key, SessionState.ACTIVE, None)
+
+
+def test_a_session_that_rests_wakes_under_the_policy_that_it_had(store: Store, session: Open) -> None:
+    """What was asked and answered under one policy is not read under another."""
+    first = session("a")
+    sessions.rest(store, first.key, 5000.0)
+    other = sessions.PolicyText("trusted", "{ }", "")
+    again = sessions.open_session(store, "a", workspace="/x", policy=other, idle_seconds=1, now=2000.0)
+    assert again == replace(first, last_used_at=2000.0)
+
+
+def test_a_policy_is_given_to_one_life_of_a_session(store: Store, session: Open) -> None:
+    """The next session of the name has what it was opened with."""
+    first, other = session("a"), sessions.PolicyText("strict", "{ }", "x")
+    changed = sessions.set_policy(store, first.key, other, other, 5.0)
+    assert (changed.key, changed.policy, changed.policy_text, changed.idle_seconds) == (first.key, "strict", "{ }", 5.0)
+    sessions.end(store, first.key, How.ENDED, 2000.0)
+    new = session("a")
+    with pytest.raises(SessionEnded):
+        sessions.set_policy(store, first.key, other, other, 5.0)
+    assert sessions.get(store, "a") == new
+
+
+def test_a_session_that_rests_is_overdue_after_its_time(store: Store, session: Open) -> None:
+    """It is kept for its answers, not for ever."""
+    row = session("a")
+    sessions.rest(store, row.key, 5000.0)
+    assert sessions.overdue(store, 4999.0) == []
+    assert [late.id for late in sessions.overdue(store, 5000.0)] == ["a"]
 
 
 def test_a_session_is_idle_only_after_its_own_limit(store: Store, session: Open) -> None:
@@ -44,19 +71,19 @@ def test_a_session_is_idle_only_after_its_own_limit(store: Store, session: Open)
     row = session("a", now=1000.0)
     assert not row.is_idle(1300.0)
     assert row.is_idle(1300.1)
-    sessions.touch(store, "a", 1200.0)
+    sessions.touch(store, row.key, 1200.0)
     assert not sessions.get(store, "a").is_idle(1300.1)
-    sessions.move(store, "a", SessionState.EXPIRED)
+    sessions.rest(store, row.key, None)
     assert not sessions.get(store, "a").is_idle(9999.0)
 
 
 def test_sessions_are_listed_last_used_first_and_by_state(store: Store, session: Open) -> None:
     """The list serves the sweep and the command line."""
-    session("a", now=1.0)
+    first = session("a", now=1.0)
     session("b", now=2.0)
-    sessions.move(store, "a", SessionState.ENDED)
+    sessions.rest(store, first.key, None)
     assert [row.id for row in sessions.all_sessions(store)] == ["b", "a"]
-    assert [row.id for row in sessions.all_sessions(store, SessionState.ENDED)] == ["a"]
+    assert [row.id for row in sessions.all_sessions(store, SessionState.RESTING)] == ["a"]
 
 
 def test_an_unknown_session_is_an_error_that_names_it(store: Store) -> None:
@@ -65,15 +92,98 @@ def test_an_unknown_session_is_an_error_that_names_it(store: Store) -> None:
         sessions.get(store, "x")
 
 
-def test_a_fork_knows_its_parent_until_its_name_is_used_for_another(store: Store, session: Open) -> None:
-    """The parent may end before it; a new session of the same name was forked from nothing."""
+def test_a_fork_knows_its_parent_for_as_long_as_that_lives(store: Store, session: Open) -> None:
+    """A new session of the parent's name has forked nothing."""
+    trunk, branch = session("trunk"), session("branch")
+    sessions.note_fork(store, branch.key, trunk.key)
+    assert sessions.parents(store, [trunk.key, branch.key]) == {branch.key: "trunk"}
+    sessions.end(store, trunk.key, How.ENDED, 2000.0)
     session("trunk")
-    session("branch")
-    sessions.note_fork(store, "branch", "trunk")
-    sessions.move(store, "trunk", SessionState.ENDED)
-    session("trunk")
-    assert sessions.parents(store, ["trunk", "branch"]) == {"branch": "trunk"}
-    sessions.move(store, "branch", SessionState.ENDED)
-    assert sessions.parents(store, ["trunk", "branch"]) == {"branch": "trunk"}
-    session("branch")
-    assert sessions.parents(store, ["trunk", "branch"]) == {}
+    assert sessions.parents(store, [branch.key]) == {}
+
+
+def test_of_an_ended_session_it_is_known_that_there_was_one(store: Store, session: Open) -> None:
+    """An agent that misses a variable is told why; a name that is used again is not listed as ended."""
+    sessions.end(store, session("a").key, How.EXPIRED, 2000.0)
+    sessions.end(store, session("b").key, How.ENDED, 3000.0)
+    ending = sessions.ending_of(store, "a")
+    assert ending is not None
+    assert (ending.how, ending.at) == (How.EXPIRED, 2000.0)
+    assert [one.id for one in sessions.latest_endings(store, 5)] == ["b", "a"]
+    session("b")
+    assert [one.id for one in sessions.latest_endings(store, 5)] == ["a"]
+
+
+def fill(store: Store, row: SessionRow, text: Callable[..., contexts.StoredContent]) -> str:
+    """Give a session one of everything that the database holds; returns its handle."""
+    contexts.put(store, row.key, "log", text("d1"), now=1.0)
+    handle = handles.register(store, row, "log", text("d1"), [Grant(Audience.EVERYONE)], charged=True, now=1.0).handle
+    queries.record(store, row.key, [Asked("q_000", "why?", mode="provider"), Asked("q_001", "how?")], 1.0)
+    queries.settle_pending(store, row.key, [Settled("q_000", "because")], 2.0)
+    queries.spend(store, row.key, [Bill("q_000", "m", 1, 2, 0.5)])
+    queries.add_time(store, row.key, 1500)
+    journal.append(store, [JournalEntry(row.key, Author.AGENT, "x = 1", 1.0, 2.0, "ok")])
+    turns.append(store, TurnRow(row.key, "m", ({"role": "user", "content": "go"},), "done", None, 1, 1, 1.0, 2.0))
+    doors.grant(store, Door(f"d{row.key:07}", row.key, DoorMode.EXECUTE, "digest", 1.0))
+    doors.note(store, DoorEvent(f"d{row.key:07}", row.key, "opened", 1.0))
+    return handle
+
+
+def test_ending_deletes_every_row_of_the_session_and_none_of_another(store: Store, session: Open, text) -> None:
+    """One step, whatever tables there are: each that has a column ``session`` is looked at."""
+    gone, stays = session("gone"), session("stays")
+    fill(store, gone, text), fill(store, stays, text)
+    sessions.note_fork(store, gone.key, stays.key), sessions.note_fork(store, stays.key, gone.key)
+    owned = [table for table in metadata.sorted_tables if "session" in table.columns]
+    with store.transaction() as connection:
+        before = {
+            table.name: connection.execute(table.select().where(table.c.session == gone.key)).all() for table in owned
+        }
+    assert all(before.values()), "a table of which this test makes no row"
+    sessions.end(store, gone.key, How.ENDED, 9.0)
+    with store.transaction() as connection:
+        for table in owned:
+            assert connection.execute(table.select().where(table.c.session == gone.key)).all() == [], table.name
+            kept = connection.execute(table.select().where(table.c.session == stays.key)).all()
+            assert len(kept) == len(before[table.name]) or table.name == "forks", table.name
+        assert len(connection.execute(metadata.tables["grants"].select()).all()) == 1
+
+
+def test_who_writes_for_an_ended_session_is_refused_and_the_next_one_is_untouched(
+    store: Store, session: Open, text
+) -> None:
+    """An answer that comes late, a journal that is flushed late: another session of that name is not theirs."""
+    old = session("a")
+    fill(store, old, text)
+    sessions.end(store, old.key, How.ENDED, 9.0)
+    new = session("a")
+    assert new.key != old.key
+    for write in (
+        lambda: contexts.put(store, old.key, "log", text("d1"), now=1.0),
+        lambda: handles.register(store, old, "log", text("d1"), [], charged=True, now=1.0),
+        lambda: queries.record(store, old.key, [Asked("q_000", "why?")], 1.0),
+        lambda: queries.ask(store, old.key, ["why?"], None, 1.0),
+        lambda: queries.add_time(store, old.key, 5),
+        lambda: turns.append(store, TurnRow(old.key, "m", (), "done", None, 1, 1, 1.0, 2.0)),
+        lambda: doors.grant(store, Door("d", old.key, DoorMode.EXECUTE, "digest", 1.0)),
+        lambda: doors.note(store, DoorEvent("d", old.key, "opened", 1.0)),
+        lambda: sessions.note_fork(store, old.key, new.key),
+        lambda: sessions.note_fork(store, new.key, old.key),
+    ):
+        with pytest.raises(SessionEnded):
+            write()
+    entries = [JournalEntry(key, Author.AGENT, "x = 1", 1.0, 2.0, "ok") for key in (old.key, new.key)]
+    journal.append(store, entries)
+    assert queries.settle_pending(store, old.key, [Settled("q_001", "late")], 3.0) == set()
+    assert len(journal.of_session(store, new.key)) == 1
+    assert (queries.of_session(store, new.key), turns.of_session(store, new.key)) == ([], [])
+    assert queries.next_in_code(store, "a") == 2
+
+
+def test_a_key_is_never_given_out_again(store: Store, session: Open) -> None:
+    """Not even that of the newest session, after its end."""
+    keys = []
+    for _ in range(3):
+        keys.append(session("a").key)
+        sessions.end(store, keys[-1], How.ENDED, 9.0)
+    assert len(set(keys)) == 3

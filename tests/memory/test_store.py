@@ -12,7 +12,9 @@ from rlm_memory.store import Store
 
 
 def open_session(store: Store, name: str) -> None:
-    sessions.open_session(store, name, workspace="", policy="default", idle_seconds=1.0, now=0.0)
+    sessions.open_session(
+        store, name, workspace="", policy=sessions.PolicyText("default", "{}", ""), idle_seconds=1.0, now=0.0
+    )
 
 
 def test_rows_survive_closing_and_reopening(database: Path) -> None:
@@ -93,8 +95,9 @@ def test_a_database_of_before_forks_were_noted_is_opened(database: Path) -> None
     connection.close()
     store = Store.open(database)
     open_session(store, "b")
-    sessions.note_fork(store, "b", "a")
-    assert sessions.parents(store, ["a", "b"]) == {"b": "a"}
+    trunk, branch = sessions.get(store, "a").key, sessions.get(store, "b").key
+    sessions.note_fork(store, branch, trunk)
+    assert sessions.parents(store, [trunk, branch]) == {branch: "a"}
     store.close()
 
 

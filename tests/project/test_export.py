@@ -105,15 +105,15 @@ def test_the_text_of_a_table_stands_once(command: Command, tmp_path: Path) -> No
     assert "3 cells under" in notebook.cells[0].source
 
 
-def test_a_session_that_has_ended_is_exported(command: Command, tmp_path: Path) -> None:
-    """The journal outlives the session, a cell that killed its kernel included."""
+def test_a_session_whose_kernel_has_died_is_exported(command: Command, tmp_path: Path) -> None:
+    """The journal outlives the kernel, and has the cell that killed it."""
     with pytest.raises(ToolFailed):
         evaluate("late", "import os; os._exit(3)", policy="trusted")
-    call_tool("end_session", {}, session="late", policy="trusted")
     notebook = exported(command, "late", tmp_path)
+    call_tool("end_session", {}, session="late", policy="trusted")
     (cell,) = code_cells(notebook)
     assert (cell.outputs[0].ename, "exited with 3" in cell.outputs[0].evalue) == ("KernelDied", True)
-    assert (notebook.metadata.rlm.policy, notebook.metadata.rlm.state) == ("trusted", "ended")
+    assert (notebook.metadata.rlm.policy, notebook.metadata.rlm.state) == ("trusted", "active")
 
 
 def test_the_journal_does_not_command_a_terminal(command: Command) -> None:

@@ -1,5 +1,6 @@
 """`confine` as a whole: what it reports, what it keeps open, and how policies change it."""
 
+import ast
 import os
 import textwrap
 import threading
@@ -174,6 +175,44 @@ def test_a_session_has_a_network_of_its_own_unless_its_policy_allows_the_network
     assert room.result(code, policy=networked) == [False, outside]
 
 
+def test_a_private_process_sees_its_own_root_and_numbers_only(room: Any) -> None:
+    """With every other wall down: no file, no mount and no process of the outside, and what is shown as it was."""
+    code = """
+        import os
+        from pathlib import Path
+        from rlm_sandbox.oswall import landlock, namespaces, private
+        def look():
+            os.mkdir(scratch + '/base')
+            root = private.Root(Path(scratch, 'base'))
+            os.symlink('../other', scratch + '/way')
+            root.show([landlock.Rule(Path(path), landlock.READ) for path in (scratch + '/way', '/dev/null')])
+            root.enter()
+            try:
+                open(other + '/new', 'w')
+                wrote = 'written'
+            except OSError as error:
+                wrote = error.strerror
+            mounts = open('/proc/self/mounts').read().split()[1::6]
+            numbers = [name for name in os.listdir('/proc') if name.isdigit()]
+            found = [sorted(os.listdir('/')), mounts, numbers, os.getcwd() == other, os.listdir(scratch), wrote]
+            raise OSError(repr(found))
+        def inside():
+            os.chdir(other)
+            private.leave_processes()
+            raise OSError(namespaces.in_throw_away(look))
+        refusal = private.try_out(os.getuid())
+        result = [refusal, '' if refusal else namespaces.in_throw_away(inside)]
+    """
+    refusal, said = room.result(code, confine=False)
+    if refusal:
+        pytest.skip(refusal)
+    top, mounts, numbers, *rest = ast.literal_eval(said)
+    assert top == sorted({"proc", "dev", room.other.parts[1]})
+    assert sorted(mounts) == sorted(["/", "/proc", str(room.other), "/dev/null"])
+    assert numbers == ["1"]
+    assert rest == [True, ["way"], "Read-only file system"]
+
+
 def test_in_the_empty_network_nothing_is_reached_and_files_keep_their_owner(room: Any) -> None:
     """The namespaces alone, without any other wall: what they hold, and that work in them is as before."""
     code = """
@@ -284,8 +323,9 @@ def test_a_report_from_a_kernel_is_read_with_care_anywhere() -> None:
 def test_doctor_tries_the_walls_and_finds_them_standing() -> None:
     """The probe raises every wall in a new process and attacks it."""
     report = probe()
+    optional = {"namespaces", "private"}
     if report["landlock"].standing:
-        standing = {name: wall.standing for name, wall in report.items() if name != "namespaces"}
+        standing = {name: wall.standing for name, wall in report.items() if name not in optional}
         assert all(standing.values()), report.to_dict()
     assert report["seccomp"].standing
 

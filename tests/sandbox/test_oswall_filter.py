@@ -57,6 +57,13 @@ class Filter:
         """The call's number here, None when this machine has no such call."""
         return syscalls.ALL[call].get(self.machine)
 
+    def comes_to(self, call: str, *arguments: int) -> int:
+        """What the caller sees of a call: for one that stops for the host, and is no fork, the host's error."""
+        action = self.says(call, *arguments)
+        if action == NOTIFY and not seccomp.is_copy(call, *arguments[:1]):
+            return bpf.errno_action(seccomp.refusal(call))
+        return action
+
     def says(self, call: str | int, *arguments: int, architecture: int | None = None) -> int:
         """The action for a call with these arguments."""
         number = self.number(call) if isinstance(call, str) else call
@@ -77,7 +84,7 @@ def test_calls_that_no_session_gets_are_refused_by_every_policy(machine: str) ->
     for policy in (CLOSED, NETWORKED, OPEN, Policy(files=FilePolicy(metadata=True))):
         filter_ = Filter(policy, machine)
         for call in syscalls.numbers(syscalls.DENIED, machine):
-            assert filter_.says(call) == EPERM, call
+            assert filter_.comes_to(call, 0) == EPERM, call
         for call in syscalls.numbers(syscalls.ABSENT, machine):
             assert filter_.says(call) == ENOSYS, call
 
@@ -115,15 +122,44 @@ def test_forks_wait_for_the_host_and_threads_do_not(machine: str) -> None:
     assert filter_.says("clone", seccomp.CLONE_PARENT | signal.SIGCHLD) == NOTIFY
     assert filter_.says("clone", glibc_thread) == ALLOW
     for flags in (0x4111, 0x111, 0x10000011, 0x2011, 0, glibc_thread | 0x10000000):
-        assert filter_.says("clone", flags) == EPERM, hex(flags)
+        assert filter_.comes_to("clone", flags) == EPERM, hex(flags)
     if filter_.number("fork") is not None:
         assert filter_.says("fork") == NOTIFY
-        assert filter_.says("vfork") == EPERM
+        assert filter_.comes_to("vfork", 0) == EPERM
 
 
-def test_forks_are_refused_without_a_host(machine: str) -> None:
-    """Without a gate there is nobody to ask."""
-    assert Filter(CLOSED, machine, ask_host=False).says("clone", 0x01200011) == EPERM
+def test_without_a_host_the_filter_refuses_by_itself(machine: str) -> None:
+    """Without a gate there is nobody to ask: the same calls fail with the same errors, and nothing waits."""
+    alone, asking = Filter(CLOSED, machine, ask_host=False), Filter(CLOSED, machine)
+    assert alone.says("clone", 0x01200011) == EPERM
+    refused = syscalls.CLOSED | syscalls.DENIED | syscalls.LINKS | syscalls.NETWORK | syscalls.PROBED
+    for call in (*syscalls.numbers(refused, machine), "socket", "kill", "seccomp", "socketpair"):
+        assert alone.says(call, 2, 2) == asking.comes_to(call, 2, 2) != ALLOW, call
+
+
+def test_what_reaches_out_is_counted_and_what_libraries_probe_is_not(machine: str) -> None:
+    """Refusals by the host cost it a moment each, and are shown as attempts: ordinary work must not make any."""
+    filter_ = Filter(CLOSED, machine)
+    for call in syscalls.numbers(syscalls.CLOSED | syscalls.DENIED | syscalls.NETWORK, machine):
+        assert filter_.says(call, 0) == NOTIFY, call
+    assert filter_.says("socket", 2, 1) == NOTIFY
+    for call in syscalls.numbers(syscalls.PROBED, machine):
+        assert filter_.says(call) == EPERM, call
+    assert filter_.says("socket", 1, 1) == EACCES
+    assert filter_.says("mmap", 0, 4096, 3, 0x21) == EPERM
+    assert filter_.says("ioctl", 1, 0x8901) == ENOTTY
+    assert filter_.says("flock", 3, 2) == EPERM
+
+
+def test_only_a_plain_copy_counts_as_one(machine: str) -> None:
+    """The host lets nothing continue that is more than fork(2), whatever has stopped for it."""
+    assert seccomp.is_copy("clone", 0x01200011)
+    assert seccomp.is_copy("clone", seccomp.CLONE_PARENT | signal.SIGCHLD)
+    assert seccomp.is_copy("fork", 0xFFFFFFFF)
+    for flags in (0x4111, 0x111, 0x10000011, 0x2011, 0, 0x003D0F00):
+        assert not seccomp.is_copy("clone", flags), hex(flags)
+    for call in syscalls.numbers(syscalls.ALL, machine).keys() - {"clone", "fork"}:
+        assert not seccomp.is_copy(call, 0x01200011), call
 
 
 def test_a_process_signals_only_itself(machine: str) -> None:
@@ -132,7 +168,7 @@ def test_a_process_signals_only_itself(machine: str) -> None:
     for call in ("kill", "tgkill"):
         assert filter_.says(call, PID, 9) == ALLOW
         for other in (1, PID + 1, 0, -1, -PID):
-            assert filter_.says(call, other, 9) == EPERM, (call, other)
+            assert filter_.comes_to(call, other, 9) == EPERM, (call, other)
 
 
 def test_memory_that_no_limit_counts_cannot_be_mapped(machine: str) -> None:
@@ -145,13 +181,13 @@ def test_memory_that_no_limit_counts_cannot_be_mapped(machine: str) -> None:
 def test_a_closed_session_opens_no_socket(machine: str) -> None:
     """K-28: whatever the family; inherited sockets can still be read and written."""
     filter_ = Filter(CLOSED, machine)
-    assert {filter_.says("socket", family, 1) for family in range(64)} == {EACCES}
+    assert {filter_.comes_to("socket", family, 1) for family in range(64)} == {EACCES}
     for call in syscalls.numbers(syscalls.NETWORK, machine):
-        assert filter_.says(call) == EACCES
+        assert filter_.comes_to(call, 0) == EACCES
     assert filter_.says("sendto", 3, 0, 1, 0, 0, 0) == ALLOW
-    assert filter_.says("sendto", 3, 0, 1, 0, 0, 16) == EACCES
+    assert filter_.comes_to("sendto", 3, 0, 1, 0, 0, 16) == EACCES
     assert filter_.says("socketpair", 1, 1 | 0o2000000) == ALLOW
-    assert filter_.says("socketpair", 1, 2) == EACCES
+    assert filter_.comes_to("socketpair", 1, 2) == EACCES
 
 
 def test_a_networked_session_opens_internet_sockets_only(machine: str) -> None:
@@ -159,7 +195,7 @@ def test_a_networked_session_opens_internet_sockets_only(machine: str) -> None:
     filter_ = Filter(NETWORKED, machine)
     allowed = [family for family in range(64) if filter_.says("socket", family, 1) == ALLOW]
     assert allowed == [2, 10]
-    assert filter_.says("socket", 2, 3) == EACCES
+    assert filter_.comes_to("socket", 2, 3) == EACCES
     assert filter_.says("connect", 3) == ALLOW
 
 
@@ -169,14 +205,14 @@ def test_metadata_changes_pretend_unless_the_policy_says_otherwise(machine: str)
         assert Filter(CLOSED, machine).says(call) == PRETEND
         assert Filter(Policy(files=FilePolicy(metadata=True)), machine).says(call) == ALLOW
     for call in syscalls.numbers(syscalls.LINKS, machine):
-        assert Filter(CLOSED, machine).says(call) == EPERM
+        assert Filter(CLOSED, machine).comes_to(call, 0) == EPERM
 
 
 def test_the_life_line_to_the_host_can_be_tied_but_not_cut(machine: str) -> None:
     """A copy sets PR_SET_PDEATHSIG to SIGKILL; no other value is accepted."""
     filter_ = Filter(CLOSED, machine)
     assert filter_.says("prctl", 1, 9) == ALLOW
-    assert filter_.says("prctl", 1, 0) == EPERM
+    assert filter_.comes_to("prctl", 1, 0) == EPERM
     assert filter_.says("prctl", 22, 1) == EPERM
     assert filter_.says("prctl", 15) == ALLOW
 
@@ -187,7 +223,7 @@ def test_descriptors_can_be_asked_but_not_made_to_signal_or_inject(machine: str)
     assert filter_.says("ioctl", 1, 0x5401) == ALLOW
     for request in (0x5412, 0x541C, 0xC0182101, 0x8901, 0x8902):
         assert filter_.says("ioctl", 1, request) == ENOTTY, hex(request)
-    assert {filter_.says("fcntl", 1, command) for command in (8, 10, 15, 1024, 1026)} == {EPERM}
+    assert {filter_.comes_to("fcntl", 1, command) for command in (8, 10, 15, 1024, 1026)} == {EPERM}
     assert filter_.says("fcntl", 1, 1) == ALLOW
     assert {filter_.says("flock", 3, operation) for operation in (2, 6)} == {EPERM}
     assert {filter_.says("flock", 3, operation) for operation in (1, 5, 8)} == {ALLOW}
@@ -220,6 +256,7 @@ def test_groups_do_not_overlap() -> None:
     groups = (
         syscalls.ALLOWED,
         syscalls.INSPECTED,
+        syscalls.PROBED,
         syscalls.METADATA,
         syscalls.LINKS,
         syscalls.NETWORK,
@@ -256,3 +293,16 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
         if call in known:
             assert known[call] == number, call
     assert len(known) > 250
+
+
+def test_the_manual_counts_the_calls_as_they_are() -> None:
+    """SECURITY.md says how many system calls a session has: a longer list has to be said."""
+    policy = syscalls.METADATA | syscalls.LINKS
+    refused = syscalls.CLOSED | syscalls.DENIED | syscalls.NETWORK
+    groups = (syscalls.ALLOWED, syscalls.INSPECTED, policy, refused)
+    x86, arm = ([len(syscalls.numbers(group, machine)) for group in groups] for machine in syscalls.ARCHITECTURES)
+    said = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8").split())
+    assert f"has {x86[0]} of x86-64's system calls whatever their arguments, {x86[1]} by their arguments" in said
+    assert f"and {x86[2]} that pretend or depend on the policy; of aarch64's {arm[0]}, {arm[1]} and {arm[2]}." in said
+    assert f"{x86[3]} that reach out of a session" in said
+    assert f"({arm[3]} on aarch64)" in said

@@ -203,17 +203,52 @@ def test_a_thread_cannot_use_the_hosts_permission(supervise: Supervise) -> None:
     assert out == {"let through": False, "thread": "EPERM"}
 
 
-def test_only_plain_copies_reach_the_gate(supervise: Supervise) -> None:
-    """Copies that share memory, descriptors or namespaces are refused without asking; so are programs."""
+def test_nothing_but_plain_copies_is_let_through(supervise: Supervise) -> None:
+    """Copies that share memory, descriptors or namespaces are refused, and so are programs, whatever the host wants."""
     out = supervise(
         """
         for flags in (0x100, 0x4100, 0x400, 0x200, 0x10000000, 0x02000000, 0x2000):
             tell(attempt(lambda: raw_clone(flags)))
         tell(attempt(lambda: os.posix_spawn('/bin/true', ['true'], {})))
         """,
-        "out['kernel'] = [heard() for _ in range(8)]",
+        """
+        refused = []
+        gate._on_refusal = lambda attempt: refused.append(attempt.call)
+        out['let through'], out['kernel'] = [], []
+        for _ in range(8):
+            wait_for_attempt()
+            out['let through'].append(gate.answer(True))
+            out['kernel'].append(heard())
+        out['refused'] = refused
+        """,
     )
-    assert out == {"kernel": ["EPERM"] * 8}
+    assert out.pop("refused")[:7] == ["clone"] * 7
+    assert out == {"let through": [False] * 8, "kernel": ["EPERM"] * 8}
+
+
+def test_what_stops_at_the_gate_fails_as_the_filter_would_have_it(supervise: Supervise) -> None:
+    """Programs, signals, debuggers and the network: refused from outside, by name, with the errors of the filter."""
+    out = supervise(
+        """
+        tell(attempt(lambda: os.kill(supervisor, 0)))
+        tell(attempt(lambda: os.execv('/bin/true', ['true'])))
+        tell(attempt(lambda: socket.socket(socket.AF_INET)))
+        """,
+        """
+        refused = []
+        gate._on_refusal = lambda attempt: refused.append([attempt.thread == kernel, attempt.call])
+        out['kernel'] = []
+        for _ in range(3):
+            wait_for_attempt()
+            assert not gate.answer(True, pid=kernel)
+            out['kernel'].append(heard())
+        out['refused'] = refused
+        """,
+    )
+    assert out == {
+        "kernel": ["EPERM", "EPERM", "EACCES"],
+        "refused": [[True, "kill"], [True, "execve"], [True, "socket"]],
+    }
 
 
 def test_the_kernel_cannot_answer_for_the_host(supervise: Supervise) -> None:
@@ -243,14 +278,17 @@ def test_the_kernel_cannot_answer_for_the_host(supervise: Supervise) -> None:
 def test_nobody_forks_when_the_host_is_gone(supervise: Supervise) -> None:
     """A closed gate fails every fork at once, also one that was waiting."""
     out = supervise(
-        "tell(attempt(os.fork)); tell(attempt(os.fork))",
+        """
+        tell(attempt(os.fork)); tell(attempt(os.fork))
+        tell(attempt(lambda: os.execv('/bin/true', ['true'])))
+        """,
         """
         wait_for_attempt()
         gate.close()
-        out['kernel'] = [heard(), heard()]
+        out['kernel'] = [heard(), heard(), heard()]
         """,
     )
-    assert out == {"kernel": ["ENOSYS", "ENOSYS"]}
+    assert out == {"kernel": ["ENOSYS", "ENOSYS", "ENOSYS"]}
 
 
 def test_answering_when_nobody_waits_returns_at_once(supervise: Supervise) -> None:

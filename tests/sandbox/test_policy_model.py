@@ -96,6 +96,13 @@ def test_a_policy_with_more_is_not_stricter(looser: Policy) -> None:
     assert is_stricter_or_equal(Policy(), looser)
 
 
+def test_a_policy_that_does_without_a_view_of_its_own_is_looser() -> None:
+    """A private session has no forks that see more than it does."""
+    private = Policy(walls=WallPolicy(private=True))
+    assert set(loosened(Policy(), private)) == {"walls.private"}
+    assert is_stricter_or_equal(private, Policy())
+
+
 def test_a_refusal_names_every_looser_field() -> None:
     """Whoever is refused learns which fields to change, and only those."""
     looser = load_policy("trusted").model_copy(update={"language": load_policy("strict").language})
@@ -111,6 +118,13 @@ def test_fewer_required_walls_are_looser() -> None:
     demanding = Policy(walls=WallPolicy(require=("seccomp",)))
     assert is_stricter_or_equal(demanding, Policy())
     assert not is_stricter_or_equal(Policy(), demanding)
+
+
+def test_no_limit_on_refused_attempts_is_looser_than_any() -> None:
+    """0 means that no number of attempts ends the session: a fork of a limited one may not have that."""
+    endless, ten, two = (Policy(limits=Limits(refused_attempts=number)) for number in (0, 10, 2))
+    assert set(loosened(endless, ten)) == set(loosened(ten, two)) == {"limits.refused_attempts"}
+    assert loosened(two, ten) == loosened(ten, endless) == loosened(endless, endless) == {}
 
 
 def test_paths_and_modules_inside_others_are_not_looser() -> None:

@@ -68,7 +68,7 @@ async def test_an_ended_session_starts_empty_when_it_is_used_again(connect_own, 
         assert await agent("end_session") == {"ended": "s", "unloaded": ["log"]}
         await gone(pid)
         assert (await agent("list_vars"))["variables"] == []
-        assert (await agent("answer_queries", answers={"q_000": "x"}))["failed"][0]["error"] == "already_settled"
+        assert (await agent("answer_queries", answers={"q_000": "x"}))["failed"][0]["error"] == "query_not_found"
         await agent("load_context", name="log", content="x")
         assert (await agent("register_handle", name="log"))["handle"] != first
 

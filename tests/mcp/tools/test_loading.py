@@ -1,13 +1,16 @@
 """load_context, list_vars, var_info and unload, without a kernel."""
 
+import asyncio
 import gzip
 import os
 import sqlite3
 import stat
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from session_processes import children_with
 
 from rlm_kernel import rendezvous
 
@@ -407,3 +410,21 @@ async def test_var_info_shows_the_shape_of_data(connect) -> None:
         }
         assert (await agent("var_info", name="table"))["shape"]["columns"] == ["a", "b"]
         assert "shape" not in await agent("var_info", name="log")
+
+
+async def test_an_archive_of_many_files_keeps_nobody_waiting(connect, tmp_path: Path) -> None:
+    """K-13: a process of its own unpacks it; another client's call is answered while that process stands still."""
+    with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:
+        for number in range(50_000):
+            archive.writestr(str(number), "x")
+    async with connect("a", cwd=str(tmp_path)) as one, connect("b") as other:
+        load = asyncio.create_task(one("load_context", name="many", path="many.zip"))
+        async with asyncio.timeout(60):
+            while not (found := children_with("rlm_kernel.confined")):
+                assert not load.done(), load.result()
+                await asyncio.sleep(0)
+        found[0].suspend()
+        assert "variables" in await other("list_vars")
+        assert not load.done()
+        found[0].resume()
+        assert (await load)["files"]["count"] == 50_000

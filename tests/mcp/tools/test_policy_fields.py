@@ -7,6 +7,7 @@ Under the tight one the field's refusal appears, under the loose one the thing i
 
 import asyncio
 import json
+import os
 import socket
 import textwrap
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,6 +22,7 @@ from model_endpoint import Reply
 from pydantic import BaseModel
 
 from rlm_sandbox.errors import PolicyFileError
+from rlm_sandbox.oswall import private
 from rlm_sandbox.policy import load_policy
 from rlm_sandbox.policy_model import Policy
 
@@ -239,10 +241,14 @@ CASES = [
          {"llm.mode": "provider"}),
     Case("limits.query_depth", 0, 1, cell("rlm_query('p')"), "echo: p", "worked by itself", {"llm.mode": "provider"}),
     Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
+    Case("limits.refused_attempts", 3, 0, cell("import os\nfor _ in range(5):\n    try: os.kill(1, 0)\n"
+         "    except PermissionError: pass\n6 * 7"), "session_ended", '"result": "42"', OFF),
     Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),
     Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
     Case("walls.require", ["process_creation"], [], cell("6 * 7"), "process_creation", '"result": "42"',
          {"limits.processes": 1}, "trusted"),
+    Case("walls.private", True, False, cell("import os\nos.path.exists('/etc/passwd')"),
+         '"result": "False"', '"result": "True"', OFF),
     Case("llm.mode", "deferred", "blocking", cell("llm_query('p')"), "[DEFERRED:q_000]", '"status": "waiting"'),
     Case("llm.modes", [], ["provider"], cell("llm_query('p', mode='provider')"), "PermissionError", "echo: p"),
     Case("llm.schema_attempts", 2, 3, cell("llm_query('third', schema={'type': 'integer'})"),
@@ -331,6 +337,8 @@ async def test_a_field_can_be_loosened_and_tightened(
     case: Case, connect_own: Any, own: Any, clock: Any, isolation: Any, tmp_path: Path, site: socket.socket
 ) -> None:
     """K-28: the same calls are refused under the tight value and done under the loose one."""
+    if case.field == "walls.private" and (refusal := private.try_out(os.geteuid())):
+        pytest.skip(refusal)
     answers = {}
     for value in ("tight", "loose"):
         folder = tmp_path / value

@@ -129,7 +129,9 @@ async def test_what_nobody_waits_for_any_more_is_withdrawn(provided, policy, end
     else:
         assert "[FAILED:q_000] nobody answered q_000 within 3 s" in (await running)["result"]
     session = agent.hello.env["PARENT_SESSION_ID"]
-    await until(lambda: {row.state for row in queries.of_session(live._store, session)} == {"cancelled"})
+    await until(
+        lambda: {row.state for row in queries.of_session(live._store, live.sessions.get(session).key)} == {"cancelled"}
+    )
     await until(lambda: endpoint.at_once == 0)
     assert (await agent.run("llm_query('next')"))["result"] == "'quick'"
 
@@ -184,7 +186,7 @@ async def test_a_fork_under_a_looser_policy_is_refused(attach, policy, endpoint,
     async with attach(f"s{secrets.token_hex(4)}") as agent:
         await agent.run("1")
         refused = await agent("fork_session", policy=policy())
-        assert "llm.modes: provider, where the other does not have it" in refused["message"]
+        assert "llm.mode: provider, where the other does not have it" in refused["message"]
         await agent("end_session")
 
 

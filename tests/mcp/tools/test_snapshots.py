@@ -19,7 +19,7 @@ from rlm_mcp.service import snapshots
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.record import note_turn
 from rlm_mcp.service.snapshots import Request
-from rlm_mcp.snapshot_file import SnapshotRefused
+from rlm_mcp.snapshot_file import Archive, SnapshotRefused
 from rlm_mcp.trajectory_file import as_json_lines
 from rlm_memory import queries
 
@@ -388,6 +388,13 @@ async def test_a_forged_manifest_is_refused(connect_own, own, tmp_path: Path, fo
         await own.restore_session(Request("", rewrite(sound, tmp_path / "f", change[0]), "new", ""), HELLO)
 
 
+def test_a_file_that_somebody_swaps_for_a_fifo_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It is looked at once more when it is open, and opening it waits for nobody."""
+    os.mkfifo(tmp_path / "s.rlmsnap")
+    with pytest.raises(SnapshotRefused, match="not a regular file"):
+        Archive.open(tmp_path / "s.rlmsnap")
+
+
 async def test_a_byte_changed_in_a_member_is_noticed(connect_own, own, tmp_path: Path) -> None:
     """The sums in the manifest hold for every byte."""
     sound, forged = tmp_path / "s.rlmsnap", tmp_path / "f.rlmsnap"
@@ -496,7 +503,7 @@ async def test_what_a_provider_had_not_answered_is_answered_after_all(
     async with connect_own("first") as agent:
         await agent.run("1")
         asked = queries.Asked("q_000", "why?", mode="provider")
-        queries.record(own._store, "first", [asked], own.journal.now())
+        queries.record(own._store, own.sessions.get("first").key, [asked], own.journal.now())
         await own.save_session("first", file, embed=True)
         await agent("end_session")
     async with elsewhere() as (other, connect):

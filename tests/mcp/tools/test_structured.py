@@ -116,7 +116,7 @@ async def test_a_saved_session_still_knows_what_its_queries_ask_for(agent, live,
     session = agent.hello.env["PARENT_SESSION_ID"]
     saved = await live.save_session(session, tmp_path / "s.rlm", embed=True)
     copy = {"session": f"{session}-copy"}
-    await live.restore_session(Request(session, Path(saved["file"]), copy["session"], ""), agent.hello)
+    await live.restore_session(Request(session, Path(saved["file"]), copy["session"], "forms"), agent.hello)
     taken = await agent("answer_queries", answers={"q_000": "three"}, **copy)
     assert taken["failed"][0]["error"] == "answer_does_not_fit"
     assert (await agent("answer_queries", answers={"q_000": {"count": 2}}, **copy))["answered"] == ["q_000"]

@@ -67,7 +67,7 @@ kind
     assert (done["success"], done["stdout"], done["result"]) == (True, "2 errors\nreplace it|cable\n", "'Hardware'")
     assert done["pending_llm_queries"] == []
     assert (await agent("wait", run=asked["run"]))["result"] == "'Hardware'"
-    rows = queries.of_session(live._store, agent.hello.env["PARENT_SESSION_ID"])
+    rows = queries.of_session(live._store, live.sessions.get(agent.hello.env["PARENT_SESSION_ID"]).key)
     assert {(row.id, row.state) for row in rows} == {(f"q_00{n}", QueryState.ANSWERED) for n in range(3)}
 
 
@@ -189,5 +189,5 @@ async def test_a_cell_that_waits_says_what_for_in_the_same_moment(agent, live) -
     query = {"id": "q_007", "prompt": "why?", "model": None, "mode": "blocking", "schema": None, "recursive": False}
     kernel._on_event({"event": "queries", "queries": [query]})
     kernel._on_event({"event": "waiting", "ids": ["q_007"]})
-    assert kernel.asks == {row.id for row in queries.pending(live._store, kernel.session.id)} == {"q_007"}
+    assert kernel.asks == {row.id for row in queries.pending(live._store, kernel.session.key)} == {"q_007"}
     kernel._on_event({"event": "waiting", "ids": []})

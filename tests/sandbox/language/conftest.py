@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rlm_sandbox.errors import PolicyViolation
+from rlm_sandbox.language.shims_system import new_loop
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.policy import FilePolicy, LanguagePolicy, Policy, load_policy
 
@@ -39,8 +40,7 @@ class Session:
         with contextlib.redirect_stdout(output), self.wall.user():
             result = eval(code, self.namespace)
             if inspect.iscoroutine(result):
-                with self.wall.trusted():
-                    loop = asyncio.new_event_loop()
+                loop = new_loop()
                 with asyncio.Runner(loop_factory=lambda: loop) as runner:
                     runner.run(result)
         return output.getvalue()

@@ -7,6 +7,13 @@ import threading
 
 import pytest
 
+from rlm_sandbox.language.audit import trusted
+
+
+@trusted
+def trusted_read(path):
+    return path.read_text()
+
 
 def test_it_is_armed_only_while_user_code_runs(session, folders):
     """The host's own code opens what it likes, before, after and in trusted sections."""
@@ -15,10 +22,7 @@ def test_it_is_armed_only_while_user_code_runs(session, folders):
     with session.wall.user():
         with pytest.raises(PermissionError):
             secret.read_text()
-        with session.wall.trusted():
-            assert secret.read_text()
-            with session.wall.user(), pytest.raises(PermissionError):
-                secret.read_text()
+        assert trusted_read(secret)
         with pytest.raises(PermissionError):
             secret.read_text()
     assert secret.read_text()
@@ -85,8 +89,9 @@ def test_threads_of_the_host_are_not(session, folders):
     assert results
 
 
-def test_user_code_cannot_switch_it_off(session, folders):
-    """The switch is a context variable: user code gets no context and no other variable."""
+def test_user_code_cannot_switch_it_off(make_session, session, folders):
+    """User code gets no context, and no variable of one has a say."""
+    session = make_session(imports=(*session.wall.policy.language.imports, "contextvars"))
     path = str(folders["outside"] / "secret.txt")
     for source in (
         "import contextvars; contextvars.Context().run(open, PATH)",

@@ -68,7 +68,6 @@ def test_a_path_outside_is_refused_with_the_folders_that_are_inside(session, fol
         "import os; os.rename('<workspace>/data.txt', '<scratch>/x')",
         "import os; os.mkdir('<outside>/d')",
         "import shutil; shutil.rmtree('<outside>')",
-        "import mimetypes; mimetypes.MimeTypes().read('<outside>/secret.txt'); mimetypes.read_mime_types('<outside>/x')",
         "import tokenize; tokenize.open('<outside>/secret.txt')",
         "import fileinput; next(fileinput.input('<outside>/secret.txt'))",
         "import contextlib; contextlib.chdir('<outside>').__enter__()",

@@ -9,7 +9,6 @@ import pytest
 
 from rlm_sandbox.errors import PolicyViolation
 from rlm_sandbox.language.compiler import compile_guarded
-from rlm_sandbox.language.registry import REGISTRY
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.policy import LanguagePolicy, Policy
 
@@ -133,7 +132,7 @@ def test_the_wall_that_is_off_compiles_plainly():
         "import subprocess, sys\nx = eval('1'), (lambda: 0).__globals__, llm_query('ab')", "<c>", "exec"
     )
     assert wall.made(code)
-    with wall.user(), wall.trusted():
+    with wall.user():
         exec(code, namespace)
     assert namespace["x"][2] == 2  # type: ignore[index]
 
@@ -141,14 +140,18 @@ def test_the_wall_that_is_off_compiles_plainly():
 def test_classes_that_nobody_uses_are_forgotten():
     """A session that defines classes in a loop does not keep them for ever (a process of its own: no other threads)."""
     script = """
-from rlm_sandbox.language.registry import Registry
-registry = Registry()
+import gc, weakref
+from rlm_sandbox.language import registry
 kept = [type(f"Kept{i}", (), {}) for i in range(3)]
-for cls in [*kept, *(type(f"C{i}", (), {}) for i in range(3000))]:
+others = [type(f"C{i}", (), {}) for i in range(3000)]
+for cls in kept + others:
     registry.add_class(cls)
-cls = None
-registry.sweep()
-assert registry.user == set(kept) == registry.shelf.clean, len(registry.user)
+gone = [weakref.ref(cls) for cls in others]
+del cls, others
+gc.collect()
+assert all(reference() is None for reference in gone)
+assert all(cls in registry.USER and cls in registry.CLEAN for cls in kept)
+assert not any(type(f"D{i}", (), {}) in registry.USER for i in range(3000))  # at the same addresses
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
 
@@ -184,4 +187,47 @@ def test_an_unsettled_access_stops_the_compilation(session, monkeypatch):
     monkeypatch.setattr(GuardTransformer, "_leave_function", lambda self, *_: setattr(self, "scope", self.scope.parent))
     with pytest.raises(AssertionError, match="without its guard"):
         compile_guarded("def f(x): return x._y", "<c>", "exec", 0, {})
-    assert REGISTRY.shelf
+
+
+_CLOSED = """
+import sys
+from rlm_sandbox.language.wall import LanguageWall
+from rlm_sandbox.policy import load_policy
+
+policy = load_policy("default")
+LanguageWall.preload(policy)
+wall, namespace = LanguageWall(policy, helpers={"RAW": getattr}), {}
+wall.close()
+wall.prepare(namespace)
+code = wall.compile(sys.stdin.read(), "<cell>", "exec")
+with wall.user():
+    exec(code, namespace)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        pytest.param(
+            "import json\nfrom concurrent.futures import ThreadPoolExecutor\n"
+            "ThreadPoolExecutor(1).submit(RAW, json.loads, '__globals__').result()",
+            "AttributeRefused",
+            id="a library's thread calls an original",
+        ),
+        pytest.param(
+            "import collections.abc\ncollections.abc.ItemsView.__init__(type, 1)",
+            "cannot set '_mapping' attribute of immutable type 'type'",
+            id="a library stores on our type",
+        ),
+        pytest.param(
+            "class Made(KeyError()):\n    pass\nMade.args[2]['_abc_made_here_'].claim",
+            "'object' object has no attribute 'claim'",
+            id="a namespace is handed out with its token",
+        ),
+    ],
+)
+def test_a_closed_wall_stands(source, error):
+    """As in a kernel, where the wall has been closed and the hook watches for good."""
+    done = subprocess.run([sys.executable, "-c", _CLOSED], input=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert error in done.stderr

@@ -1,0 +1,69 @@
+"""Daemon and host are killed together, in any order and at any moment of their starts: the next call is answered."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+
+import psutil
+import pytest
+from session_processes import runs
+
+from rlm_kernel import rendezvous
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import the_socket
+from rlm_kernel.errors import DaemonUnavailable, ToolFailed
+
+pytestmark = pytest.mark.usefixtures("everything_ended")
+
+
+def kill(which: str) -> None:
+    """Kill who holds the lock of ``daemon`` or ``host``, also before it listens."""
+    path = the_socket() if which == "daemon" else str(rendezvous.runtime_dir() / "host.sock")
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if path in process.cmdline():
+                process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("order", [("daemon", "host"), ("host", "daemon")])
+def test_the_next_call_works_after_both_were_killed(order) -> None:
+    """Again and again: nobody is told to stop a server that is being started."""
+    for number in range(4):
+        assert call_tool("eval_code", {"code": f"{number} + 1"}, session="s")["result"] == str(number + 1)
+        for which in order:
+            kill(which)
+
+
+def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
+    """A daemon that is killed while it starts a host leaves one that has its lock and does not listen yet."""
+    moments = random.Random(7)
+    for number in range(5):
+        kill("host")
+        kill("daemon")
+        cut_off = threading.Thread(target=_call_and_lose)
+        cut_off.start()
+        cut_off.join(moments.uniform(0.02, 0.8))
+        kill("daemon")
+        cut_off.join(60)
+        assert not cut_off.is_alive()
+        assert call_tool("eval_code", {"code": f"{number} + 1"}, session="s")["result"] == str(number + 1)
+    host = rendezvous.connect(rendezvous.runtime_dir() / "host.sock")
+    assert host is not None
+    with host:
+        serving = rendezvous.peer(host).pid
+    hosts = [p for p in psutil.Process().children(recursive=True) if "rlm_kernel.host" in _command(p) and runs(p)]
+    assert [process.pid for process in hosts] == [serving]
+    assert os.getpgid(serving) != os.getpgid(0)
+
+
+def _call_and_lose() -> None:
+    with contextlib.suppress(DaemonUnavailable, ToolFailed, rendezvous.RendezvousError, OSError):
+        call_tool("eval_code", {"code": "1"}, session="s")
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []

@@ -1,0 +1,26 @@
+"""A kernel process that machine code has taken over: what its policy is, and how it speaks to its host."""
+
+from rlm_sandbox.policy_model import LanguagePolicy, WallPolicy
+
+NATIVE = {"language": LanguagePolicy(wall="off"), "walls": WallPolicy()}
+"""What of a policy is changed: the walls of the system stand."""
+
+ON_THE_LINE = """
+import json, os, socket, struct, sys, time
+from rlm_kernel import process, tags, wire
+line = sys.stdout.link
+
+def say(tag, *frames, fds=()):
+    line.send(tag, frames, fds)
+
+def begin(tag, size, head=b""):
+    "A message of one frame, of which this much follows."
+    line.socket.sendall(wire.HEADER.pack(tag, 0, 1, size) + struct.pack("!Q", size) + head)
+
+def answer_with(*frames):
+    "What the host asks of this process is answered so from now on."
+    send = line.send
+    def lie(tag, told=(), descriptors=(), *, later=False):
+        send(tag, frames if tag == tags.ANSWERED else told, descriptors, later=later)
+    line.send = lie
+"""

@@ -1,0 +1,75 @@
+"""Calls of agents whose user has configured a policy, commands of that user, and the death of all processes."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rlm_kernel import rendezvous
+from rlm_kernel.client import call_tool
+from rlm_kernel.connection import Control, the_socket
+from rlm_kernel.errors import ToolFailed
+
+NO_WALLS = 'language: {wall: "off", imports: ["*"], blocked_names: []}\nfiles: {read: ["/"]}\nnetwork: true\n'
+NO_WALLS += "limits: {processes: 9}\n"
+ESCAPE = "import os\n[os.popen('id').read(), open('/etc/passwd').read(4)]"
+
+
+def call(tool: str, session: str, configured: str | None = None, **arguments: Any) -> dict[str, Any]:
+    """Call a tool as an agent whose user has configured that policy; an error is an answer too."""
+    try:
+        return call_tool(tool, arguments, session=session, policy=configured)
+    except ToolFailed as error:
+        return error.answer
+
+
+def fork(session: str, name: str, policy: str, configured: str | None = None) -> dict[str, Any]:
+    """Fork a session under a policy."""
+    return call("fork_session", session, configured, name=name, policy=policy)
+
+
+def cell(session: str, code: str, policy: str | None = None) -> dict[str, Any]:
+    """Run a cell; the loss of a kernel is told once, and passed over."""
+    answer = call("eval_code", session, policy, code=code)
+    return call("eval_code", session, policy, code=code) if answer.get("error") == "kernel_died" else answer
+
+
+def is_held(answer: dict[str, Any]) -> bool:
+    """Whether nothing came of a cell or call, neither a file of the system nor a program's output."""
+    return not answer.get("success") and "root" not in json.dumps(answer) and "uid=" not in json.dumps(answer)
+
+
+def kill(socket: str) -> None:
+    """End the process that serves a socket."""
+    sock = rendezvous.connect(socket)
+    assert sock is not None
+    with sock:
+        process = psutil.Process(rendezvous.peer(sock).pid)
+    process.send_signal(signal.SIGKILL)
+    psutil.wait_procs([process], timeout=60)
+
+
+def kill_everything() -> None:
+    """End the daemon, and the host with all its kernels."""
+    kill(the_socket())
+    kill(str(rendezvous.runtime_dir() / "host.sock"))
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does."""
+    program = Path(sys.executable).with_name("rlm-kernel")
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=90, check=False)
+
+
+def until_idle(session: str) -> None:
+    """Have the daemon look for sessions that have idled, until it has found this one."""
+    for _ in range(2000):
+        call("status", "looking")
+        with Control("sessions", start=True) as control:
+            if session not in [row["session"] for row in control.reply["sessions"]]:
+                return
+    raise AssertionError(f"{session} does not end")
