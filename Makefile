@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-stores store-servers test-browser screenshots chaos load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes
+.PHONY: help demo test test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test: $(STAMP)  ## Run all tests (ARGS="-k name" for some)
 chaos: $(STAMP)  ## Kill processes at random instants under a model of what must survive (OPS=5000 SEED=1)
 	@RLM_CHAOS_OPS=$(or $(OPS),5000) RLM_CHAOS_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/chaos $(ARGS)
 
+chaos-policies: $(STAMP)  ## Look for a sequence of calls, edits and kills that loosens a policy (OPS=20000 SEED=1)
+	@RLM_POLICY_OPS=$(or $(OPS),20000) RLM_POLICY_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_policies_hold.py $(ARGS)
+
 load: $(STAMP)  ## Put many clients on many sessions at once, and look for errors and leaks (MINUTES=10 SEED=1)
 	@RLM_LOAD_MINUTES=$(or $(MINUTES),10) RLM_LOAD_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/load $(ARGS)
 
@@ -43,6 +46,14 @@ test-pythons:  ## Run all tests on every supported Python that is installed here
 
 escapes: $(STAMP)  ## Try every known escape on both walls and without them (ARGS="files types" for some families)
 	@$(BIN)/python tests/escapes/run.py $(ARGS)
+
+WORK ?= tests/kernel/test_refusals.py tests/kernel/test_fork.py tests/kernel/test_recovery.py tests/sandbox/test_oswall_work.py tests/mcp/tools/test_query.py tests/contexts/test_tables.py
+
+crawl: $(STAMP)  ## Search for ways through the language wall (MINUTES=60, ARGS="--policy data" for one policy)
+	@$(BIN)/python tests/escapes/crawl.py --minutes $(or $(MINUTES),3) $(ARGS)
+
+syscalls: $(STAMP)  ## Record which system calls kernels and jobs make at work, and compare with the filter (WORK=tests for all)
+	@$(BIN)/python tests/support/record_calls.py $(ARGS) -- $(PYTEST) -q -n 0 $(WORK)
 
 lint: $(STAMP)  ## Check style, formatting and the import layers
 	@$(BIN)/ruff check .
@@ -161,7 +172,7 @@ install: $(STAMP)  ## Only set up the environment
 
 # Hash-pinned files first, then this project itself: nothing is resolved and nothing is built in isolation, so
 # that what is installed is what the lock files name.
-$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py kernel/rlm_kernel/contexts/_native.c kernel/kernelspec/kernel.json
+$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py kernel/rlm_kernel/contexts/_native.c sandbox/rlm_sandbox/language/_core.c kernel/kernelspec/kernel.json
 	@test -n "$(PYTHON)" || { echo "rlm-kernel needs Python 3.11 or newer: install it, or name it with make PYTHON=..." >&2; exit 1; }
 ifneq ($(UV),)
 	@echo "Setting up $(VENV) with uv: a minute or so"
