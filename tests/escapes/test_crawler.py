@@ -15,6 +15,8 @@ CRAWL = Path(__file__).with_name("crawl.py")
 MINUTES = float(os.environ.get("RLM_CRAWL_MINUTES", "1.5"))
 POLICIES = ("strict", "untrusted", "default")
 """The data libraries take an hour to search, and under them the wall of the operating system counts: `make crawl`."""
+ROUNDS_FOR_PLANTED = 8
+"""How often the search for planted holes may go on, on a machine that is busy."""
 SECONDS_TO_SHOW = 600
 """How long setting up and reproducing findings may take beside the search, on a machine that is busy."""
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="batches are confined by the walls of Linux")
@@ -47,12 +49,17 @@ def test_nothing_real_comes_back(tmp_path: Path, policy: str) -> None:
 @pytest.mark.timeout(SECONDS_TO_SHOW)
 def test_planted_holes_are_found(tmp_path: Path) -> None:
     """A crawler that finds nothing says something only if it finds what is there."""
-    found, printed = crawl(tmp_path, "--policy", "strict", "--minutes", "0.2", "--planted", "--only", "planted_")
-    by_kind = {
-        (data["kind"], way.split("planted_")[1].split()[0])
-        for data in found
-        for way in data["ways"]
-        if "planted_" in way
-    }
-    missed = {name for name, kind in EXPECTED.items() if (kind, name.removeprefix("planted_")) not in by_kind}
+    state = str(tmp_path / "state.json")
+    arguments = ("--policy", "strict", "--planted", "--only", "planted_", "--minutes", "0.2", "--state", state)
+    for _ in range(ROUNDS_FOR_PLANTED):
+        found, printed = crawl(tmp_path, *arguments)
+        seen = {(data["kind"], _planted(way)) for data in found for way in data["ways"]}
+        missed = {name for name, kind in EXPECTED.items() if (kind, name) not in seen}
+        if not missed:
+            break
     assert missed == set(), printed
+
+
+def _planted(way: str) -> str:
+    """Which of the planted functions a finding came through, or nothing."""
+    return next((word for word in way.split() if word in EXPECTED), "")

@@ -106,12 +106,16 @@ def _keeps_buffers_to_itself(raw: Any) -> bool:
 
 def harden_buffered() -> None:
     """Let buffered files over other objects than files copy what they exchange with them."""
-    from rlm_sandbox.language.type_slots import replace_slot
+    from rlm_sandbox.language.type_slots import modified, namespace_of, replace_slot
 
     for cls in (io.BufferedReader, io.BufferedWriter, io.BufferedRandom):
         real: Any = dict_of(cls)["__init__"]
         if not hasattr(real, "__code__"):
             replace_slot(cls, "__init__", _initialiser(real))
+            real_raw, real_detach = dict_of(cls)["raw"], dict_of(cls)["detach"]
+            namespace_of(cls)["raw"] = property(_giving_back(real_raw.__get__))
+            namespace_of(cls)["detach"] = _giving_back(real_detach)
+            modified(cls)
     if not hasattr(dict_of(io.FileIO)["__init__"], "__code__"):
         replace_slot(io.FileIO, "__init__", _raw_initialiser(dict_of(io.FileIO)["__init__"]))
 
@@ -136,3 +140,13 @@ def _initialiser(real: Any) -> Any:
         real(self, raw if _keeps_buffers_to_itself(raw) else CopyingRaw(raw), buffer_size)
 
     return __init__
+
+
+def _giving_back(real: Any) -> Any:
+    """What a session gets of a buffered file is the raw file that it gave, not the copying one around it."""
+
+    def given(self: Any, /) -> Any:
+        raw = real(self)
+        return raw._raw if type(raw) is CopyingRaw else raw
+
+    return given
