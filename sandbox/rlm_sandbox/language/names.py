@@ -118,7 +118,7 @@ STORABLE_DUNDERS: Final = frozenset(
     __doc__ __name__ __qualname__ __module__ __annotations__ __signature__ __notes__ __cause__ __context__
     __traceback__ __suppress_context__ __lt__ __le__ __gt__ __ge__ __repr__ __str__ __len__ __iter__ __call__
     __add__ __sub__ __mul__ __getitem__ __setitem__ __contains__ __init__ __bool__ __enter__ __exit__ __next__
-    __version__ __all__ __author__ __test__
+    __version__ __all__ __author__ __test__ __type_params__
     """.split()
 )
 """Dunder attributes that may be assigned on the session's own objects."""

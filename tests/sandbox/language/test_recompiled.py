@@ -1,10 +1,12 @@
 """Definitions of the standard library that are compiled as the session's own: they copy and store by its rules."""
 
 import builtins
+import functools
 import types
 
 import pytest
 
+from rlm_sandbox.language.names import may_store
 from rlm_sandbox.language.registry import HIDDEN, USER, is_user_function
 
 
@@ -26,6 +28,11 @@ def test_no_decorator_copies_private_names_of_a_library(session, copy):
     )
     with pytest.raises(AttributeError):
         session.run(source)
+
+
+def test_what_a_decorator_copies_may_be_stored():
+    """Each Python copies other names to a wrapper: one that may not be stored would break every decorator."""
+    assert [name for name in functools.WRAPPER_ASSIGNMENTS if not may_store(name)] == []
 
 
 def test_own_attributes_are_copied_also_private_ones(same):
