@@ -26,7 +26,7 @@ _RAW_METHODS: Final = (
     *(type.__subclasses__, super.__getattribute__, object.__reduce_ex__, object.__reduce__),
 )
 _SECRET_OWNERS: Final = (types.FunctionType, types.FrameType, types.CodeType, types.GeneratorType, type)
-_HARMLESS_SLOTS: Final = frozenset({"gi_running", "gi_suspended"})
+_HARMLESS_SLOTS: Final = frozenset({"gi_running", "gi_suspended", "__type_params__"})
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), bytearray)
 _DESCRIPTORS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 

@@ -60,6 +60,12 @@ class Outcome:
     escaped: bool
     detail: str
     """What it got, or what stopped it."""
+    absent: bool = False
+    """Whether what stopped it was only a module, or a name of one, that the session is not given."""
+
+    def tries_what_it_says(self) -> bool:
+        """Whether a case of the language wall is held by more than a missing module or name, or says that it is not."""
+        return self.case.expect == "refused" or self.absent == (self.case.expect == "absent")
 
     def __str__(self) -> str:
         return f"{self.case.family}/{self.case.id}: {self.detail}"
@@ -93,7 +99,7 @@ class Arena:
         got, held_by = answer["result"]["got"], answer["result"]["held_by"]
         if case.expect == "refused" and not held_by:
             got.append("the first step, which was not refused")
-        return Outcome(case, bool(got), ", ".join(got) or held_by or "got nothing")
+        return Outcome(case, bool(got), ", ".join(got) or held_by or "got nothing", answer["result"]["absent"])
 
     # -- one case
 

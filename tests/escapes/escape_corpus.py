@@ -15,8 +15,8 @@ A family file holds what its cases share, then the cases::
 Optional for a case: ``works`` (with every wall off: ``always``, for ``root`` only, or ``attempt`` for one that does
 not succeed on a plain system either and is kept as a regression), ``python`` (a version specifier it needs),
 ``expect: refused`` (the first step of an escape: it must raise behind the language wall, and gets nothing by itself
-unless ``works`` says so), ``sibling`` (needs
-another process to attack), ``request`` and ``content`` (of a message; ``request: host`` is one of the host's own, which
+unless ``works`` says so), ``expect: absent`` (the session is not given a module, or a name of one, that the case uses:
+that is all that it tries of the language wall, and no other case may be held by that), ``sibling`` (needs another process to attack), ``request`` and ``content`` (of a message; ``request: host`` is one of the host's own, which
 a stock kernel does not have), ``policy`` and ``note``.
 """
 
@@ -41,6 +41,7 @@ KINDS: Final = {
 }
 WALLS: Final = ("language", "os", "both")
 WORKS: Final = ("always", "root", "attempt")
+EXPECTED: Final = ("nothing", "refused", "absent")
 _FIELDS: Final = {
     "id", "wall", "source", "code", "works", "python", "expect", "sibling", "policy", "note", "request", "content",
 }  # fmt: skip
@@ -80,7 +81,7 @@ class Case:
 
     def has_control(self) -> bool:
         """Whether the case must succeed here, now, with every wall off."""
-        works = self.works or ("always" if self.expect == "nothing" else "attempt")
+        works = self.works or ("attempt" if self.expect == "refused" else "always")
         return (works == "always" or (works == "root" and os.getuid() == 0)) and self.is_for_this_python()
 
 
@@ -112,8 +113,8 @@ def _case(family: str, document: dict[str, Any], record: dict[str, Any]) -> Case
     if unknown := set(record) - _FIELDS:
         raise ValueError(f"{place}: unknown field {', '.join(sorted(unknown))}")
     case = Case(family=family, kind=document["kind"], **{"policy": document.get("policy", "default"), **record})
-    if case.wall not in WALLS or case.works not in ("", *WORKS) or case.expect not in ("nothing", "refused"):
-        raise ValueError(f"{place}: wall is one of {WALLS}, works one of {WORKS}, expect nothing or refused")
+    if case.wall not in WALLS or case.works not in ("", *WORKS) or case.expect not in EXPECTED:
+        raise ValueError(f"{place}: wall is one of {WALLS}, works one of {WORKS}, expect one of {EXPECTED}")
     if not re.fullmatch(r"[a-z0-9-]+", case.id):
         raise ValueError(f"{place}: an id is made of lower-case letters, digits and hyphens")
     return case

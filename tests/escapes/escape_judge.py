@@ -82,7 +82,11 @@ def _is_given(what: str) -> bool:
 
 
 def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
-    """Run a case behind the language wall; returns ``got`` (list of loot) and ``held_by`` (what stopped it)."""
+    """Run a case behind the language wall.
+
+    Returns ``got`` (list of loot), ``held_by`` (what stopped it) and ``absent`` (whether that was only a module, or a
+    name of one, that the session is not given).
+    """
     os.environ[VARIABLE] = SECRET
     rules = load_policy("default" if policy == "evaluating" else policy)
     files = FilePolicy(read=(places["workspace"],), write=(places["scratch"],))
@@ -93,15 +97,22 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     freeze()
     namespace: dict[str, Any] = {}
     output = io.StringIO()
-    held_by = ""
+    held_by, absent = "", False
     try:
         _run_walled(wall, code, namespace, output)
     except BaseException as error:  # whatever stops it
-        held_by = f"{type(error).__name__}: {_text(error)}"
+        held_by, absent = f"{type(error).__name__}: {_text(error)}", _is_absent(error)
     got = capabilities(namespace, lambda original: _works(wall, original, places))
     if holds_secret(output.getvalue() + held_by):
         got.append("output: the secret")
-    return {"got": got + _changes(places), "held_by": held_by}
+    return {"got": got + _changes(places), "held_by": held_by, "absent": absent}
+
+
+def _is_absent(error: BaseException) -> bool:
+    """Whether an error says that a module, or a name of one, is not given to the session; not that it is not installed."""
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, types.ModuleType)
+    return isinstance(error, ImportError) and type(error) is not ModuleNotFoundError
 
 
 def _works(wall: LanguageWall, original: Any, places: Places) -> bool:

@@ -34,6 +34,8 @@ def test_the_language_wall_holds(field: Arena, family: str) -> None:
     """K-28: behind the language wall alone, no case gets anything."""
     outcomes = [field.language(case) for case in concerned(family, "language")]
     assert [str(outcome) for outcome in outcomes if outcome.escaped] == []
+    # A case that no session can begin tries nothing: give it another module, or say that this is what it tries.
+    assert [str(outcome) for outcome in outcomes if not outcome.tries_what_it_says()] == []
 
 
 @LINUX_ONLY

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crawl import WEIGHTS
+from crawl import WEIGHTS, State
 from crawl_planted import EXPECTED
 
 CRAWL = Path(__file__).with_name("crawl.py")
@@ -42,6 +42,14 @@ def test_nothing_real_comes_back(tmp_path: Path, policy: str) -> None:
     minutes = MINUTES * WEIGHTS[policy] / sum(WEIGHTS[name] for name in POLICIES)
     found, printed = crawl(tmp_path, "--policy", policy, "--minutes", str(minutes))
     assert [data for data in found if data["kind"] != "known poison"] == [], printed
+
+
+def test_a_run_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    """Also one in which a batch died: what it had done so far is kept in a file."""
+    state = State(steps=3, called={"a", "b"})
+    state.crashes["os.stat"] += 2
+    state.save(tmp_path / "state.json")
+    assert State.load(tmp_path / "state.json") == state
 
 
 @LINUX_ONLY
