@@ -1,8 +1,9 @@
 """``copy`` by the session's rules: an object says how it is copied, and could say that another be changed.
 
 ``copy.copy(x)`` asks ``x`` for a function that makes the copy and for the state to give it. A class of the session
-could name a library's object as the copy, and have any attribute of it set. The functions are changed in place,
-because libraries copy what they are given, too (``dataclasses.asdict``).
+could name a library's object as the copy, and have any attribute of it set. And what a library keeps in an object is
+passed to what its class has for that, which may be the session's. The functions are changed in place, because
+libraries copy what they are given, too (``dataclasses.asdict``).
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import copy
 from collections.abc import Callable
 from typing import Any, Final
 
-from rlm_sandbox.language.guards import refuse
+from rlm_sandbox.language.guards import refuse, wash
 from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import may_store
+from rlm_sandbox.language.registry import CLEAN, USER
 
 _HARDENED: Final[list[Any]] = []
 
@@ -26,12 +28,22 @@ def harden_copy() -> None:
         return
 
     def reconstruct(x: Any, memo: Any, func: Any, args: Any, state: Any = None, *rest: Any, **options: Any) -> Any:
-        maker = _same_class(type(x), func) if HOST.stands and state is not None else func
-        return real(x, memo, maker, args, state, *rest, **options)
+        if HOST.stands and state is not None:
+            func = _same_class(type(x), func)
+        if HOST.stands and type(x) in USER and type(x) not in CLEAN:
+            args, state = tuple(map(wash, args)), _washed(state)
+        return real(x, memo, func, args, state, *rest, **options)
 
     _HARDENED.append(reconstruct)
     module["_reconstruct"] = reconstruct
     module["setattr"] = _set_state
+
+
+def _washed(state: Any) -> Any:
+    """A state without what no session may hold, whichever method, or answer of ``__getattr__``, it is passed to."""
+    if type(state) is tuple:
+        return tuple(map(_washed, state))
+    return {name: wash(value) for name, value in state.items()} if type(state) is dict else wash(state)
 
 
 def _same_class(cls: type, func: Callable[..., Any]) -> Callable[..., Any]:
