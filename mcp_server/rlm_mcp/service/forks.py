@@ -114,7 +114,8 @@ class Forks:
 
     def _share(self, text: ContextRow, child: int, now: float) -> ContextRow:
         origin = Origin.OUTPUT if text.origin is Origin.OUTPUT else Origin.ATTACHED
-        return contexts.put(self._store, child, text.name, text.content, now=now, origin=origin)
+        load = {"handle": text.handle, "revision": text.revision}
+        return contexts.put(self._store, child, text.name, text.content, now=now, origin=origin, **load)
 
     def _answer(self, parent: Session, child: Session, forked: ForkInfo) -> Answer:
         fields: dict[str, Any] = {
