@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +69,13 @@ class Contexts:
         with holding():
             async with telling(progress, name):
                 taken = await self._ingest(session, source, hello)
+            shadowed = await session.kernel.shadowed()
             row = await self._put(session, name, taken, content_type, metadata)
         fields: dict[str, Any] = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
         if taken.table:
             fields["files"] = row.metadata["files"]
-        return Answer({**fields, "expires_in": _expiry(session.policy.limits.idle_seconds)})
+        fields["expires_in"] = _expiry(session.policy.limits.idle_seconds)
+        return Answer(fields | _told_of(name, shadowed, "code reads the text under this name; its variable is gone"))
 
     async def refresh(self, session: Session, name: str, hello: ClientHello, progress: Progress) -> Answer:
         """Load a context again from the files it came from, and tell what changed."""
@@ -93,6 +95,7 @@ class Contexts:
             return Answer({**fields, "line_count": row.line_count, "size": row.size})
         old, new = await self._texts.open(row.digest), await self._texts.open(taken.text.digest)
         found = await asyncio.to_thread(changes, old, new)
+        fields |= _told_of(name, await session.kernel.shadowed(), "code reads the new text; its variable is gone")
         kept = {key: value for key, value in row.metadata.items() if key not in {*taken.notes, "replacements"}}
         after = await self._put(session, name, taken, row.type, kept)
         fields |= {"line_count": after.line_count, "size": after.size, "lines_before": row.line_count}
@@ -101,6 +104,7 @@ class Contexts:
 
     async def unload(self, session: Session, name: str) -> Answer:
         """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""
+        shadowed = await session.kernel.shadowed()
         if is_handle(name):
             self._unload_handle(session, name)
         elif self._unload_context(session, name):
@@ -108,7 +112,7 @@ class Contexts:
         else:
             await self._variables.delete(session, name)
         self._texts.close_unused()
-        return Answer({"unloaded": name})
+        return Answer({"unloaded": name} | _told_of(name, shadowed, "the text is gone; the variable of code stays"))
 
     def find(self, session: Session, name: str) -> StoredContent | None:
         """Return the text that a name or handle stands for, noting that it is read; None: no such context.
@@ -220,7 +224,7 @@ class Contexts:
                 raise
         variable = source.variable or ""
         content = self.find(session, variable)
-        if content is not None:
+        if content is not None and variable not in await session.kernel.shadowed():
             return Taken(self._texts.stored(content.digest), {"variable": variable})
         data = await self._variables.export(session, variable, quota)
         return Taken(await self._texts.take(data, quota), {"variable": variable})
@@ -268,6 +272,10 @@ class Contexts:
 def _is_owned(row: ContextRow, given: HandleRow) -> bool:
     """Whether a handle is of this very name, and leads to what the name still stands for."""
     return (row.session, row.name, row.digest) == (given.session, given.name, given.digest)
+
+
+def _told_of(name: str, shadowed: Collection[str], what: str) -> dict[str, str]:
+    return {"notice": what} if name in shadowed else {}
 
 
 def _noted_paths(metadata: Mapping[str, Any]) -> tuple[str, ...]:
