@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,11 +66,13 @@ SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "quer
 class KernelInfo:
     """A kernel that the host holds. ``undoable`` are the numbers of last cells that `HostClient.rollback` can undo.
 
-    ``latest`` is how the code of these cells begins, the newest first. ``memory_bytes`` is what its code has taken,
-    as ``limits.memory_bytes`` counts it; ``walls`` what stands around it, ``last_used`` when a client last had it
-    run something (seconds since the epoch). ``waiting`` are the queries that its cell waits for, ``doors`` the
-    doors by which front ends have it open. ``refused`` are the attempts that its walls have refused: ``system_calls``
-    as the host counted them (``latest_call`` is the last one's name), ``audit`` as the kernel says, maybe untruly.
+    ``latest`` is how the code of these cells begins, the newest first. ``memory_bytes`` is what its code has taken, as
+    ``limits.memory_bytes`` counts it; ``walls`` what stands around it, ``last_used`` when a client last had it run
+    something (seconds since the epoch). ``contexts`` are the loaded texts by name, with the revision that each was
+    attached as; of those that are ``shadowed`` the name means something else in code. ``waiting`` are the queries that
+    its cell waits for, ``doors`` the doors by which front ends have it open. ``refused`` are the attempts that its
+    walls have refused: ``system_calls`` as the host counted them (``latest_call`` is the last one's name), ``audit``
+    as the kernel says, maybe untruly.
     """
 
     kernel_id: str
@@ -81,7 +83,8 @@ class KernelInfo:
     walls: dict[str, Any]
     policy: str
     state: str
-    contexts: list[str]
+    contexts: dict[str, int]
+    shadowed: list[str]
     label: dict[str, Any]
     memory_bytes: int
     checkpoint: bool
@@ -118,15 +121,14 @@ class RollbackInfo:
 
     ``undone`` is the beginning of each cell's code, the oldest first. ``restored`` are names that those cells had
     bound and that have their earlier value again (objects changed in place are not listed), ``gone`` those that there
-    were not before. ``queries`` were pending and are asked no more; ``unloaded`` are contexts whose name a cell had
-    taken, which are plain variables now. ``possible`` are the numbers of cells that could be undone next.
+    were not before. ``queries`` were pending and are asked no more. ``possible`` are the numbers of cells that could be
+    undone next.
     """
 
     undone: list[str]
     restored: list[str]
     gone: list[str]
     queries: list[str]
-    unloaded: list[str]
     possible: list[int]
 
 
@@ -137,7 +139,8 @@ class CellResult:
     ``stdout`` and ``stderr`` end at the policy's cap with a marker; then ``truncated`` is set and the file ``spool``
     holds the whole (the caller removes it; not ``spool_complete`` if even that was cut). ``result`` is the text of
     the last expression, ``data`` its rich forms and other displays, ``queries`` the deferred queries of the cell,
-    ``defined`` the names it bound, ``dropped`` the contexts whose name it took. Times are in seconds.
+    ``defined`` the names it bound, ``shadowed`` the contexts whose names it took, ``returned`` those that have their
+    names again, though it took or deleted them. Times are in seconds.
     """
 
     status: str
@@ -154,7 +157,8 @@ class CellResult:
     seconds: float
     queries: list[dict[str, Any]]
     defined: list[str]
-    dropped: list[str]
+    shadowed: list[str]
+    returned: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,11 +391,21 @@ class HostClient:
     # -- contexts and variables
 
     async def attach(
-        self, kernel_id: str, name: str, attachment: Attachment, type: str, metadata: Mapping[str, Any]
+        self,
+        kernel_id: str,
+        name: str,
+        attachment: Attachment,
+        type: str,
+        metadata: Mapping[str, Any],
+        *,
+        revision: int = 0,
     ) -> None:
-        """Bind a context to a global of the kernel. The host keeps the lease; ``attachment`` stays the caller's."""
+        """Bind a context to a global of the kernel, in place of whatever that was.
+
+        The host keeps the lease, and tells the ``revision`` (`KernelInfo`); ``attachment`` stays the caller's.
+        """
         copies = [os.dup(fd) for fd in attachment.fds]
-        notes = {"header": attachment.header, "type": type, "metadata": dict(metadata)}
+        notes = {"header": attachment.header, "type": type, "metadata": dict(metadata), "revision": revision}
         await self.call("attach", copies, kernel_id=kernel_id, name=name, **notes)
 
     async def detach(self, kernel_id: str, name: str) -> None:
@@ -399,7 +413,10 @@ class HostClient:
         await self.call("detach", kernel_id=kernel_id, name=name)
 
     async def variables(self, kernel_id: str, *, wait_seconds: float | None = None) -> list[dict[str, Any]]:
-        """Rows of the user's globals that are no contexts: name, type, size, preview, line_count where it has lines."""
+        """Rows of the user's globals that are no contexts: name, type, size, preview, line_count where it has lines.
+
+        One that ``shadows`` a context has its name.
+        """
         content, _ = await self._request(kernel_id, wait_seconds, op="variables")
         rows = content.get("variables")  # as the kernel says, which may say anything
         known = rows if isinstance(rows, list) else []
@@ -456,10 +473,18 @@ class HostClient:
         return await self._request(kernel_id, None, op="save", names=chosen, limit=limit, room=room)
 
     async def restore_variables(
-        self, kernel_id: str, code: Sequence[Mapping[str, Any]], variables: Sequence[Mapping[str, Any]], file: int
+        self,
+        kernel_id: str,
+        code: Sequence[Mapping[str, Any]],
+        variables: Sequence[Mapping[str, Any]],
+        file: int,
+        shadow: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Give a kernel what `save_variables` gave: ``file`` holds the bytes one after the other; it stays ours."""
-        request = {"op": "restore", "code": list(code), "variables": list(variables)}
+        """Give a kernel what `save_variables` gave: ``file`` holds the bytes one after the other; it stays ours.
+
+        ``shadow`` are the names that they take from contexts.
+        """
+        request = {"op": "restore", "code": list(code), "variables": list(variables), "shadow": sorted(shadow)}
         content, _ = await self.call("request", [os.dup(file)], kernel_id=kernel_id, request=request)
         return content
 

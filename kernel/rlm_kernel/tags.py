@@ -21,7 +21,7 @@ CALL, RESULT, EVENT = b"Q", b"R", b"E"
 GOODBYE = b"g"
 
 # The version of the calls, and the largest one.
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_CALL = 512 << 20
 
 # Of a query, in characters: the longest prompt, the longest name of a model, and what goes into one message at most.

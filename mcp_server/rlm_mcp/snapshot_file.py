@@ -162,7 +162,10 @@ class Missing(_Part):
 
 
 class Manifest(_Part):
-    """What the snapshot holds. Times are epoch seconds."""
+    """What the snapshot holds. Times are epoch seconds.
+
+    ``shadowed`` are the contexts whose names are those of variables too, with the revision of each.
+    """
 
     format: Literal["rlm-kernel snapshot"] = "rlm-kernel snapshot"
     version: Literal[1] = 1
@@ -176,6 +179,7 @@ class Manifest(_Part):
     code: list[Code]
     variables: list[Variable]
     contexts: list[Context]
+    shadowed: dict[Name, int] = Field(default_factory=dict)
     queries: list[Query]
     journal: list[Cell]
     turns: list[Turn] = Field(default_factory=list)

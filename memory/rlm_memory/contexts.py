@@ -26,6 +26,7 @@ __all__ = [
     "StoredContent",
     "charged_bytes",
     "drop",
+    "drop_attached",
     "find",
     "get",
     "is_held",
@@ -67,7 +68,10 @@ class StoredContent:
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """One name in one session. Times in epoch seconds; every load under the name has a new ``revision``."""
+    """One name in one session. Times in epoch seconds; every load under the name has a new ``revision``.
+
+    ``handle`` is the one by which the name came, if it came by one.
+    """
 
     session: int
     name: str
@@ -77,6 +81,7 @@ class ContextRow:
     type: str
     metadata: Mapping[str, Any]
     origin: Origin
+    handle: str | None
     revision: int
     created_at: float
     last_accessed_at: float
@@ -128,11 +133,14 @@ def put(
     *,
     now: float,
     origin: Origin = Origin.LOADED,
+    handle: str | None = None,
+    revision: int | None = None,
     quota: int | None = None,
 ) -> ContextRow:
     """Let ``name`` stand for ``content`` in the session, in place of whatever it stood for.
 
-    ``quota`` is how many bytes the session's own texts may hold together; None checks nothing.
+    ``quota`` is how many bytes the session's own texts may hold together; None checks nothing. ``handle`` is what the
+    name came by. ``revision`` is given for what is no new load but one that another session has.
 
     Raises:
         QuotaExceeded: the session would hold more than ``quota``; the old row is still there.
@@ -151,7 +159,8 @@ def put(
                 type=content.type,
                 metadata=dict(content.metadata),
                 origin=origin.value,
-                revision=store.count("context revision") + 1,
+                handle=handle,
+                revision=store.count("context revision") + 1 if revision is None else revision,
                 created_at=now,
                 last_accessed_at=now,
             )
@@ -188,6 +197,13 @@ def drop(store: Store, session: int, chosen: Iterable[str]) -> list[str]:
     if not wanted:
         return []
     statement = delete(table).where(table.c.session == session, table.c.name.in_(wanted)).returning(table.c.name)
+    with store.transaction() as connection:
+        return sorted(connection.execute(statement).scalars())
+
+
+def drop_attached(store: Store, session: int, handle: str) -> list[str]:
+    """Delete the contexts whose names came by that handle and return them; others of equal content stay."""
+    statement = delete(table).where(table.c.session == session, table.c.handle == handle).returning(table.c.name)
     with store.transaction() as connection:
         return sorted(connection.execute(statement).scalars())
 

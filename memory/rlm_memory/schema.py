@@ -97,7 +97,10 @@ contexts = Table(
     Column("type", Text, nullable=False),
     Column("metadata", JSON, nullable=False),
     Column("origin", Text, CheckConstraint("origin in ('loaded', 'attached', 'output')"), nullable=False),
-    # Tells two loads under one name apart, when a cell that began before the second reports on the first.
+    # By which handle the name came: equal content is no sign of that. Empty for any other way.
+    Column("handle", Text),
+    # Tells two loads under one name apart, when a cell that began before the second reports on the first. A forked
+    # session has its parent's: it is the same load.
     Column("revision", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("last_accessed_at", Float, nullable=False),

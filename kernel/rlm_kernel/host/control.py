@@ -201,7 +201,7 @@ async def _request(client: Connection, call: dict[str, Any], descriptors: tuple[
 
 async def _attach(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
     notes = {"type": call["type"], "metadata": call["metadata"]}
-    attachment = Attachment(descriptors, call["header"], notes)
+    attachment = Attachment(descriptors, call["header"], notes, call["revision"])
     await client.host.find(call["kernel_id"]).attach(call["name"], attachment)
     return {}, ()
 

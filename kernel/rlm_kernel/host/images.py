@@ -13,7 +13,7 @@ from rlm_kernel import process, tags, wire
 from rlm_kernel.errors import CallerError, KernelDied, KernelError, WallsMissing, from_wire
 from rlm_kernel.host.gate import Gate
 from rlm_kernel.host.limits import CellLimits
-from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, answered, fork, load
+from rlm_kernel.host.peer import ForkRefused, Peer, PeerDied, answered, fork, load, texts
 from rlm_kernel.host.refusals import Refusals
 from rlm_kernel.host.stream import Overfull
 from rlm_sandbox.oswall.report import WallReport
@@ -21,9 +21,9 @@ from rlm_sandbox.oswall.report import WallReport
 ANSWER_SECONDS = 10.0
 MONITOR = {"monitor": {"standing": True, "detail": "the host watches time, memory and output"}}
 START_SECONDS = 30.0
-HOST_RESTORES = ("attach", "detach", "disown", "settle", "variables", "peek", "scan", "export", "repeat")
+HOST_RESTORES = ("attach", "detach", "shadowed", "settle", "variables", "peek", "scan", "export", "repeat")
 """Requests that change nothing, or nothing that the host does not do again for a fresh process."""
-RUN_NO_CODE = ("attach", "detach", "settle", "variables", "repeat")
+RUN_NO_CODE = ("attach", "detach", "shadowed", "settle", "variables", "repeat")
 """Those among them that run no code of the user's: the cells around them can be repeated without them."""
 REDO_CELLS = 64
 REDO_SECONDS = 0.05
@@ -35,12 +35,14 @@ Cell = dict[str, Any]
 class Attachment:
     """A context as a kernel gets it: open read-only descriptors and a header; a lease while they are open.
 
-    ``notes`` are its ``type`` and ``metadata``; ``serial`` tells it from another context of the same name.
+    ``notes`` are its ``type`` and ``metadata``; ``serial`` tells it from another context of the same name, as
+    ``revision`` does for whoever loaded it.
     """
 
     descriptors: tuple[int, ...]
     header: dict[str, Any]
     notes: dict[str, Any]
+    revision: int = 0
     serial: int = 0
 
     def shared(self) -> Attachment:
@@ -89,8 +91,9 @@ class Images:
     ``answers`` are what the host gives again to a process that does not have them yet. ``cells`` is how many the
     live process has completed. ``copies`` are the sleeping ones, the oldest first: the newest, and those from before
     the last ``undoable`` cells. ``pristine`` tells that the process before the first cell was as any fresh one, and
-    ``only_cells`` that nothing but cells has changed the session since the newest copy. ``limits`` begins to count the
-    time of a request; ``refusals`` counts what the gate refuses them.
+    ``only_cells`` that nothing but cells has changed the session since the newest copy. ``shadowed`` are the contexts
+    whose names mean something else in the live process, as it says. ``limits`` begins to count the time of a request;
+    ``refusals`` counts what the gate refuses them.
     """
 
     image: Callable[[], Awaitable[Peer]]
@@ -105,6 +108,7 @@ class Images:
     live: Peer | None = None
     walls: dict[str, Any] = field(default_factory=dict)
     contexts: dict[str, Attachment] = field(default_factory=dict)
+    shadowed: frozenset[str] = frozenset()
     answers: Mapping[str, Any] = field(default_factory=dict)
     cells: int = 0
     gate: Gate | None = None
@@ -414,32 +418,39 @@ class Images:
         request = {"op": "attach", "name": name, "header": attachment.header, **attachment.notes}
         await self.ask(request, copies)
         self.live.attached[name] = attachment.serial
+        self.shadowed -= {name}
+
+    def shadow(self, told: object) -> tuple[list[str], list[str]]:
+        """Take note of the contexts that are shadowed, as the live process says: which are now, which no more."""
+        before, self.shadowed = self.shadowed, frozenset(texts(told)) & self.contexts.keys()
+        return sorted(self.shadowed - before), sorted(before - self.shadowed)
+
+    async def learn_shadowed(self) -> None:
+        """Ask the live process which contexts are shadowed in it."""
+        content = (await self.ask({"op": "shadowed"}))[0] if self.contexts else {}
+        self.shadow(content.get("shadowed"))
 
     def forget(self, name: str) -> None:
-        """Give up the lease of a context that the kernel no longer has."""
+        """Give up the lease of a context that the session no longer has."""
+        self.shadowed -= {name}
         attachment = self.contexts.pop(name, None)
         if attachment is not None:
             attachment.close()
         if self.live is not None:
             self.live.attached.pop(name, None)
 
-    async def equip(self, *, disown: bool = False) -> list[str]:
-        """Bring a process that took over up to date: contexts, and answers of queries.
-
-        Contexts that the session no longer has are unbound, or with ``disown`` left as plain variables; returns their
-        names.
-        """
+    async def equip(self) -> None:
+        """Bring a process that took over up to date: contexts, and answers of queries."""
         assert self.live is not None
-        unloaded = [name for name in self.live.attached if name not in self.contexts]
-        for name in unloaded:
-            await self.ask({"op": "disown" if disown else "detach", "name": name})
+        for name in [name for name in self.live.attached if name not in self.contexts]:
+            await self.ask({"op": "detach", "name": name})
             del self.live.attached[name]
         for name, attachment in self.contexts.items():
             if self.live.attached.get(name) != attachment.serial:
                 await self._attach(name, attachment)
+        await self.learn_shadowed()
         if self.answers:
             await self.ask({"op": "settle", "answers": dict(self.answers)})
-        return unloaded
 
 
 def cause_of_death(peer: Peer) -> str:

@@ -24,8 +24,9 @@ class Request:
 
     ``direct`` is the future of that caller, and ``run`` what the caller (or a door, by its name ``door``) calls the
     request by. ``header`` is what Jupyter messages about the request name as their parent; the header of a direct cell
-    is made when one is needed. A request is ``withdrawn`` when it shall not begin any more; a cell that was
-    ``interrupted`` before it began ends as it begins.
+    is made when one is needed. ``shadowed`` are the contexts whose names a cell has taken, and ``returned`` those that
+    have their names again, though it took or deleted them. A request is ``withdrawn`` when it shall not begin any
+    more; a cell that was ``interrupted`` before it began ends as it begins.
     """
 
     tag: bytes
@@ -44,6 +45,8 @@ class Request:
     data: list[dict[str, Any]] = field(default_factory=list)
     data_bytes: int = 0
     queries: list[dict[str, Any]] = field(default_factory=list)
+    shadowed: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
     started: float = 0.0
 
     @classmethod
@@ -138,5 +141,6 @@ def direct_result(request: Request, summary: dict[str, Any], seconds: float) -> 
         "seconds": seconds,
         "queries": request.queries,
         "defined": texts(summary.get("defined")),
-        "dropped": texts(summary.get("dropped")),
+        "shadowed": request.shadowed,
+        "returned": request.returned,
     }

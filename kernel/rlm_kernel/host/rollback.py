@@ -39,15 +39,14 @@ class Rollback:
 
     ``undone`` is the beginning of each cell's code, the oldest first. ``restored`` are names that those cells had
     bound and that have their earlier value again (objects changed in place are not listed), ``gone`` those that there
-    were not before. ``queries`` were pending and are asked no more; ``unloaded`` are texts whose name a cell had taken,
-    which are plain variables now. ``possible`` are the numbers of cells that could be undone next.
+    were not before. ``queries`` were pending and are asked no more. ``possible`` are the numbers of cells that could be
+    undone next.
     """
 
     undone: list[str]
     restored: list[str]
     gone: list[str]
     queries: list[str]
-    unloaded: list[str]
     possible: list[int] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,12 +109,13 @@ async def _go_back(session: KernelSession, count: int) -> Rollback:
     if count not in possible:
         raise CallerError(_why_not(session, count, possible))
     await images.go_back(count)
-    unloaded = await images.equip(disown=True)
+    await images.equip()
     session.told_of_loss()
     undone = session.history.undo_after(images.cells)
     names = sorted({name for cell in undone for name in cell.defined})
     content, _ = await images.ask({"op": "variables"})
-    present = {str(row.get("name")) for row in content.get("variables", ()) if isinstance(row, dict)} | set(unloaded)
+    present = {str(row.get("name")) for row in content.get("variables", ()) if isinstance(row, dict)}
+    present |= images.contexts.keys()
     asked = [query for cell in undone for query in cell.queries if session.queries.withdraw(query)]
     await session.secure()
     return Rollback(
@@ -123,7 +123,6 @@ async def _go_back(session: KernelSession, count: int) -> Rollback:
         restored=[name for name in names if name in present],
         gone=[name for name in names if name not in present],
         queries=asked,
-        unloaded=unloaded,
         possible=session.undoable,
     )
 

@@ -48,7 +48,7 @@ class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
     ``emit(kernel_id, event)`` reports what happened: ``queries``, ``waiting`` (for the answers of ``ids``; none: it
-    goes on), ``dropped``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for that reason).
+    goes on), ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for that reason).
     """
 
     def __init__(
@@ -156,7 +156,8 @@ class KernelSession:
             "walls": self.images.walls,
             "policy": self.policy.name,
             "state": "busy" if self.relay.busy_since is not None else "idle",
-            "contexts": sorted(self.images.contexts),
+            "contexts": {name: text.revision for name, text in sorted(self.images.contexts.items())},
+            "shadowed": sorted(self.images.shadowed),
             "label": self.spec.get("label") or {},
             "memory_bytes": max(0, private_memory(live.pid) - self.memory_base) if live and live.pid else 0,
             "checkpoint": self.images.newest is not None and self.images.newest.peer.pid is not None,
@@ -213,6 +214,7 @@ class KernelSession:
             answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self.images.ask(request, files)
             if request.get("op") == "restore":
                 self.images.cells += 1  # it has changed variables, as a cell does: losing it is told
+                await self.images.learn_shadowed()
                 self.copying.later()
             return answer
 
@@ -422,7 +424,7 @@ class KernelSession:
             summary = load(await done)
             limits.end()
             self.refusals.told(summary.get("refused"))
-            self._finish_cell(summary, is_cell)
+            self._finish_cell(request, summary, is_cell)
             if not self._repeats(request, summary, limits) and strict:
                 await self.copying.now()
             self.relay.succeed(request, summary, limits)
@@ -448,16 +450,13 @@ class KernelSession:
             return False
         return self.images.remember(request.cell, seconds)
 
-    def _finish_cell(self, summary: dict[str, Any], is_cell: bool) -> None:
+    def _finish_cell(self, request: Request, summary: dict[str, Any], is_cell: bool) -> None:
         if is_cell:
             self.images.cells += 1
-            if self.relay.current is not None:
-                self.history.note(self.images.cells, self.relay.current, summary)
-        dropped = texts(summary.get("dropped"))
-        for name in dropped:
-            self.images.forget(name)
-        if dropped and self.relay.current is not None and self.relay.current.direct is None:
-            self.emit(self.kernel_id, {"event": "dropped", "names": dropped})
+            self.history.note(self.images.cells, request, summary)
+        request.shadowed, gone = self.images.shadow(summary.get("shadowed"))
+        back = (self.images.contexts.keys() & texts(summary.get("returned"))) - self.images.shadowed
+        request.returned = sorted(back.union(gone))
 
     # -- limits
 

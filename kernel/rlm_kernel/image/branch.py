@@ -53,7 +53,9 @@ def _become(worker: Worker, spec: Mapping[str, Any]) -> tuple[WallReport, tuple[
     standing = WallReport.from_dict(spec["walls"])
     report, descriptors = state.branch(worker.kernel.shell, streams, policy, standing)
     worker.use_streams()
-    return report, descriptors, _drop_modules(worker.namespace, policy)
+    dropped = _drop_modules(worker.namespace, policy)
+    state.rebind(worker.namespace)
+    return report, descriptors, dropped
 
 
 def _drop_modules(namespace: dict[str, Any], policy: Policy) -> list[str]:

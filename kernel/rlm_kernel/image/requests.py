@@ -42,7 +42,9 @@ def _map(message: Message, request: dict[str, Any]) -> Any:
 def _attach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     state = worker.session
     assert state is not None
-    state.attach(worker.namespace, request["name"], _map(message, request))
+    variable = _map(message, request)
+    with user_code(state):  # an object that goes may call what code has given it
+        state.attach(worker.namespace, request["name"], variable)
     return {}, ()
 
 
@@ -55,19 +57,19 @@ def _detach(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     return {}, ()
 
 
-def _disown(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
-    """Let a context be a variable like any other."""
+def _shadowed(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     state = worker.session
-    assert state is not None
-    state.contexts.pop(request["name"], None)
-    return {}, ()
+    return {"shadowed": state.shadowed(worker.namespace) if state is not None else []}, ()
 
 
 def _variables(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
-    contexts = worker.session.contexts if worker.session else {}
-    found = variables.visible(worker.namespace, worker.hidden)
-    with user_code(worker.session):  # a class may pass for one of a library's, whose size is asked for
+    state, namespace = worker.session, worker.namespace
+    contexts = state.contexts if state else {}
+    found = variables.visible(namespace, worker.hidden)
+    with user_code(state):  # a class may pass for one of a library's, whose size is asked for
         rows = [variables.row(name, value) for name, value in found if name not in contexts]
+        taken = state.shadowed(namespace) if state else ()
+        rows += [{**variables.row(name, namespace[name]), "shadows": True} for name in taken]
     return {"variables": rows}, ()
 
 
@@ -133,7 +135,7 @@ def _repeat(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
 HANDLERS: dict[str, Handler] = {
     "attach": _attach,
     "detach": _detach,
-    "disown": _disown,
+    "shadowed": _shadowed,
     "variables": _variables,
     "peek": _peek,
     "scan": _scan,

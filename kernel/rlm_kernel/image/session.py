@@ -68,6 +68,8 @@ class SessionState:
         self.workspace = Path(spec["workspace"]) if spec.get("workspace") else None
         self.queries = Queries(announce, spec["query_base"], self.policy.limits, self.policy.llm, suspend)
         self.contexts: dict[str, Any] = {}
+        self.returned: set[str] = set()
+        """Contexts whose names code has deleted since this was last told, and that have their names again."""
         self.restored: list[str] = []
         """The texts of functions, classes and imports that came out of a snapshot, in their order."""
         self.wall: LanguageWall | None = None
@@ -168,6 +170,7 @@ class SessionState:
             self.wall = LanguageWall(self.policy, helpers=helpers)
             shell.raise_wall(self.wall)
             self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
+        shell.rebind = self.rebind
         shell.user_ns.update(planted)
         shell.user_ns_hidden.update(planted)
 
@@ -191,7 +194,7 @@ class SessionState:
         return {"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}
 
     def attach(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
-        """Bind a loaded context to its global."""
+        """Bind a loaded context to its global, in place of whatever that was."""
         self.contexts[name] = variable
         namespace[name] = variable
 
@@ -201,12 +204,16 @@ class SessionState:
         if variable is not None and namespace.get(name) is variable:
             del namespace[name]
 
-    def dropped(self, namespace: Mapping[str, Any]) -> list[str]:
-        """Contexts whose name code has bound anew or deleted since this was last asked; they are let go."""
-        gone = [name for name, variable in self.contexts.items() if namespace.get(name) is not variable]
-        for name in gone:
-            del self.contexts[name]
-        return gone
+    def rebind(self, namespace: dict[str, Any]) -> None:
+        """Bind the contexts again whose names code has deleted: code shadows a loaded text, it does not unload it."""
+        for name, variable in self.contexts.items():
+            if name not in namespace:
+                namespace[name] = variable
+                self.returned.add(name)
+
+    def shadowed(self, namespace: Mapping[str, Any]) -> list[str]:
+        """Contexts whose names mean something else in code."""
+        return [name for name, variable in self.contexts.items() if namespace.get(name) is not variable]
 
     def admits(self, module: str) -> bool:
         """Whether the policy lets code import the module."""

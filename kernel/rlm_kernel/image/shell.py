@@ -17,7 +17,7 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +95,16 @@ class GuardedCompiler(XCachingCompiler):
         return made if made is not None else self.wall.compile(source, filename, symbol, self.flags | AWAIT)
 
 
+def _nothing_to_bind(_namespace: dict[str, Any]) -> None:
+    """There is no session yet."""
+
+
 class GuardedShell(ZMQInteractiveShell):
     """IPython's shell with the wall at its waist."""
 
     wall: LanguageWall | None = None
+    rebind: Callable[[dict[str, Any]], None] = staticmethod(_nothing_to_bind)
+    """Gives names their values again that code has deleted and may not do without; called before each statement."""
     displayhook_class = Type(QuickDisplayHook)
 
     def init_display_formatter(self) -> None:
@@ -165,11 +171,13 @@ class GuardedShell(ZMQInteractiveShell):
     async def run_code(self, code_obj: types.CodeType, result: Any = None, *, async_: bool = False) -> bool:
         """Run a code object, under a wall only one that the wall made."""
         if self.wall is None:
+            self.rebind(self.user_ns)
             return bool(await super().run_code(code_obj, result, async_=async_))
         if not self.wall.made(code_obj):
             raise CellRefused("code that did not come from the policy's compiler is not run")
         with self.wall.user():  # a variable of the session's that goes here may call what it has been given
             self._scrub()
+            self.rebind(self.user_ns)
             failed = bool(await super().run_code(code_obj, result, async_=async_))
             if failed and result is not None:
                 result.error_in_exec = showable(result.error_in_exec)

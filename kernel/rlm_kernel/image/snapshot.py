@@ -12,7 +12,7 @@ import linecache
 import mmap
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel.contexts.variable import ContextVariable
@@ -35,12 +35,14 @@ def save(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     """Hand out variables as bytes, and the source of functions, classes and imports.
 
     ``names`` are the variables to hand out (None: all, and the sources too); ``limit`` is the most bytes of one,
-    ``room`` of all together: names for which there was no room are ``left`` for another request.
+    ``room`` of all together: names for which there was no room are ``left`` for another request. Of the contexts that
+    are ``shadowed`` the variable is among those handed out.
     """
     state = _state(worker)
     rows: list[dict[str, Any]] = []
     blobs: list[bytes] = []
-    reply: dict[str, Any] = {"variables": rows, "code": [], "failed": [], "left": []}
+    shadowed = state.shadowed(worker.namespace)
+    reply: dict[str, Any] = {"variables": rows, "code": [], "failed": [], "left": [], "shadowed": shadowed}
     chosen = request.get("names")
     found = dict(variables.visible(worker.namespace, worker.hidden))
     values = {name: value for name, value in found.items() if state.contexts.get(name, state) is not value}
@@ -136,17 +138,19 @@ def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value:
 def restore(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     """Run the sources and read the variables again; the bytes are in the file that comes with the request.
 
-    What needs something that comes later is tried again when that is there.
+    What needs something that comes later is tried again when that is there. Contexts keep their names, but for those
+    that variables shall ``shadow`` as they did.
     """
     state = _state(worker)
     data = _bytes_of(message, [int(row["bytes"]) for row in request["variables"]])
     made: dict[str, Any] = {}
     steps: dict[str, Callable[[], Any]] = {}
     refused: dict[str, str] = {}
+    kept = state.contexts.keys() - set(request["shadow"])
     for row in request["code"]:
-        _add(steps, refused, worker, row["name"], _define(worker, row["name"], row["source"], made))
+        _add(steps, refused, worker, kept, row["name"], _define(worker, row["name"], row["source"], made))
     for row, blob in zip(request["variables"], data, strict=True):
-        _add(steps, refused, worker, row["name"], _read(worker, row, blob, made))
+        _add(steps, refused, worker, kept, row["name"], _read(worker, row, blob, made))
     restored: list[str] = []
     failed = _take(state, steps, restored)
     for _ in range(MAX_ROUNDS):
@@ -175,12 +179,16 @@ def _take(state: SessionState, steps: dict[str, Callable[[], Any]], restored: li
 
 
 def _add(
-    steps: dict[str, Callable[[], Any]], refused: dict[str, str], worker: Worker, name: str, step: Callable[[], Any]
+    steps: dict[str, Callable[[], Any]],
+    refused: dict[str, str],
+    worker: Worker,
+    contexts: Collection[str],
+    name: str,
+    step: Callable[[], Any],
 ) -> None:
-    state = _state(worker)
     if not _may_be_bound(worker, name):
         refused[name[:80]] = "it is no name that a variable of a session may have"
-    elif name in state.contexts:
+    elif name in contexts:
         refused[name] = "a loaded context has this name"
     else:
         steps[name] = step

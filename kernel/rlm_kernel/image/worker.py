@@ -251,14 +251,22 @@ class Worker:
     def _prune(self) -> None:
         KEEPER.release()
         with session.user_code(self.session), suppress(BaseException):  # a key may raise when it is compared
+            if self.session is not None:
+                self.session.rebind(self.namespace)
             prune(self.namespace, self.kernel.shell.history_manager, self.kernel.execution_count)
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
         state = self.session
         told, self._refused = self._refused, refusals()
+        defined, shadowed, returned = changed(before, self.namespace, self.hidden), [], set()
+        if state is not None and state.contexts:
+            shadowed = state.shadowed(self.namespace)
+            returned, state.returned = state.returned, set()
+            defined = [name for name in defined if name not in state.contexts or name in shadowed]
         return {
-            "defined": changed(before, self.namespace, self.hidden),
-            "dropped": state.dropped(self.namespace) if state else [],
+            "defined": defined,
+            "shadowed": shadowed,
+            "returned": sorted(returned),
             "refused": self._refused - told,
         }
 

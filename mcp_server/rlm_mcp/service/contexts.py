@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from rlm_mcp.service.variables import KernelVariables
 from rlm_memory import contexts, handles
 from rlm_memory.contexts import ContextRow, Origin, StoredContent
 from rlm_memory.errors import QuotaExceeded, StoreFault
+from rlm_memory.handles import HandleRow
 from rlm_memory.store import Store
 from rlm_sandbox.policy_urls import is_url
 
@@ -68,11 +69,13 @@ class Contexts:
         with holding():
             async with telling(progress, name):
                 taken = await self._ingest(session, source, hello)
+            shadowed = await session.kernel.shadowed()
             row = await self._put(session, name, taken, content_type, metadata)
         fields: dict[str, Any] = {"name": name, "line_count": row.line_count, "size": row.size, "type": row.type}
         if taken.table:
             fields["files"] = row.metadata["files"]
-        return Answer({**fields, "expires_in": _expiry(session.policy.limits.idle_seconds)})
+        fields["expires_in"] = _expiry(session.policy.limits.idle_seconds)
+        return Answer(fields | _told_of(name, shadowed, "code reads the text under this name; its variable is gone"))
 
     async def refresh(self, session: Session, name: str, hello: ClientHello, progress: Progress) -> Answer:
         """Load a context again from the files it came from, and tell what changed."""
@@ -92,6 +95,7 @@ class Contexts:
             return Answer({**fields, "line_count": row.line_count, "size": row.size})
         old, new = await self._texts.open(row.digest), await self._texts.open(taken.text.digest)
         found = await asyncio.to_thread(changes, old, new)
+        fields |= _told_of(name, await session.kernel.shadowed(), "code reads the new text; its variable is gone")
         kept = {key: value for key, value in row.metadata.items() if key not in {*taken.notes, "replacements"}}
         after = await self._put(session, name, taken, row.type, kept)
         fields |= {"line_count": after.line_count, "size": after.size, "lines_before": row.line_count}
@@ -100,6 +104,7 @@ class Contexts:
 
     async def unload(self, session: Session, name: str) -> Answer:
         """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""
+        shadowed = await session.kernel.shadowed()
         if is_handle(name):
             self._unload_handle(session, name)
         elif self._unload_context(session, name):
@@ -107,7 +112,7 @@ class Contexts:
         else:
             await self._variables.delete(session, name)
         self._texts.close_unused()
-        return Answer({"unloaded": name})
+        return Answer({"unloaded": name} | _told_of(name, shadowed, "the text is gone; the variable of code stays"))
 
     def find(self, session: Session, name: str) -> StoredContent | None:
         """Return the text that a name or handle stands for, noting that it is read; None: no such context.
@@ -124,16 +129,39 @@ class Contexts:
             contexts.touch(self._store, session.key, name, self._clock())
         return row.content
 
-    def attach(self, session: Session, content: StoredContent, wanted: str) -> str:
-        """Give the session a name for a text that it got by a handle; a name that it has for it is kept."""
-        rows = contexts.of_session(self._store, session.key)
-        same = [row.name for row in rows if row.digest == content.digest]
-        if same:
-            return wanted if wanted in same else same[0]
+    def known_as(self, session: Session, name: str) -> str | None:
+        """Return the session's own name for what a name or handle stands for; None for a handle that gave it none.
+
+        Raises:
+            UnknownHandle: it is a handle that this session may not resolve.
+        """
+        return self._name_by(session, handles.resolve(self._store, name, session.row)) if is_handle(name) else name
+
+    def attach(self, session: Session, given: HandleRow) -> str:
+        """Return the session's name for what a handle leads to: the one that it has got by it, else a new one.
+
+        A text of its own that happens to be equal is another one: whoever lets go of either keeps the other.
+        """
+        known = self._name_by(session, given)
+        if known is not None:
+            return known
+        wanted = given.name
         name = wanted if self._is_free(session, wanted) else self._free_name(session, wanted + "_{}", 2)
-        contexts.put(self._store, session.key, name, content, now=self._clock(), origin=Origin.ATTACHED)
+        contexts.put(
+            self._store,
+            session.key,
+            name,
+            given.content,
+            now=self._clock(),
+            origin=Origin.ATTACHED,
+            handle=given.handle,
+        )
         session.kernel.changed()
         return name
+
+    def _name_by(self, session: Session, given: HandleRow) -> str | None:
+        rows = contexts.of_session(self._store, session.key)
+        return next((row.name for row in rows if row.handle == given.handle or _is_owned(row, given)), None)
 
     async def keep_output(self, session: Session, whole: str | Path) -> str:
         """Store what an answer has no room for and return its name, ``out_N``. The oldest ones make room."""
@@ -171,14 +199,16 @@ class Contexts:
         session.kernel.changed()
         return row
 
-    def _drop_table(self, session: Session, name: str) -> None:
-        """Let go of the table of files of a context, if it has one."""
+    def _drop_table(self, session: Session, name: str) -> str | None:
+        """Let go of the table of files of a context, if it has one; returns its name."""
         row = contexts.find(self._store, session.key, name)
         files = row.metadata.get("files") if row else None
         table = files.get("table") if isinstance(files, dict) else None
         listed = contexts.find(self._store, session.key, table) if isinstance(table, str) else None
-        if listed is not None and listed.metadata.get(TABLE_OF) == name:
-            contexts.drop(self._store, session.key, [listed.name])
+        if listed is None or listed.metadata.get(TABLE_OF) != name:
+            return None
+        contexts.drop(self._store, session.key, [listed.name])
+        return listed.name
 
     async def _ingest(self, session: Session, source: Source, hello: ClientHello) -> Taken:
         """Store the text of ``source``."""
@@ -194,7 +224,7 @@ class Contexts:
                 raise
         variable = source.variable or ""
         content = self.find(session, variable)
-        if content is not None:
+        if content is not None and variable not in await session.kernel.shadowed():
             return Taken(self._texts.stored(content.digest), {"variable": variable})
         data = await self._variables.export(session, variable, quota)
         return Taken(await self._texts.take(data, quota), {"variable": variable})
@@ -207,19 +237,20 @@ class Contexts:
 
     def _unload_context(self, session: Session, name: str) -> bool:
         with self._store.transaction():
-            self._drop_table(session, name)
+            table = self._drop_table(session, name)
             known = contexts.drop(self._store, session.key, [name])
-            handles.drop_named(self._store, session.key, name)
+            for gone in (name, table):
+                if gone is not None:
+                    handles.drop_named(self._store, session.key, gone)
         return bool(known)
 
     def _unload_handle(self, session: Session, handle: str) -> None:
-        """The owner deletes it; anybody else lets go of what came by it."""
+        """Let go of the names that came by it; the owner deletes it, too."""
         row = handles.resolve(self._store, handle, session.row)
-        if row.session == session.key:
-            handles.drop(self._store, handle)
-            return
-        rows = contexts.of_session(self._store, session.key)
-        contexts.drop(self._store, session.key, [r.name for r in rows if r.digest == row.digest])
+        with self._store.transaction():
+            if row.session == session.key:
+                handles.drop(self._store, handle)
+            contexts.drop_attached(self._store, session.key, handle)
         session.kernel.changed()
 
     def _make_room(self, session: Session, size: int, most: int) -> None:
@@ -236,6 +267,15 @@ class Contexts:
         while not self._is_free(session, form.format(number)):
             number = (number or 1) + 1
         return form.format(number)
+
+
+def _is_owned(row: ContextRow, given: HandleRow) -> bool:
+    """Whether a handle is of this very name, and leads to what the name still stands for."""
+    return (row.session, row.name, row.digest) == (given.session, given.name, given.digest)
+
+
+def _told_of(name: str, shadowed: Collection[str], what: str) -> dict[str, str]:
+    return {"notice": what} if name in shadowed else {}
 
 
 def _noted_paths(metadata: Mapping[str, Any]) -> tuple[str, ...]:

@@ -103,8 +103,6 @@ class Control:
             "can_undo_next": done.possible,
             "not_undone": "files in the scratch folder and loaded texts stay as they are",
         }
-        if done.unloaded:
-            fields["texts_now_plain_variables"] = done.unloaded
         if cancelled:
             fields["cancelled_llm_queries"] = cancelled
         return Answer(fields, ("variables_restored", "variables_gone", "undone"))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 from rlm_kernel.contexts.bundle import FileRow
-from rlm_mcp.service.contexts import Contexts
+from rlm_mcp.service.contexts import TABLE_OF, Contexts
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions import Session
 from rlm_mcp.service.texts import Texts
@@ -35,9 +35,10 @@ class FileTables:
             raise ToolFault("invalid_arguments", said, "leave out per_file, or load a directory")
         listed = self._named.find(session, table)
         if listed is None:
-            raise ToolFault(
-                "variable_not_found", f"{table!r}, the table of files of {name!r}, is gone", "load it again"
-            )
+            said = f"{table!r}, the table of files of {name!r}, is not in this session"
+            raise ToolFault("variable_not_found", said, "load the files here, or have their table shared as well")
+        if listed.metadata.get(TABLE_OF) != self._named.known_as(session, name):
+            raise _no_table(table)  # of another text, which has got the name of this one's
         text = await self._texts.open(listed.digest)
         return await asyncio.to_thread(_parsed, text.lines, table)
 
@@ -50,5 +51,10 @@ def _parsed(lines: Sequence[str], table: str) -> list[FileRow]:
     except (ValueError, TypeError, RecursionError):
         ordered = False
     if not ordered:
-        raise ToolFault("invalid_arguments", f"{table!r} is no table of files (any more)", "load the files again")
+        raise _no_table(table)
     return rows
+
+
+def _no_table(table: str) -> ToolFault:
+    said = f"{table!r} is no table of files (any more), or one of another text"
+    return ToolFault("invalid_arguments", said, "load the files again")

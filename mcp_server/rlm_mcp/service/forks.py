@@ -99,22 +99,28 @@ class Forks:
                 key=key,
             )
             sessions.note_fork(self._store, key, parent.key)
-            attached = {}
             for text in contexts.of_session(self._store, parent.key):
-                shared = self._share(text, key, now)
-                if parent.kernel.has(text) and text.name in forked.kernel.contexts:
-                    attached[text.name] = shared.revision
+                self._share(text, key, now)
             queries.continue_from(self._store, key, parent.key)
             open_ones = [
                 queries.Asked(row.id, row.prompt, row.model, row.mode, row.form, row.recursive) for row in asked
             ]
             queries.record(self._store, key, open_ones, now)
             self._policies.admit(opened, parent.policy)
-        return self._live.admit_fork(opened, parent, forked.kernel, attached)
+        return self._live.admit_fork(opened, parent, forked.kernel)
 
-    def _share(self, text: ContextRow, child: int, now: float) -> ContextRow:
-        origin = Origin.OUTPUT if text.origin is Origin.OUTPUT else Origin.ATTACHED
-        return contexts.put(self._store, child, text.name, text.content, now=now, origin=origin)
+    def _share(self, text: ContextRow, child: int, now: float) -> None:
+        """Give the child the parent's name for a text: the same load, so that its kernel need not be given it again."""
+        contexts.put(
+            self._store,
+            child,
+            text.name,
+            text.content,
+            now=now,
+            origin=Origin.OUTPUT if text.origin is Origin.OUTPUT else Origin.ATTACHED,
+            handle=text.handle,
+            revision=text.revision,
+        )
 
     def _answer(self, parent: Session, child: Session, forked: ForkInfo) -> Answer:
         fields: dict[str, Any] = {

@@ -62,8 +62,7 @@ class Handles:
         )
 
     def _attach(self, session: Session, handle: str) -> str:
-        row = handles.resolve(self._store, handle, session.row)
-        return self._texts.attach(session, row.content, row.name)
+        return self._texts.attach(session, handles.resolve(self._store, handle, session.row))
 
 
 def _grants(session: Session, share_with: list[str] | None) -> list[Grant]:

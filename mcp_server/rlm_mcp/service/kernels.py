@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from rlm_kernel import errors, rendezvous
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.store import Attachment, ContextStore
 from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel, machine_full
-from rlm_kernel.hostclient import Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
+from rlm_kernel.hostclient import CellResult, Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
 from rlm_mcp.service.gateway import KernelGateway
 from rlm_memory import contexts, queries
 from rlm_memory.contexts import ContextRow
@@ -152,17 +151,23 @@ class SessionKernel:
         await self._ready_alone()
         return await self.start()
 
-    def adopt(self, info: KernelInfo, attached: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Take over a live kernel, one that an earlier daemon has started or a fork of another session's.
-
-        ``attached`` are the revisions of the contexts that it is known to have.
-        """
+    def adopt(self, info: KernelInfo) -> None:
+        """Take over a live kernel, one that an earlier daemon has started or a fork of another session's."""
         self._became(info)
-        self._attached.update(attached)
 
-    def has(self, context: ContextRow) -> bool:
-        """Whether the kernel has been given this very revision."""
-        return self._attached.get(context.name) == context.revision
+    async def shadowed(self) -> set[str]:
+        """Return the names of contexts that mean something else in code: a variable that took the name.
+
+        A context that the kernel has not been given yet is none of them: it will take the name back.
+        """
+        if self.info is None:
+            return set()
+        try:
+            client = await self._gateway.client(start=False)
+            info = await client.kernel_info(self.info.kernel_id)
+        except (KernelError, OSError):
+            return set()
+        return self.current(info.shadowed)
 
     async def fork(self, session: str, key: int, policy: PinnedPolicy) -> ForkInfo:
         """Fork the kernel for another session, of that name and key: as it is, or as it was before the cell that runs.
@@ -265,21 +270,18 @@ class SessionKernel:
             self._outcomes = outcomes | self._outcomes
             log.warning("the kernel of session %s has not taken its answers: %s", self.session.id, error)
 
-    def finished(self, dropped: list[str], defined: list[str]) -> list[str]:
-        """Take note of what a cell did to the globals; return the contexts that it has bound anew or deleted.
+    def finished(self, result: CellResult) -> str:
+        """Take note of what a cell did to the globals; return what its answer has to say of the names of contexts.
 
-        A context that was loaded again while the cell ran is not one of them: the cell took the earlier one.
+        A context that was loaded again while the cell ran is not one of them: the cell took the earlier one's.
         """
-        self.names.update(defined)
-        gone = []
-        for name in dropped:
-            revision = self._attached.pop(name, None)
-            row = contexts.find(self._store, self.session.key, name)
-            if row is not None and row.revision == revision:
-                gone.append(name)
-            elif row is not None:
-                self._stale = True
-        return gone
+        self.names.update(result.defined)
+        return _of_names(self.current(result.shadowed), self.current(result.returned))
+
+    def current(self, names: Iterable[str]) -> set[str]:
+        """Return those of the names whose contexts the kernel has as they are now."""
+        rows = {name: contexts.find(self._store, self.session.key, name) for name in names}
+        return {name for name, row in rows.items() if row and self._attached.get(name) == row.revision}
 
     async def stop(self) -> None:
         """End the kernel and free its memory, for good: no other is started in its place."""
@@ -375,6 +377,7 @@ class SessionKernel:
         self.info = info
         self.waiting = frozenset(info.waiting)
         self.doors = list(info.doors)
+        self._attached.update(info.contexts)
         self._gateway.listen(info.kernel_id, self._on_event)
 
     def _settled(self) -> dict[str, dict[str, Any]]:
@@ -436,7 +439,8 @@ class SessionKernel:
         texts = self._gateway.texts
         try:
             with await _opened(texts, row.digest) as attachment:
-                await client.attach(kernel_id, row.name, attachment, row.type, row.metadata)
+                facts = row.type, row.metadata
+                await client.attach(kernel_id, row.name, attachment, *facts, revision=row.revision)
         except (KernelDied, HostGone, UnknownKernel):
             raise
         except (ContextError, KernelError, OSError, RuntimeError) as error:
@@ -467,10 +471,6 @@ class SessionKernel:
             self.on_cell(event)
         elif kind == "door":
             self._door(event)
-        elif kind == "dropped":  # by a cell that a notebook ran; a cell of ours says it in its result
-            gone = self.finished([str(name) for name in event.get("names", ())], [])
-            if gone:
-                contexts.drop(self._store, self.session.key, gone)
         elif kind == "ended":
             self.tell_all()
             if not self.busy:  # a running cell's own answer tells it
@@ -548,6 +548,23 @@ async def _opened(texts: ContextStore, digest: str) -> Attachment:
 def _closed(opening: asyncio.Task[Attachment]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
+
+
+def _of_names(taken: Collection[str], returned: Collection[str]) -> str:
+    """Say which names of loaded texts a cell has taken, and which mean their texts again."""
+    told = []
+    if taken:
+        told.append(
+            f"{_listed(taken)}: in code now your variable, which shadows the loaded text. The text stays: peek, scan, "
+            "var_info and query read it by this name, `del` of the name brings it back in code, unload removes it"
+        )
+    if returned:
+        told.append(f"{_listed(returned)}: in code the loaded text again, which only unload removes")
+    return "; ".join(told)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _ignore(_news: object) -> None:

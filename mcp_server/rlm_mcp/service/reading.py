@@ -5,6 +5,7 @@ Loaded texts are read in the daemon, from the context store, so that they answer
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,7 +128,8 @@ class Reading:
         """List the contexts, and the kernel's other variables when it can be asked now."""
         rows = contexts.of_session(self._store, session.key)
         made = await self._variables.rows(session)
-        listed = [*map(_listed, rows), *map(_listed_variable, made or ())]
+        shadowed = await session.kernel.shadowed()
+        listed = [*(_listed(row, shadowed) for row in rows), *map(_listed_variable, made or ())]
         fields: dict[str, Any] = {
             "session": session.id,
             "variables": listed,
@@ -148,7 +150,9 @@ class Reading:
         if row is not None:
             times = {"created": moment(row.created_at), "last_accessed": moment(row.last_accessed_at)}
             shape = await self._texts.shape(row.content)
-            found = {} if shape is None else {"shape": shape.to_dict()}
+            found: dict[str, Any] = {} if shape is None else {"shape": shape.to_dict()}
+            if name in await session.kernel.shadowed():
+                found["shadowed"] = True
             return Answer({"name": name, **_described(row.content), **times, **found}, ("metadata",))
         rows = await self._variables.rows(session) or []
         for variable in rows:
@@ -224,12 +228,15 @@ def _described(content: StoredContent) -> dict[str, Any]:
     return {**sizes, "metadata": dict(content.metadata)}
 
 
-def _listed(row: ContextRow) -> dict[str, Any]:
+def _listed(row: ContextRow, shadowed: Collection[str]) -> dict[str, Any]:
+    """A context; it is ``shadowed`` while a variable has its name in code."""
     fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
-    return {**fields, "created": moment(row.created_at)}
+    told = {"shadowed": True} if row.name in shadowed else {}
+    return {**fields, "created": moment(row.created_at), **told}
 
 
 def _listed_variable(row: dict[str, Any]) -> dict[str, Any]:
     """A kernel variable in the shape of a context; when it was created is not known."""
     fields = {"name": row.get("name"), "line_count": row.get("line_count"), "size": row.get("size")}
-    return {**fields, "type": row.get("type"), "created": None, "preview": row.get("preview")}
+    told = {"shadows": "the loaded text of this name"} if row.get("shadows") else {}
+    return {**fields, "type": row.get("type"), "created": None, "preview": row.get("preview"), **told}

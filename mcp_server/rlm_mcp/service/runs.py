@@ -22,7 +22,7 @@ from rlm_mcp.service.pictures import Pictures, pictures_in
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries import asked_row, row_shown
 from rlm_mcp.service.sessions import Session
-from rlm_memory import contexts, queries
+from rlm_memory import queries
 from rlm_memory.queries import Asked, QueryRow, QueryState
 from rlm_memory.store import Store
 
@@ -273,8 +273,7 @@ class Runs:
     def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
         """Write down what the cell changed, and shape its answer."""
         session = run.session
-        gone = session.kernel.finished(list(result.dropped), list(result.defined))
-        contexts.drop(self._store, session.key, gone)
+        notice = "; ".join(part for part in (notice, session.kernel.finished(result)) if part)
         if untold := [query for query in result.queries if query.get("id") not in run.asked]:
             self.note_queries(session, untold)
         fields = _fields(result, notice, self._unanswered(session, result))

@@ -179,10 +179,10 @@ class Sessions:
             session.let_in.add((hello.pid, hello.env.get("RLM_KERNEL_POLICY")))
         return session
 
-    def admit_fork(self, row: SessionRow, parent: Session, info: KernelInfo, attached: dict[str, int]) -> Session:
-        """Open a session on a kernel that was forked from that of ``parent``, with the contexts ``attached``."""
+    def admit_fork(self, row: SessionRow, parent: Session, info: KernelInfo) -> Session:
+        """Open a session on a kernel that was forked from that of ``parent``."""
         session = self._admit(row, parent=parent.policy, last_used=row.last_used_at)
-        session.kernel.adopt(info, attached)
+        session.kernel.adopt(info)
         session.kernel.names.update(parent.kernel.names)
         return session
 

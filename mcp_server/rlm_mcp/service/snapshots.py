@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -47,7 +47,7 @@ from rlm_mcp.snapshot_file import (
     Writer,
 )
 from rlm_memory import contexts, journal, queries, sessions, turns
-from rlm_memory.contexts import Origin, StoredContent
+from rlm_memory.contexts import ContextRow, Origin, StoredContent
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.queries import QueryRow, QueryState
@@ -148,9 +148,12 @@ class Snapshots:
             raise _unwritable(target, error) from error
         try:
             async with session.kernel.turn():
-                code, variables, missing = await self._variables(session, writer)
-            texts, lost = await asyncio.to_thread(self._contexts, session, writer, embed)
+                code, variables, missing, shadowed = await self._variables(session, writer)
+                rows = contexts.of_session(self._store, session.key)
+                hidden = session.kernel.current(shadowed)  # in the turn: a text that came since has the name to itself
+            texts, lost = await asyncio.to_thread(self._contexts, rows, writer, embed)
             manifest = self._manifest(session, code, variables, texts, [*missing, *lost], writer)
+            manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
             size = await asyncio.to_thread(writer.finish, manifest, target)
             if path is None and session.policy.reopen:
                 self._come_back_to(session, target)
@@ -187,18 +190,23 @@ class Snapshots:
         lasting.unlink(missing_ok=True)
         lasting.hardlink_to(saved)
 
-    async def _variables(self, session: Session, writer: Writer) -> tuple[list[Code], list[Variable], list[Missing]]:
+    async def _variables(
+        self, session: Session, writer: Writer
+    ) -> tuple[list[Code], list[Variable], list[Missing], set[str]]:
+        """The variables, what of them could not be kept, and the contexts whose names they have taken."""
         code: list[Code] = []
         kept: list[Variable] = []
         missing: list[Missing] = []
+        shadowed: set[str] = set()
         names: Sequence[str] | None = None
         if not session.kernel.alive:
-            return code, kept, [Missing(name="(variables)", reason="the session has no kernel")]
+            return code, kept, [Missing(name="(variables)", reason="the session has no kernel")], shadowed
         limit = min(_LARGEST_VARIABLE, session.policy.limits.memory_bytes // 4)
         while names is None or names:
             before = names
             reply, blobs = await session.kernel.ask(partial(_handed_out, names=names, limit=limit))
             try:
+                shadowed.update(map(str, reply["shadowed"]))
                 code += [Code(name=item["name"], source=clean_text(item["source"])) for item in reply["code"]]
                 missing += [_missing(item["name"], item["reason"]) for item in reply["failed"]]
                 for row, blob in zip(reply["variables"], blobs, strict=True):
@@ -209,11 +217,11 @@ class Snapshots:
             if before is not None and len(names) >= len(before):
                 missing += [_missing(name, "the kernel did not hand it out") for name in names]
                 break
-        return code, kept, missing
+        return code, kept, missing, shadowed
 
-    def _contexts(self, session: Session, writer: Writer, embed: bool) -> tuple[list[Context], list[Missing]]:
+    def _contexts(self, rows: Sequence[ContextRow], writer: Writer, embed: bool) -> tuple[list[Context], list[Missing]]:
         kept, missing = [], []
-        for number, row in enumerate(contexts.of_session(self._store, session.key)):
+        for number, row in enumerate(rows):
             try:
                 whole = embed and not self._files.get(row.digest).data  # a binary file has to be there still
                 file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if whole else None
@@ -278,7 +286,7 @@ class Snapshots:
             report: list[dict[str, Any]] = []
 
             async def fill(client: HostClient, kernel: str) -> None:
-                report.append(await self._fill(session, client, kernel, archive))
+                report.append(await self._fill(session, client, kernel, archive, manifest.shadowed))
 
             session.last_used = self._clock()
             try:
@@ -312,7 +320,7 @@ class Snapshots:
             return
         try:
             with await asyncio.to_thread(Archive.open, path) as archive:
-                done = await self._fill(session, client, kernel, archive)
+                done = await self._fill(session, client, kernel, archive, self._still_there(session, archive.manifest))
                 when = moment(archive.manifest.created_at)
         except (ClientFault, OSError) as error:
             session.kernel.notice = f"the saved variables could not be restored: {error}"
@@ -387,8 +395,18 @@ class Snapshots:
         origin = Origin(context.origin)
         contexts.put(self._store, session.key, name, content, now=self._clock(), origin=origin, quota=quota)
 
-    async def _fill(self, session: Session, client: HostClient, kernel: str, archive: Archive) -> dict[str, Any]:
-        """Hand the variables to a kernel, in one file; returns the names and reasons that it gives."""
+    def _still_there(self, session: Session, manifest: Manifest) -> set[str]:
+        """The contexts that variables shadowed, without those that were loaded again since."""
+        rows = contexts.of_session(self._store, session.key)
+        return {row.name for row in rows if manifest.shadowed.get(row.name) == row.revision}
+
+    async def _fill(
+        self, session: Session, client: HostClient, kernel: str, archive: Archive, shadow: Collection[str]
+    ) -> dict[str, Any]:
+        """Hand the variables to a kernel, in one file; returns the names and reasons that it gives.
+
+        Of contexts only those in ``shadow`` lose their names to them.
+        """
         manifest, room = archive.manifest, session.policy.limits.memory_bytes // 4
         taken: list[Variable] = []
         rows: list[dict[str, Any]] = []
@@ -406,7 +424,7 @@ class Snapshots:
         try:
             await asyncio.to_thread(_copy, archive, taken, file)
             code = [item.model_dump() for item in manifest.code]
-            reply = await client.restore_variables(kernel, code, rows, file)
+            reply = await client.restore_variables(kernel, code, rows, file, shadow)
         finally:
             os.close(file)
         try:

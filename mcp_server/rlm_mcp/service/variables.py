@@ -34,17 +34,20 @@ class KernelVariables:
         self._store = store
 
     async def rows(self, session: Session) -> list[dict[str, Any]] | None:
-        """List them: name, type, size, preview, line_count. None while the kernel runs code and cannot be asked."""
+        """List them: name, type, size, preview, line_count, and ``shadows`` of one that has a context's name.
+
+        None while the kernel runs code and cannot be asked.
+        """
         if session.kernel.busy:
             return None
         if not session.kernel.alive:
             return []
-        known = set(contexts.names(self._store, session.key))
         try:
             rows = await session.kernel.ask(lambda client, kernel: client.variables(kernel, wait_seconds=_LIST_SECONDS))
         except KernelBusy:
             return None
-        return [row for row in rows if row.get("name") not in known]
+        known, shadowed = set(contexts.names(self._store, session.key)), await session.kernel.shadowed()
+        return [row for row in rows if row["name"] in shadowed or row["name"] not in known]
 
     async def export(self, session: Session, name: str, limit: int) -> bytes:
         """Return a variable as UTF-8 text of at most ``limit`` bytes."""

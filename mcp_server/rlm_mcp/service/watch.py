@@ -188,7 +188,8 @@ class Viewer:
         seen = (number, kept, kernel.kernel_id if kernel else "", kernel.pid if kernel else 0)
         if seen == self._seen:
             return
-        texts = [_text(row.name, row.type, row.size, row.line_count) for row in rows]
+        shadowed = set(kernel.shadowed) if kernel else set()
+        texts = [_text(row, row.name in shadowed) for row in rows]
         made: list[dict[str, Any]] | None = []
         with suppress(KernelError, OSError):
             made = None if kernel and kernel.state == "busy" else await self._watch.variables.rows(session)
@@ -275,8 +276,10 @@ def _query(row: QueryRow) -> dict[str, Any]:
     return {"id": row.id, "prompt": _cut(row.prompt), "model": row.model, "asked": row.created_at}
 
 
-def _text(name: str, kind: str, size: int, lines: int) -> dict[str, Any]:
-    return {"name": name, "type": kind, "size": size, "lines": lines, "preview": "", "text": True}
+def _text(row: contexts.ContextRow, shadowed: bool) -> dict[str, Any]:
+    preview = "in code a variable has this name" if shadowed else ""
+    facts = {"name": row.name, "type": row.type, "size": row.size, "lines": row.line_count}
+    return {**facts, "preview": preview, "text": True}
 
 
 def _variable(found: dict[str, Any]) -> dict[str, Any]:
