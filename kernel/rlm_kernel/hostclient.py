@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlm_kernel import rendezvous, tags, wire
@@ -470,9 +471,18 @@ class HostClient:
 
     # -- queries
 
-    async def answer(self, kernel_id: str, answers: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Inject answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that the kernel waited for."""
-        content, _ = await self.call("settle", kernel_id=kernel_id, answers={k: dict(v) for k, v in answers.items()})
+    async def answer(
+        self,
+        kernel_id: str,
+        answers: Mapping[str, Mapping[str, Any]],
+        used: Mapping[str, float] = MappingProxyType({}),
+    ) -> list[str]:
+        """Inject answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that the kernel waited for.
+
+        An error that says ``over`` is that the budget is used up. ``used`` is what the session's queries have used.
+        """
+        told = {name: dict(outcome) for name, outcome in answers.items()}
+        content, _ = await self.call("settle", kernel_id=kernel_id, answers=told, used=dict(used))
         known: list[str] = content["known"]
         return known
 

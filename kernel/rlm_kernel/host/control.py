@@ -212,7 +212,8 @@ async def _detach(client: Connection, call: dict[str, Any], descriptors: tuple[i
 
 
 async def _settle(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
-    return {"known": await client.host.find(call["kernel_id"]).settle(call["answers"])}, ()
+    session = client.host.find(call["kernel_id"])
+    return {"known": await session.settle(call["answers"], call.get("used") or {})}, ()
 
 
 async def _queries(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:

@@ -238,17 +238,20 @@ class KernelSession:
         await self.operation(work)
         self.copying.later()
 
-    async def settle(self, answers: dict[str, Any]) -> list[str]:
-        """Inject answers of queries: at once into a cell that waits, else between requests. Returns known ids."""
+    async def settle(self, answers: dict[str, Any], used: dict[str, Any]) -> list[str]:
+        """Inject answers of queries: at once into a cell that waits, else between requests. Returns known ids.
+
+        ``used`` is what queries have used of the budget; a process that takes over is told it anew.
+        """
         if self.round is not None:
             waited = [name for name in answers if name in self.queries.pending]
             self.queries.settle(answers)
-            self._answer_round(answers)
+            self._answer_round(answers, used)
             return waited
         self.queries.settle(answers)
 
         async def work() -> list[str]:
-            content, _ = await self.images.ask({"op": "settle", "answers": answers})
+            content, _ = await self.images.ask({"op": "settle", "answers": answers, "used": used})
             return [str(known) for known in content.get("known", ())]
 
         known: list[str] = await self.operation(work)
@@ -567,11 +570,11 @@ class KernelSession:
         # Who answers at once may have been faster than the cell.
         self._answer_round({name: self.queries.answers[name] for name in claimed if name in self.queries.answers})
 
-    def _answer_round(self, answers: dict[str, Any]) -> None:
+    def _answer_round(self, answers: dict[str, Any], used: dict[str, Any] | None = None) -> None:
         live = self.images.live
         if self.round is None or live is None or not answers:
             return
-        live.send(tags.SETTLED, (wire.json_frame({"answers": answers}),))
+        live.send(tags.SETTLED, (wire.json_frame({"answers": answers, "used": used or {}}),))
         self.round.open.difference_update(answers)
         if not self.round.open:
             self._end_round()

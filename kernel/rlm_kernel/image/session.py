@@ -212,8 +212,9 @@ class SessionState:
         """Whether the policy lets code import the module."""
         return admits(self.policy.language.imports, module)
 
-    def settle(self, namespace: dict[str, Any], answers: Mapping[str, Any]) -> list[str]:
-        """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""
+    def settle(self, namespace: dict[str, Any], answers: Mapping[str, Any], used: Mapping[str, float]) -> list[str]:
+        """Inject answers of queries: placeholders become them, ``llm_answers`` holds them; and tell the budget."""
+        self.queries.tell(used)
         known = self.queries.settle(answers)
         namespace[ANSWERS_NAME] = self.queries.answers
         return known

@@ -196,7 +196,8 @@ class Worker:
         """Answers for a cell that waited when they were sent, and does so no more."""
         if self.session is not None:
             with session.user_code(self.session):  # also while `input` waits, in the middle of the wall's own work
-                self.session.settle(self.namespace, json.loads(message.frames[0]).get("answers", {}))
+                news = json.loads(message.frames[0])
+                self.session.settle(self.namespace, news.get("answers", {}), news.get("used", {}))
 
     def _input(self) -> wire.Message | None:
         """Wait for an answer on the stdin channel; None when the host has gone."""

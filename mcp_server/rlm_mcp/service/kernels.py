@@ -71,8 +71,8 @@ class SessionKernel:
         """Queries that a provider is to answer."""
         self.on_rest: Callable[[frozenset[str]], None] = _ignore
         """Is told of queries that a cell waited for and waits for no more."""
-        self.spent: Callable[[], dict[str, float]] = dict
-        """Tells what queries of the session have used of providers."""
+        self.used: Callable[[], dict[str, float]] = dict
+        """Tells what queries of the session have used of its budget."""
         self._told: list[dict[str, Any]] = []
         self._suspension: asyncio.Future[None] | None = None
         self._store = store
@@ -83,6 +83,8 @@ class SessionKernel:
         self._attached: dict[str, int] = {}
         self._stale = True
         self._fresh = False
+        self._untold = False
+        """Whether the kernel does not know what is used of the budget."""
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -252,15 +254,23 @@ class SessionKernel:
         if self.alive and not self.busy:
             await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
 
-    def refuse(self, ids: list[str], reason: str) -> None:
-        """Let queries fail that nobody could answer; told to the code that uses them, and with the next answer."""
+    def refuse(self, ids: list[str], reason: str, *, over: bool = False) -> None:
+        """Let queries fail that nobody could answer; told to the code that uses them, and with the next answer.
+
+        ``over`` says that the budget is used up.
+        """
         self.notice = f"{', '.join(ids)} failed: {reason}"
-        self._later(self.hand_over({query: {"error": reason} for query in ids}))
+        told: dict[str, Any] = {"error": reason, "over": True} if over else {"error": reason}
+        self._later(self.hand_over(dict.fromkeys(ids, told)))
+
+    def budget_changed(self) -> None:
+        """Have the kernel told, before its next cell, what is used of the budget."""
+        self._untold = True
 
     async def _answer_cell(self, outcomes: dict[str, dict[str, Any]]) -> None:
         """Hand answers to a cell that waits, past everything that is queued behind it."""
         try:
-            await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes))
+            await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes, self.used()))
         except (KernelError, OSError, SessionEnded) as error:
             self._outcomes = outcomes | self._outcomes
             log.warning("the kernel of session %s has not taken its answers: %s", self.session.id, error)
@@ -312,6 +322,7 @@ class SessionKernel:
             kernel_id = await self.start()
             done = await (await self._gateway.client()).rollback(kernel_id, cells)
         self.names.difference_update(done.gone)
+        self.budget_changed()
         return done
 
     async def restart(self) -> None:
@@ -321,7 +332,7 @@ class SessionKernel:
         self.names.clear()
         self.notice = ""
         self._attached.clear()
-        self._stale = True
+        self._stale = self._untold = True
         on_fresh, self.on_fresh = self.on_fresh, None  # who wants it empty does not want what was saved
         try:
             await self._ready_alone()
@@ -356,6 +367,7 @@ class SessionKernel:
             raise SessionEnded
         self._became(info)
         self._fresh = True
+        self._untold = any(self.used().values())
         self._outcomes = self._settled()
         return info.kernel_id
 
@@ -380,10 +392,7 @@ class SessionKernel:
     def _settled(self) -> dict[str, dict[str, Any]]:
         """The answers that a fresh kernel's predecessor had, so that its ``llm_answers`` holds them too."""
         settled = queries.of_session(self._store, self.session.key, QueryState.ANSWERED, QueryState.FAILED)
-        outcomes: dict[str, dict[str, Any]] = {row.id: _outcome(row) for row in settled}
-        for outcome in list(outcomes.values())[-1:]:
-            outcome["spent"] = self.spent()
-        return outcomes
+        return {row.id: _outcome(row) for row in settled}
 
     async def ready(self, fill: Fresh) -> None:
         """Start a kernel that is filled by ``fill``; raises the KernelError that kept it from that."""
@@ -409,7 +418,7 @@ class SessionKernel:
 
     @property
     def _behind(self) -> bool:
-        return self._stale or bool(self._outcomes)
+        return self._stale or self._untold or bool(self._outcomes)
 
     async def _catch_up(self, kernel_id: str) -> None:
         """Bind and unbind until the kernel has what the rows say; hand in answers."""
@@ -417,9 +426,9 @@ class SessionKernel:
         if self._stale:
             self._stale = False
             await self._catch_up_contexts(client, kernel_id)
-        if self._outcomes:
-            outcomes, self._outcomes = self._outcomes, {}
-            await client.answer(kernel_id, outcomes)
+        if self._outcomes or self._untold:
+            outcomes, self._outcomes, self._untold = self._outcomes, {}, False
+            await client.answer(kernel_id, outcomes, self.used())
 
     async def _catch_up_contexts(self, client: HostClient, kernel_id: str) -> None:
         wanted = {row.name: row for row in contexts.of_session(self._store, self.session.key)}
@@ -461,6 +470,8 @@ class SessionKernel:
         kind = event.get("event")
         if kind == "queries":
             self._asked(event["queries"])
+        elif kind == "recovered":
+            self.budget_changed()
         elif kind == "waiting":
             self._suspended(frozenset(map(str, event.get("ids", ()))))
         elif kind == "cell":

@@ -10,6 +10,7 @@ from rlm_kernel.errors import KernelError
 from rlm_kernel.models.errors import ModelError
 from rlm_kernel.models.forms import AnswerUnfit, fitted
 from rlm_mcp.service.answers import Answer, clean_text
+from rlm_mcp.service.budgets import Budgets
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions import Clock, Session
 from rlm_memory import known_answers, queries, sessions
@@ -49,8 +50,9 @@ class Outcome:
 class Queries:
     """The deferred queries of every session."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, budgets: Budgets, clock: Clock) -> None:
         self._store = store
+        self._budgets = budgets
         self._clock = clock
 
     def ask(self, session: Session, prompts: list[str], model: str | None) -> list[QueryRow]:
@@ -59,14 +61,17 @@ class Queries:
         Raises:
             ToolFault: the session has asked as many as its policy permits.
         """
-        most = session.policy.limits.queries
-        if queries.count_since(self._store, session.key, 0.0) + len(prompts) > most:
+        if len(prompts) > self._budgets.calls_left(session):
             raise ToolFault(
                 "quota_exceeded",
-                f"Session {session.id} may ask {most} queries in its life",
-                "answer what is pending; a policy with a higher limits.queries permits more",
+                self._budgets.over(session, "calls"),
+                "a policy with a higher limits.queries permits more",
             )
-        return queries.ask(self._store, session.key, prompts, model, self._clock())
+        with self._store.transaction():
+            rows = queries.ask(self._store, session.key, prompts, model, self._clock())
+            self._budgets.ask(session, len(rows))
+        session.kernel.budget_changed()
+        return rows
 
     def list_pending(self, session: str) -> list[dict[str, Any]]:
         """Return the pending queries of the session of that name, whole."""
@@ -104,12 +109,12 @@ class Queries:
         waiting = queries.settle_pending(self._store, session.key, settled, self._clock())
         return [outcome for outcome in outcomes if outcome.row.id in waiting]
 
-    async def hand_in(self, session: Session, outcomes: list[Outcome], spent: dict[str, float]) -> None:
-        """Tell code what came of its queries; ``spent`` is what they have used until now."""
+    async def hand_in(self, session: Session, outcomes: list[Outcome]) -> None:
+        """Tell code what came of its queries."""
         told: dict[str, dict[str, Any]] = {}
         for outcome in outcomes:
             said = {"answer": outcome.answer or ""} if outcome.error is None else {"error": outcome.error}
-            told[outcome.row.id] = {**said, "spent": spent, **({"over": True} if outcome.over else {})}
+            told[outcome.row.id] = {**said, **({"over": True} if outcome.over else {})}
         await self._inject(session, told)
 
     async def _settle(self, session: Session, item: GivenAnswer, asked: QueryRow | None) -> QueryRow:

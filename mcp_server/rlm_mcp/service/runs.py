@@ -16,6 +16,7 @@ from typing import Any
 from rlm_kernel.errors import HostGone, KernelDied, KernelError, SessionExpelled
 from rlm_kernel.hostclient import CellResult, Execution
 from rlm_mcp.service.answers import Answer, clean, clean_text
+from rlm_mcp.service.budgets import Budgets
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.journal import Journal
 from rlm_mcp.service.pictures import Pictures, pictures_in
@@ -114,8 +115,11 @@ class Run:
 class Runs:
     """All runs of the daemon, by session."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], waiting: Waiting, journal: Journal) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], float], waiting: Waiting, journal: Journal, budgets: Budgets
+    ) -> None:
         self._store = store
+        self._budgets = budgets
         self._journal = journal
         self._clock = clock
         self._waiting = waiting
@@ -291,12 +295,25 @@ class Runs:
         return [query for query in result.queries if query.get("id") in pending]
 
     def note_queries(self, session: Session, told: list[dict[str, Any]]) -> list[QueryRow]:
-        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end."""
+        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end.
+
+        Those beyond the session's budget are not written down: they fail.
+        """
         asked = [_asked(query) for query in told]
         for run in self.active(session):
             if run.state == "running":
                 run.asked.update(query.id for query in asked)
-        return queries.record(self._store, session.key, asked, self._clock())
+        with self._store.transaction():
+            left, beyond = self._budgets.calls_left(session), []
+            if len(asked) > left:
+                beyond = queries.unknown(self._store, session.key, asked)[left:]
+                asked = [query for query in asked if query.id not in set(beyond)]
+            rows = queries.record(self._store, session.key, asked, self._clock())
+            if rows:
+                self._budgets.ask(session, len(rows))
+        if beyond:
+            session.kernel.refuse(beyond, self._budgets.over(session, "calls"), over=True)
+        return rows
 
     def _next_number(self) -> int:
         number = next(self._numbers, None)

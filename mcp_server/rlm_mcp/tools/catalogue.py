@@ -170,7 +170,7 @@ async def view_images(service: Service, session: Session, given: take.Wait, call
 )
 async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
     """Tell the budget."""
-    return Answer({"session": session.id, **service.providers.budget(session)})
+    return Answer({"session": session.id, **service.budgets.shown(session)})
 
 
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
