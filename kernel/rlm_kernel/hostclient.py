@@ -138,7 +138,8 @@ class CellResult:
     ``stdout`` and ``stderr`` end at the policy's cap with a marker; then ``truncated`` is set and the file ``spool``
     holds the whole (the caller removes it; not ``spool_complete`` if even that was cut). ``result`` is the text of
     the last expression, ``data`` its rich forms and other displays, ``queries`` the deferred queries of the cell,
-    ``defined`` the names it bound, ``dropped`` the contexts whose name it took. Times are in seconds.
+    ``defined`` the names it bound, ``dropped`` the contexts whose name it took, ``given`` the ``answers`` that its code
+    has assigned to ``llm_answers`` (or the ``problem`` with them). Times are in seconds.
     """
 
     status: str
@@ -156,6 +157,7 @@ class CellResult:
     queries: list[dict[str, Any]]
     defined: list[str]
     dropped: list[str]
+    given: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,13 +478,16 @@ class HostClient:
         kernel_id: str,
         answers: Mapping[str, Mapping[str, Any]],
         used: Mapping[str, float] = MappingProxyType({}),
+        *,
+        refused: bool = False,
     ) -> list[str]:
         """Inject answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that the kernel waited for.
 
-        An error that says ``over`` is that the budget is used up. ``used`` is what the session's queries have used.
+        An error that says ``over`` is that the budget is used up. An outcome ``by_code`` is one that code has assigned.
+        ``used`` is what the session's queries have used; ``refused`` says that what code has assigned is not taken.
         """
         told = {name: dict(outcome) for name, outcome in answers.items()}
-        content, _ = await self.call("settle", kernel_id=kernel_id, answers=told, used=dict(used))
+        content, _ = await self.call("settle", kernel_id=kernel_id, answers=told, used=dict(used), refused=refused)
         known: list[str] = content["known"]
         return known
 

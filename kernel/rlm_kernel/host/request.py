@@ -10,6 +10,7 @@ from typing import Any
 from rlm_kernel import tags
 from rlm_kernel.host.output import CellOutput
 from rlm_kernel.host.peer import parse, texts
+from rlm_kernel.host.queries import given_in
 from rlm_kernel.host.signing import DELIMITER
 
 EXECUTE = "execute_request"
@@ -139,4 +140,5 @@ def direct_result(request: Request, summary: dict[str, Any], seconds: float) -> 
         "queries": request.queries,
         "defined": texts(summary.get("defined")),
         "dropped": texts(summary.get("dropped")),
+        "given": given_in(summary),
     }

@@ -29,7 +29,7 @@ from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
 from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, texts, within
 from rlm_kernel.host.policy import read_policy
-from rlm_kernel.host.queries import FULL, QueryBook, Round, at_once
+from rlm_kernel.host.queries import FULL, QueryBook, Round, at_once, given_in
 from rlm_kernel.host.refusals import Refusals
 from rlm_kernel.host.relay import CHANNELS, Relay
 from rlm_kernel.host.request import EXECUTE, Request
@@ -48,7 +48,8 @@ class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
     ``emit(kernel_id, event)`` reports what happened: ``queries``, ``waiting`` (for the answers of ``ids``; none: it
-    goes on), ``dropped``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for that reason).
+    goes on), ``dropped``, ``given``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for
+    that reason).
     """
 
     def __init__(
@@ -238,20 +239,21 @@ class KernelSession:
         await self.operation(work)
         self.copying.later()
 
-    async def settle(self, answers: dict[str, Any], used: dict[str, Any]) -> list[str]:
-        """Inject answers of queries: at once into a cell that waits, else between requests. Returns known ids.
+    async def settle(self, news: dict[str, Any]) -> list[str]:
+        """Inject ``answers`` of queries: at once into a cell that waits, else between requests. Returns known ids.
 
-        ``used`` is what queries have used of the budget; a process that takes over is told it anew.
+        With them comes what queries have ``used`` of the budget, and whether answers of code's own are ``refused``.
         """
+        answers = news.setdefault("answers", {})
         if self.round is not None:
             waited = [name for name in answers if name in self.queries.pending]
             self.queries.settle(answers)
-            self._answer_round(answers, used)
+            self._answer_round(news)
             return waited
         self.queries.settle(answers)
 
         async def work() -> list[str]:
-            content, _ = await self.images.ask({"op": "settle", "answers": answers, "used": used})
+            content, _ = await self.images.ask({"op": "settle", **news})
             return [str(known) for known in content.get("known", ())]
 
         known: list[str] = await self.operation(work)
@@ -459,8 +461,12 @@ class KernelSession:
         dropped = texts(summary.get("dropped"))
         for name in dropped:
             self.images.forget(name)
-        if dropped and self.relay.current is not None and self.relay.current.direct is None:
+        if self.relay.current is None or self.relay.current.direct is not None:
+            return
+        if dropped:
             self.emit(self.kernel_id, {"event": "dropped", "names": dropped})
+        if given := given_in(summary):
+            self.emit(self.kernel_id, {"event": "given", **given})
 
     # -- limits
 
@@ -568,13 +574,14 @@ class KernelSession:
         self.round = Round(claimed, limits, self.policy.llm.wait_seconds, self._round_is_late)
         self.emit(self.kernel_id, {"event": "waiting", "ids": sorted(claimed)})
         # Who answers at once may have been faster than the cell.
-        self._answer_round({name: self.queries.answers[name] for name in claimed if name in self.queries.answers})
+        known = {name: self.queries.answers[name] for name in claimed if name in self.queries.answers}
+        self._answer_round({"answers": known})
 
-    def _answer_round(self, answers: dict[str, Any], used: dict[str, Any] | None = None) -> None:
-        live = self.images.live
+    def _answer_round(self, news: dict[str, Any]) -> None:
+        live, answers = self.images.live, news["answers"]
         if self.round is None or live is None or not answers:
             return
-        live.send(tags.SETTLED, (wire.json_frame({"answers": answers, "used": used or {}}),))
+        live.send(tags.SETTLED, (wire.json_frame(news),))
         self.round.open.difference_update(answers)
         if not self.round.open:
             self._end_round()

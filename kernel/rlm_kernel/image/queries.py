@@ -17,6 +17,8 @@ from rlm_kernel.image.forms import Form
 from rlm_sandbox.policy_model import Limits, LlmMode, LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
+REFUSED_NAME = "refused_llm_answers"
+"""What code has assigned to it, and was not taken."""
 _FIRST, _NEXT = 16, 64
 """How many queries of a batch are told at once: few at first, so that somebody can begin with them."""
 _BUDGET = {"calls": "queries", "tokens": "query_tokens", "cost": "query_cost", "seconds": "query_seconds"}
@@ -85,6 +87,9 @@ class Queries:
         self.llm = llm
         self._suspend = suspend
         self.answers: dict[str, str] = {}
+        """What code sees, and may change."""
+        self.said: dict[str, str] = {}
+        """The same as it was told."""
         self._placeholders: dict[str, DeferredAnswer] = {}
         self._used: dict[str, float] = dict.fromkeys(_BUDGET, 0)
         self._over_budget: set[str] = set()
@@ -282,8 +287,8 @@ class Queries:
             placeholder = self._placeholders[name] = DeferredAnswer(name)
             if status in ("answered", "failed"):
                 placeholder.settle(str(text), status == "failed")
-            elif name in self.answers:
-                placeholder.settle(self.answers[name], self.answers[name].startswith(f"[FAILED:{name}]"))
+            elif name in self.said:
+                placeholder.settle(self.said[name], self.said[name].startswith(f"[FAILED:{name}]"))
         return placeholder
 
     def settle(self, answers: Mapping[str, Any]) -> list[str]:
@@ -295,13 +300,16 @@ class Queries:
         if any(type(name) is not str for name in self.answers):  # code put it in; to compare with it would call it
             self.answers = {name: text for name, text in self.answers.items() if type(name) is str}
         for query_id, outcome in answers.items():
-            failed = "error" in outcome
-            text = str(outcome["error"] if failed else outcome["answer"])
-            self.answers[query_id] = f"[FAILED:{query_id}] {text}" if failed else text
+            self.said[query_id] = self.answers[query_id] = said_of(query_id, outcome)
             if outcome.get("over"):
                 self._over_budget.add(query_id)
             placeholder = self._placeholders.get(query_id)
             if placeholder is not None:
-                placeholder.settle(self.answers[query_id], failed)
+                placeholder.settle(self.said[query_id], "error" in outcome)
                 known.append(query_id)
         return known
+
+
+def said_of(query_id: str, outcome: Mapping[str, Any]) -> str:
+    """What code reads in the place of an answer: the text, or that there is none and why."""
+    return f"[FAILED:{query_id}] {outcome['error']}" if "error" in outcome else str(outcome["answer"])

@@ -196,8 +196,7 @@ class Worker:
         """Answers for a cell that waited when they were sent, and does so no more."""
         if self.session is not None:
             with session.user_code(self.session):  # also while `input` waits, in the middle of the wall's own work
-                news = json.loads(message.frames[0])
-                self.session.settle(self.namespace, news.get("answers", {}), news.get("used", {}))
+                self.session.settle(self.namespace, json.loads(message.frames[0]))
 
     def _input(self) -> wire.Message | None:
         """Wait for an answer on the stdin channel; None when the host has gone."""
@@ -257,7 +256,10 @@ class Worker:
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
         state = self.session
         told, self._refused = self._refused, refusals()
+        with session.user_code(state):  # an object that is let go may call what code has given it
+            given = state.given(self.namespace) if state else None
         return {
+            "given": given,
             "defined": changed(before, self.namespace, self.hidden),
             "dropped": state.dropped(self.namespace) if state else [],
             "refused": self._refused - told,

@@ -69,6 +69,8 @@ class SessionKernel:
         """The queries that the running cell waits for."""
         self.provided: set[str] = set()
         """Queries that a provider is to answer."""
+        self.on_given: Callable[[dict[str, Any]], None] = _ignore
+        """Is told of answers that the code of a notebook's cell has assigned to ``llm_answers``."""
         self.on_rest: Callable[[frozenset[str]], None] = _ignore
         """Is told of queries that a cell waited for and waits for no more."""
         self.used: Callable[[], dict[str, float]] = dict
@@ -83,6 +85,8 @@ class SessionKernel:
         self._attached: dict[str, int] = {}
         self._stale = True
         self._fresh = False
+        self._refused = False
+        """Whether the kernel has to hear that its code's own answers are not taken."""
         self._untold = False
         """Whether the kernel does not know what is used of the budget."""
         self._outcomes: dict[str, dict[str, Any]] = {}
@@ -245,8 +249,12 @@ class SessionKernel:
         except (KernelError, OSError):
             return 0.0
 
-    async def hand_over(self, outcomes: dict[str, dict[str, Any]]) -> None:
-        """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended."""
+    async def hand_over(self, outcomes: dict[str, dict[str, Any]], *, refused: bool = False) -> None:
+        """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended.
+
+        ``refused`` says that what code has assigned to ``llm_answers`` is not taken.
+        """
+        self._refused = self._refused or refused
         if self.waiting:
             await asyncio.wait({self._later(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
             return
@@ -418,7 +426,7 @@ class SessionKernel:
 
     @property
     def _behind(self) -> bool:
-        return self._stale or self._untold or bool(self._outcomes)
+        return self._stale or self._untold or self._refused or bool(self._outcomes)
 
     async def _catch_up(self, kernel_id: str) -> None:
         """Bind and unbind until the kernel has what the rows say; hand in answers."""
@@ -426,9 +434,10 @@ class SessionKernel:
         if self._stale:
             self._stale = False
             await self._catch_up_contexts(client, kernel_id)
-        if self._outcomes or self._untold:
-            outcomes, self._outcomes, self._untold = self._outcomes, {}, False
-            await client.answer(kernel_id, outcomes, self.used())
+        if self._outcomes or self._untold or self._refused:
+            outcomes, refused = self._outcomes, self._refused
+            self._outcomes, self._untold, self._refused = {}, False, False
+            await client.answer(kernel_id, outcomes, self.used(), refused=refused)
 
     async def _catch_up_contexts(self, client: HostClient, kernel_id: str) -> None:
         wanted = {row.name: row for row in contexts.of_session(self._store, self.session.key)}
@@ -482,6 +491,9 @@ class SessionKernel:
             gone = self.finished([str(name) for name in event.get("names", ())], [])
             if gone:
                 contexts.drop(self._store, self.session.key, gone)
+        elif kind == "given":
+            self.tell_all()
+            self.on_given(event)
         elif kind == "ended":
             self.tell_all()
             if not self.busy:  # a running cell's own answer tells it

@@ -21,7 +21,7 @@ from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.journal import Journal
 from rlm_mcp.service.pictures import Pictures, pictures_in
 from rlm_mcp.service.progress import Progress
-from rlm_mcp.service.queries import asked_row, row_shown
+from rlm_mcp.service.queries import Queries, asked_row, row_shown
 from rlm_mcp.service.sessions import Session
 from rlm_memory import contexts, queries
 from rlm_memory.queries import Asked, QueryRow, QueryState
@@ -116,9 +116,16 @@ class Runs:
     """All runs of the daemon, by session."""
 
     def __init__(
-        self, store: Store, clock: Callable[[], float], waiting: Waiting, journal: Journal, budgets: Budgets
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        waiting: Waiting,
+        journal: Journal,
+        given: Queries,
+        budgets: Budgets,
     ) -> None:
         self._store = store
+        self._queries = given
         self._budgets = budgets
         self._journal = journal
         self._clock = clock
@@ -203,6 +210,7 @@ class Runs:
     async def _suspended(self, run: Run) -> Answer:
         waiting = run.session.kernel.asks
         asked = [row for row in queries.pending(self._store, run.session.key) if row.id in waiting]
+        run.session.listed = tuple(row.id for row in asked)
         fields = {
             "status": "waiting",
             "run": run.id,
@@ -262,7 +270,7 @@ class Runs:
                     kernel.tell_all()
                 _raise_if_died(result, kernel.expelled)
                 self._journal.ran(run.session.key, run.code, began, result)
-                return self._settle(run, result, notice)
+                return await self._settle(run, result, notice)
         except KernelError as error:
             if isinstance(error, KernelDied | HostGone):
                 kernel.notice = ""  # the error tells it
@@ -274,14 +282,19 @@ class Runs:
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
             raise fault from error
 
-    def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
+    async def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
         """Write down what the cell changed, and shape its answer."""
         session = run.session
         gone = session.kernel.finished(list(result.dropped), list(result.defined))
         contexts.drop(self._store, session.key, gone)
         if untold := [query for query in result.queries if query.get("id") not in run.asked]:
             self.note_queries(session, untold)
-        fields = _fields(result, notice, self._unanswered(session, result))
+        if result.given:
+            notice = "; ".join(filter(None, (notice, await self._queries.given(session, result.given))))
+        unanswered = self._unanswered(session, result)
+        if unanswered:
+            session.listed = tuple(str(query.get("id")) for query in unanswered)
+        fields = _fields(result, notice, unanswered)
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.key, run.id, shown)
             fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +105,7 @@ class Service:
         self.providers = Providers(store, self.queries, self.budgets, clock)
         self.providers.recurse = Recursion(self, store, self.providers, self.budgets).answer
         self.journal = Journal(store, clock)
-        self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.budgets)
+        self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.queries, self.budgets)
         snapshots = files.root.parent / "snapshots"
         asking = self.budgets, self.providers.asked
         self.snapshots = Snapshots(store, files, self.sessions, self.policies, self.journal, clock, snapshots, *asking)
@@ -365,6 +365,7 @@ class Service:
         """Have what the session's kernel tells written down: queries, and cells that no call of ours waits for."""
         kernel = session.kernel
         kernel.on_queries = lambda told: self._asked(session, told)
+        kernel.on_given = lambda told: self._given(session, told)
         kernel.on_rest = lambda ids: self.providers.withdraw(session, ids)
         kernel.used = lambda: self.budgets.used(session)
         kernel.on_cell = lambda note: self.journal.told(session.key, kernel.kernel_id or "", note)
@@ -381,9 +382,7 @@ class Service:
             await self.runs.finished(session)
             await self.sessions.expel(session)
 
-        task = asyncio.create_task(end())
-        self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
+        self._soon(end())
 
     def _asked(self, session: Session, told: list[dict[str, Any]]) -> None:
         try:
@@ -392,6 +391,20 @@ class Service:
             session.kernel.refuse([str(query.get("id")) for query in told], f"it could not be written down: {error}")
             return
         self.providers.asked(session, rows)
+
+    def _given(self, session: Session, told: dict[str, Any]) -> None:
+        """Take answers that a person's cell has assigned; what is wrong with them the next answer tells."""
+
+        async def take() -> None:
+            with suppress(KernelError, StoreFault, SessionEnded):
+                session.kernel.notice = await self.queries.given(session, told) or session.kernel.notice
+
+        self._soon(take())
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""
