@@ -201,12 +201,14 @@ def eval_code(code: str) -> Call[Cell]:
     return Call.of(Cell.read, "eval_code", code=code)
 
 
-def answer_queries(answers: Mapping[str, Any]) -> Call[Answered]:
+def answer_queries(answers: Mapping[str, Any] | Sequence[Any]) -> Call[Answered]:
     """Answer queries by id, with a text or ``{"error": why}``; ``cell`` is what came of code that waited.
 
-    The answer of a query that has a ``schema`` may also be the JSON value itself.
+    A list answers the pending queries in the order in which they are listed. The answer of a query that has a
+    ``schema`` may also be the JSON value itself.
     """
-    return Call.of(Answered.read, "answer_queries", answers=dict(answers))
+    given = dict(answers) if isinstance(answers, Mapping) else list(answers)
+    return Call.of(Answered.read, "answer_queries", answers=given)
 
 
 def wait(run: str | None = None) -> Call[Cell]:

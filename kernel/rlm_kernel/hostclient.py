@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlm_kernel import rendezvous, tags, wire
@@ -140,7 +141,8 @@ class CellResult:
     holds the whole (the caller removes it; not ``spool_complete`` if even that was cut). ``result`` is the text of
     the last expression, ``data`` its rich forms and other displays, ``queries`` the deferred queries of the cell,
     ``defined`` the names it bound, ``shadowed`` the contexts whose names it took, ``returned`` those that have their
-    names again, though it took or deleted them. Times are in seconds.
+    names again, though it took or deleted them, ``given`` the ``answers`` that its code has assigned to ``llm_answers``
+    (or the ``problem`` with them). Times are in seconds.
     """
 
     status: str
@@ -159,6 +161,7 @@ class CellResult:
     defined: list[str]
     shadowed: list[str]
     returned: list[str]
+    given: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,9 +498,21 @@ class HostClient:
 
     # -- queries
 
-    async def answer(self, kernel_id: str, answers: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Inject answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that the kernel waited for."""
-        content, _ = await self.call("settle", kernel_id=kernel_id, answers={k: dict(v) for k, v in answers.items()})
+    async def answer(
+        self,
+        kernel_id: str,
+        answers: Mapping[str, Mapping[str, Any]],
+        used: Mapping[str, float] = MappingProxyType({}),
+        *,
+        refused: bool = False,
+    ) -> list[str]:
+        """Inject answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that the kernel waited for.
+
+        An error that says ``over`` is that the budget is used up. An outcome ``by_code`` is one that code has assigned.
+        ``used`` is what the session's queries have used; ``refused`` says that what code has assigned is not taken.
+        """
+        told = {name: dict(outcome) for name, outcome in answers.items()}
+        content, _ = await self.call("settle", kernel_id=kernel_id, answers=told, used=dict(used), refused=refused)
         known: list[str] = content["known"]
         return known
 

@@ -21,6 +21,14 @@ __all__ = ["upgrade"]
 _KEYED_BY_NAME = 1
 _NOT_COPIED = {schema.sessions.name, schema.endings.name, schema.grants.name, schema.counters.name}
 """Tables with a step of their own."""
+_BUDGETS = """
+INSERT INTO budgets
+SELECT s.key, count(q.id), coalesce(sum(d.input_tokens + d.output_tokens), 0), coalesce(sum(d.cost), 0.0), 0
+FROM sessions s
+LEFT JOIN queries q ON q.session = s.key AND q.created_at >= s.created_at
+LEFT JOIN query_details d ON d.session = q.session AND d.query = q.id AND d.mode = 'provider'
+GROUP BY s.key
+"""
 _LIVES = "(state = 'active' or exists (select 1 from old.queries q where q.session = s.id and q.state = 'pending'))"
 
 
@@ -90,13 +98,14 @@ def _copy_table(new: sqlite3.Connection, table: Table) -> None:
 
 
 def _copy_counters(new: sqlite3.Connection) -> None:
-    """Copy the numbers, but for the time that providers worked for a session: that belongs to the session now."""
+    """Copy the numbers. What a session's queries had used, and the time of providers, is its budget now."""
     new.execute("INSERT INTO counters SELECT * FROM old.counters WHERE scope NOT LIKE 'provider %'")
     new.execute("INSERT INTO counters SELECT 'session key', coalesce(max(key), 0) FROM sessions")
+    new.execute(_BUDGETS)
     for key, scope in list(_time_scopes(new)):
         found = new.execute("SELECT value FROM old.counters WHERE scope = ?", (scope,)).fetchone()
         if found is not None:
-            new.execute("INSERT INTO provider_time VALUES (?, ?)", (key, found[0]))
+            new.execute("UPDATE budgets SET milliseconds = ? WHERE session = ?", (found[0], key))
 
 
 def _time_scopes(new: sqlite3.Connection) -> Iterator[tuple[int, str]]:

@@ -18,10 +18,8 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from rlm_memory.errors import InvalidTransition, UnknownQuery
-from rlm_memory.schema import provider_time
 from rlm_memory.schema import queries as table
 from rlm_memory.schema import query_details as details
 from rlm_memory.sessions import name_of
@@ -34,12 +32,9 @@ __all__ = [
     "QueryRow",
     "QueryState",
     "Settled",
-    "Spent",
-    "add_time",
     "ask",
     "cancel_pending",
     "continue_from",
-    "count_since",
     "get",
     "next_in_code",
     "of_session",
@@ -50,8 +45,7 @@ __all__ = [
     "settle",
     "settle_pending",
     "spend",
-    "spent",
-    "time_used",
+    "unknown",
 ]
 
 
@@ -101,14 +95,6 @@ class QueryRow:
     output_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What queries have used of providers: tokens in and out, and US dollars."""
-
-    tokens: int
-    cost: float
-
-
 _IN_ROW = tuple(table.c.keys())
 _IN_DETAILS = ("mode", "form", "answered_by", "recursive", "input_tokens", "output_tokens")
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
@@ -145,16 +131,6 @@ _SPEND = (
         input_tokens=details.c.input_tokens + bindparam("given"),
         output_tokens=details.c.output_tokens + bindparam("made"),
         cost=details.c.cost + bindparam("paid"),
-    )
-)
-
-
-_ADD_TIME = (
-    upsert(provider_time)
-    .values(session=bindparam("of"), milliseconds=bindparam("more"))
-    .on_conflict_do_update(
-        index_elements=[provider_time.c.session],
-        set_={"milliseconds": provider_time.c.milliseconds + bindparam("more")},
     )
 )
 
@@ -196,8 +172,7 @@ def record(store: Store, session: int, asked: Iterable[Asked], now: float) -> li
     """
     told = {query.id: query for query in asked}
     with store.transaction() as connection:
-        found = connection.execute(_PROMPTS, {"of": session, "among": json.dumps(list(told))})
-        known = {row.id: row.prompt for row in found}
+        known = _known(connection, session, told)
         new = [query for query in told.values() if known.get(query.id) != query.prompt]
         if not new:
             return []
@@ -219,6 +194,20 @@ def record(store: Store, session: int, asked: Iterable[Asked], now: float) -> li
     return rows
 
 
+def unknown(store: Store, session: int, asked: Iterable[Asked]) -> list[str]:
+    """The ids of those queries that `record` would note as new, in their order."""
+    told = {query.id: query for query in asked}
+    with store.transaction() as connection:
+        known = _known(connection, session, told)
+    return [query.id for query in told.values() if known.get(query.id) != query.prompt]
+
+
+def _known(connection: Connection, session: int, among: Iterable[str]) -> dict[str, str]:
+    """The prompts of those of the session's queries, by id."""
+    found = connection.execute(_PROMPTS, {"of": session, "among": json.dumps(list(among))})
+    return {row.id: row.prompt for row in found}
+
+
 def _write(connection: Connection, rows: list[QueryRow]) -> None:
     """Write rows and their details."""
     connection.execute(_INSERT, [{name: getattr(row, name) for name in _IN_ROW} for row in rows])
@@ -238,7 +227,7 @@ class Bill:
 
 
 def spend(store: Store, session: int, bills: Iterable[Bill]) -> None:
-    """Add what models' answers to the session's queries have used."""
+    """Note with the session's queries what models' answers to them have used."""
     rows = [_spending(session, bill) for bill in bills]
     if rows:
         with store.transaction() as connection:
@@ -248,39 +237,6 @@ def spend(store: Store, session: int, bills: Iterable[Bill]) -> None:
 def _spending(session: int, bill: Bill) -> dict[str, object]:
     used = {"given": bill.input_tokens, "made": bill.output_tokens, "paid": bill.cost}
     return {"of": session, "named": bill.query, "by": bill.model, **used}
-
-
-def spent(store: Store, session: int, since: float) -> Spent:
-    """Sum up what the session's queries have used that were asked at ``since`` or later."""
-    tokens = func.coalesce(func.sum(details.c.input_tokens + details.c.output_tokens), 0)
-    mine = and_(table.c.session == details.c.session, table.c.id == details.c.query)
-    statement = select(tokens, func.coalesce(func.sum(details.c.cost), 0.0)).join(table, mine)
-    # What the program paid that drives a model in the session is none of the session's cost.
-    by_provider = details.c.mode == "provider"
-    statement = statement.where(details.c.session == session, table.c.created_at >= since, by_provider)
-    with store.transaction() as connection:
-        used, cost = connection.execute(statement).one()
-    return Spent(int(used), float(cost))
-
-
-def add_time(store: Store, session: int, milliseconds: int) -> None:
-    """Count time for which providers have worked for the session's queries."""
-    with store.transaction() as connection:
-        connection.execute(_ADD_TIME, {"of": session, "more": milliseconds})
-
-
-def time_used(store: Store, session: int) -> int:
-    """Return for how many milliseconds providers have worked for the session's queries."""
-    statement = select(provider_time.c.milliseconds).where(provider_time.c.session == session)
-    with store.transaction() as connection:
-        return connection.execute(statement).scalar() or 0
-
-
-def count_since(store: Store, session: int, since: float) -> int:
-    """Count the session's queries that were asked at ``since`` or later."""
-    statement = select(func.count()).select_from(table).where(table.c.session == session, table.c.created_at >= since)
-    with store.transaction() as connection:
-        return int(connection.execute(statement).scalar_one())
 
 
 def restore(store: Store, rows: Iterable[QueryRow]) -> None:

@@ -177,11 +177,14 @@ query_details = Table(
     Column("recursive", Boolean),
 )
 
-provider_time = Table(
-    "provider_time",
+budgets = Table(
+    "budgets",
     metadata,
-    # For how long providers have worked for the session's queries.
+    # What the session's queries have used of its limits: how many there were, and what providers did for them.
     _session_key(primary=True),
+    Column("calls", Integer, nullable=False),
+    Column("tokens", Integer, nullable=False),
+    Column("cost", Float, nullable=False),
     Column("milliseconds", Integer, nullable=False),
 )
 
@@ -278,6 +281,7 @@ counters = Table(
 
 __all__ = [
     "VERSION",
+    "budgets",
     "contexts",
     "counters",
     "door_events",
@@ -289,7 +293,6 @@ __all__ = [
     "journal",
     "known_answers",
     "metadata",
-    "provider_time",
     "queries",
     "query_details",
     "sessions",

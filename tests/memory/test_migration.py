@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm_memory import contexts, handles, journal, queries, sessions
+from rlm_memory import budgets, contexts, handles, journal, queries, sessions
 from rlm_memory.queries import QueryState
 from rlm_memory.sessions import How, SessionState
 from rlm_memory.store import Store
@@ -69,7 +69,7 @@ def test_what_lives_is_taken_over_under_keys(upgraded: Store) -> None:
     assert [row.answer for row in queries.of_session(upgraded, live.key)] == ["of live"]
     assert [cell.code for cell in journal.of_session(upgraded, live.key)] == ["of live"]
     assert sessions.parents(upgraded, [late.key]) == {late.key: "live"}
-    assert queries.time_used(upgraded, live.key) == 1500
+    assert budgets.used(upgraded, live.key) == budgets.Used(milliseconds=1500)
     assert queries.next_in_code(upgraded, "over") == 1
     assert sessions.new_key(upgraded) > max(row.key for row in sessions.all_sessions(upgraded))
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from rlm_memory import queries
+from rlm_memory import budgets, queries, sessions
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.queries import TRANSITIONS, QueryState
 
@@ -104,17 +104,36 @@ def test_cancelling_leaves_the_settled_ones(store, session) -> None:
     assert queries.get(store, A, "q_t000").state is QueryState.ANSWERED
 
 
-def test_what_queries_have_used_is_summed_up_by_life(store, session) -> None:
-    """K-22: attempts add up; an earlier life of the session does not count."""
+def test_a_query_tells_what_its_attempts_have_used(store, session) -> None:
+    """K-22: tokens of attempts add up, and the model that answered last is named."""
     session("a")
-    queries.record(store, A, [queries.Asked("q_000", "x", mode="provider")], 1.0)
     queries.record(store, A, [queries.Asked("q_001", "y", mode="provider", form={"type": "integer"})], 5.0)
-    queries.spend(store, A, [queries.Bill(query, "m", 10, 5, 0.5) for query in ("q_000", "q_001", "q_001")])
-    assert queries.spent(store, A, 0.0) == queries.Spent(45, 1.5)
-    assert queries.spent(store, A, 5.0) == queries.Spent(30, 1.0)
-    assert queries.count_since(store, A, 5.0) == 1
+    queries.spend(store, A, [queries.Bill("q_001", "m", 10, 5, 0.5)] * 2)
     row = queries.get(store, A, "q_001")
     assert (row.mode, row.form, row.answered_by) == ("provider", {"type": "integer"}, "m")
+    assert (row.input_tokens, row.output_tokens) == (20, 10)
+
+
+def test_what_was_used_adds_up_and_outlives_the_queries(store, session) -> None:
+    """K-22: a budget begins whole, only grows, and is not refilled by a query that takes the place of another."""
+    row = session("a")
+    assert budgets.used(store, A) == budgets.Used()
+    budgets.add(store, A, budgets.Used(calls=2, tokens=45, cost=1.5))
+    budgets.add(store, A, budgets.Used(calls=1, milliseconds=7))
+    queries.record(store, A, [queries.Asked("q_000", "x")], 1.0)
+    queries.record(store, A, [queries.Asked("q_000", "another")], 2.0)
+    assert budgets.used(store, A) == budgets.Used(3, 45, 1.5, 7)
+    sessions.end(store, A, sessions.How.ENDED, 3.0)
+    assert budgets.used(store, session("a").key) == budgets.Used()
+    assert row.key == A
+
+
+def test_what_would_be_new_is_told_before_it_is_noted(store, session) -> None:
+    """K-22: so that what goes beyond a limit is never written down."""
+    session("a")
+    queries.record(store, A, [queries.Asked("q_000", "x"), queries.Asked("q_001", "y")], 1.0)
+    told = [queries.Asked("q_000", "x"), queries.Asked("q_001", "z"), queries.Asked("q_002", "y")]
+    assert queries.unknown(store, A, told) == ["q_001", "q_002"]
 
 
 def test_only_what_is_pending_is_settled_in_one_step(store, session) -> None:

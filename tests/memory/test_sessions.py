@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlm_memory import contexts, doors, handles, journal, queries, sessions, turns
+from rlm_memory import budgets, contexts, doors, handles, journal, queries, sessions, turns
+from rlm_memory.budgets import Used
 from rlm_memory.doors import Door, DoorEvent, DoorMode
 from rlm_memory.errors import SessionEnded, UnknownSession
 from rlm_memory.handles import Audience, Grant
@@ -121,7 +122,7 @@ def fill(store: Store, row: SessionRow, text: Callable[..., contexts.StoredConte
     queries.record(store, row.key, [Asked("q_000", "why?", mode="provider"), Asked("q_001", "how?")], 1.0)
     queries.settle_pending(store, row.key, [Settled("q_000", "because")], 2.0)
     queries.spend(store, row.key, [Bill("q_000", "m", 1, 2, 0.5)])
-    queries.add_time(store, row.key, 1500)
+    budgets.add(store, row.key, Used(2, 3, 0.5, 1500))
     journal.append(store, [JournalEntry(row.key, Author.AGENT, "x = 1", 1.0, 2.0, "ok")])
     turns.append(store, TurnRow(row.key, "m", ({"role": "user", "content": "go"},), "done", None, 1, 1, 1.0, 2.0))
     doors.grant(store, Door(f"d{row.key:07}", row.key, DoorMode.EXECUTE, "digest", 1.0))
@@ -163,7 +164,7 @@ def test_who_writes_for_an_ended_session_is_refused_and_the_next_one_is_untouche
         lambda: handles.register(store, old, "log", text("d1"), [], charged=True, now=1.0),
         lambda: queries.record(store, old.key, [Asked("q_000", "why?")], 1.0),
         lambda: queries.ask(store, old.key, ["why?"], None, 1.0),
-        lambda: queries.add_time(store, old.key, 5),
+        lambda: budgets.add(store, old.key, Used(1)),
         lambda: turns.append(store, TurnRow(old.key, "m", (), "done", None, 1, 1, 1.0, 2.0)),
         lambda: doors.grant(store, Door("d", old.key, DoorMode.EXECUTE, "digest", 1.0)),
         lambda: doors.note(store, DoorEvent("d", old.key, "opened", 1.0)),

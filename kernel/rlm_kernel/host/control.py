@@ -211,8 +211,12 @@ async def _detach(client: Connection, call: dict[str, Any], descriptors: tuple[i
     return {}, ()
 
 
+SETTLING = ("answers", "used", "refused")
+
+
 async def _settle(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:
-    return {"known": await client.host.find(call["kernel_id"]).settle(call["answers"])}, ()
+    session = client.host.find(call["kernel_id"])
+    return {"known": await session.settle({key: call.get(key) for key in SETTLING if call.get(key)})}, ()
 
 
 async def _queries(client: Connection, call: dict[str, Any], descriptors: tuple[int, ...]) -> Answer:

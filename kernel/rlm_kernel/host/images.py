@@ -420,10 +420,14 @@ class Images:
         self.live.attached[name] = attachment.serial
         self.shadowed -= {name}
 
-    def shadow(self, told: object) -> tuple[list[str], list[str]]:
-        """Take note of the contexts that are shadowed, as the live process says: which are now, which no more."""
+    def shadow(self, told: object, returned: object = None) -> tuple[list[str], list[str]]:
+        """Take note of the contexts that are shadowed, as the live process says: which are now, which no more.
+
+        ``returned`` names more of the latter: a cell took their names and gave them back.
+        """
         before, self.shadowed = self.shadowed, frozenset(texts(told)) & self.contexts.keys()
-        return sorted(self.shadowed - before), sorted(before - self.shadowed)
+        back = (self.contexts.keys() & texts(returned)) - self.shadowed
+        return sorted(self.shadowed - before), sorted(back | (before - self.shadowed))
 
     async def learn_shadowed(self) -> None:
         """Ask the live process which contexts are shadowed in it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,6 +18,9 @@ FULL = (
     f"the prompts that wait for answers may have {MOST_CHARACTERS:,} characters together; "
     "wait for answers before you ask more, or ask less at once"
 )
+MOST_GIVEN = 128 << 20
+"""Characters of JSON of answers that code gives itself: of the longest that a kernel takes, all escaped."""
+_LONGEST_PROBLEM = 300
 QUERIES_A_SECOND = 100.0
 _ROWS_AT_ONCE = 256
 
@@ -141,6 +145,18 @@ def at_once(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
             some, characters = [], 0
     if some:
         yield some
+
+
+def given_in(summary: dict[str, Any]) -> dict[str, Any] | None:
+    """The answers that the code of a cell has given itself, as its kernel tells them; None: none, or too much."""
+    given = summary.get("given")
+    if not isinstance(given, dict) or len(json.dumps(given)) > MOST_GIVEN:
+        return None
+    answers, problem = given.get("answers"), given.get("problem")
+    if not isinstance(answers, list | dict) and not isinstance(problem, str):
+        return None
+    known = {"answers": answers} if problem is None else {"problem": str(problem)[:_LONGEST_PROBLEM]}
+    return {**known, "assigned": given.get("assigned") is True}
 
 
 class Round:

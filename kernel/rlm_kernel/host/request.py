@@ -10,6 +10,7 @@ from typing import Any
 from rlm_kernel import tags
 from rlm_kernel.host.output import CellOutput
 from rlm_kernel.host.peer import parse, texts
+from rlm_kernel.host.queries import given_in
 from rlm_kernel.host.signing import DELIMITER
 
 EXECUTE = "execute_request"
@@ -143,4 +144,5 @@ def direct_result(request: Request, summary: dict[str, Any], seconds: float) -> 
         "defined": texts(summary.get("defined")),
         "shadowed": request.shadowed,
         "returned": request.returned,
+        "given": given_in(summary),
     }

@@ -27,9 +27,9 @@ from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
-from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, texts, within
+from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, within
 from rlm_kernel.host.policy import read_policy
-from rlm_kernel.host.queries import FULL, QueryBook, Round, at_once
+from rlm_kernel.host.queries import FULL, QueryBook, Round, at_once, given_in
 from rlm_kernel.host.refusals import Refusals
 from rlm_kernel.host.relay import CHANNELS, Relay
 from rlm_kernel.host.request import EXECUTE, Request
@@ -48,7 +48,7 @@ class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
     ``emit(kernel_id, event)`` reports what happened: ``queries``, ``waiting`` (for the answers of ``ids``; none: it
-    goes on), ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for that reason).
+    goes on), ``given``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for a reason).
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class KernelSession:
             self.front.close()
             raise
         if not self.memory_base:  # a copy counts from where its parent does
-            self._measure_base()
+            self.memory_base = private_memory(self.images.live.pid or 0) if self.images.live else 0
         self._driver = asyncio.create_task(self._drive())
 
     def expel(self, reason: str) -> None:
@@ -240,17 +240,21 @@ class KernelSession:
         await self.operation(work)
         self.copying.later()
 
-    async def settle(self, answers: dict[str, Any]) -> list[str]:
-        """Inject answers of queries: at once into a cell that waits, else between requests. Returns known ids."""
+    async def settle(self, news: dict[str, Any]) -> list[str]:
+        """Inject ``answers`` of queries: at once into a cell that waits, else between requests. Returns known ids.
+
+        With them comes what queries have ``used`` of the budget, and whether answers of code's own are ``refused``.
+        """
+        answers = news.setdefault("answers", {})
         if self.round is not None:
             waited = [name for name in answers if name in self.queries.pending]
             self.queries.settle(answers)
-            self._answer_round(answers)
+            self._answer_round(news)
             return waited
         self.queries.settle(answers)
 
         async def work() -> list[str]:
-            content, _ = await self.images.ask({"op": "settle", "answers": answers})
+            content, _ = await self.images.ask({"op": "settle", **news})
             return [str(known) for known in content.get("known", ())]
 
         known: list[str] = await self.operation(work)
@@ -454,15 +458,11 @@ class KernelSession:
         if is_cell:
             self.images.cells += 1
             self.history.note(self.images.cells, request, summary)
-        request.shadowed, gone = self.images.shadow(summary.get("shadowed"))
-        back = (self.images.contexts.keys() & texts(summary.get("returned"))) - self.images.shadowed
-        request.returned = sorted(back.union(gone))
+        request.shadowed, request.returned = self.images.shadow(summary.get("shadowed"), summary.get("returned"))
+        if request.direct is None and (given := given_in(summary)):
+            self.emit(self.kernel_id, {"event": "given", **given})
 
     # -- limits
-
-    def _measure_base(self) -> None:
-        live = self.images.live
-        self.memory_base = private_memory(live.pid) if live and live.pid else 0
 
     def _limits_of_request(self, live: Peer) -> CellLimits:
         """Our own requests may run code of the user's, a ``__repr__`` or a finaliser: they get the time of a cell."""
@@ -564,13 +564,14 @@ class KernelSession:
         self.round = Round(claimed, limits, self.policy.llm.wait_seconds, self._round_is_late)
         self.emit(self.kernel_id, {"event": "waiting", "ids": sorted(claimed)})
         # Who answers at once may have been faster than the cell.
-        self._answer_round({name: self.queries.answers[name] for name in claimed if name in self.queries.answers})
+        known = {name: self.queries.answers[name] for name in claimed if name in self.queries.answers}
+        self._answer_round({"answers": known})
 
-    def _answer_round(self, answers: dict[str, Any]) -> None:
-        live = self.images.live
+    def _answer_round(self, news: dict[str, Any]) -> None:
+        live, answers = self.images.live, news["answers"]
         if self.round is None or live is None or not answers:
             return
-        live.send(tags.SETTLED, (wire.json_frame({"answers": answers}),))
+        live.send(tags.SETTLED, (wire.json_frame(news),))
         self.round.open.difference_update(answers)
         if not self.round.open:
             self._end_round()

@@ -17,9 +17,12 @@ from rlm_kernel.image.forms import Form
 from rlm_sandbox.policy_model import Limits, LlmMode, LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
+REFUSED_NAME = "refused_llm_answers"
+"""What code has assigned to it, and was not taken."""
 _FIRST, _NEXT = 16, 64
 """How many queries of a batch are told at once: few at first, so that somebody can begin with them."""
-_SPENDING = ("tokens", "cost", "seconds")
+_BUDGET = {"calls": "queries", "tokens": "query_tokens", "cost": "query_cost", "seconds": "query_seconds"}
+"""What queries use, and the limit of each."""
 
 
 class QueryLimit(RuntimeError):
@@ -81,13 +84,14 @@ class Queries:
         self.announce = announce
         self.next_number = next_number
         self.limits = limits
-        self.limit = limits.queries
         self.llm = llm
         self._suspend = suspend
         self.answers: dict[str, str] = {}
+        """What code sees, and may change."""
+        self.said: dict[str, str] = {}
+        """The same as it was told."""
         self._placeholders: dict[str, DeferredAnswer] = {}
-        self._earlier = 0
-        self._spent = dict.fromkeys(_SPENDING, 0.0)
+        self._used: dict[str, float] = dict.fromkeys(_BUDGET, 0)
         self._over_budget: set[str] = set()
 
     def helpers(self) -> dict[str, Callable[..., Any]]:
@@ -143,22 +147,22 @@ class Queries:
 
     def budget(self) -> dict[str, dict[str, float]]:
         """What has been used, as the daemon has last told it, and what may be."""
-        limits = self.limits
         return {
-            "calls": {"used": len(self._placeholders) - self._earlier, "limit": limits.queries},
-            **{name: {"used": self._spent[name], "limit": getattr(limits, f"query_{name}")} for name in _SPENDING},
+            name: {"used": self._used[name], "limit": getattr(self.limits, limit)} for name, limit in _BUDGET.items()
         }
+
+    def tell(self, used: Mapping[str, float]) -> None:
+        """Take what has been used of the budget; what was asked since that was counted is known here alone."""
+        self._used.update({name: max(self._used[name], used[name]) for name in _BUDGET if name in used})
 
     def skip_to(self, next_number: int) -> None:
         """Never use the ids below ``next_number``: the session has, in a process that this one takes over from."""
         self.next_number = max(self.next_number, next_number)
 
     def begin_anew(self, limits: Limits, llm: LlmPolicy) -> None:
-        """Go on as another session with a budget of its own; placeholders that were asked before stay what they are."""
-        self._earlier = len(self._placeholders)
+        """Go on as another session with a whole budget; placeholders that were asked before stay what they are."""
         self.limits, self.llm = limits, llm
-        self.limit = self._earlier + limits.queries
-        self._spent = dict.fromkeys(_SPENDING, 0.0)
+        self._used = dict.fromkeys(_BUDGET, 0)
 
     def _asking(self, model: str | None, mode: str | None, schema: Any) -> _Asking:
         if model is not None and not isinstance(model, str):
@@ -196,12 +200,11 @@ class Queries:
         """Ask all or none, and wait for all; those that nobody answered in time are pending still."""
         self._suspend.check()
         self._check(prompts)
-        if how.mode == "provider":
-            self._check_budget()
         asked = self._ask(prompts, how)
         late: set[str] = set()
 
         def take(news: Mapping[str, Any]) -> bool:
+            self.tell(news.get("used", {}))
             self.settle(news.get("answers", {}))
             late.update(news.get("late", ()))
             return all(one.status != "pending" or one.query_id in late for one in asked)
@@ -212,14 +215,6 @@ class Queries:
         if over:
             raise BudgetExceeded(f"{over[0]}; what was answered before is in {ANSWERS_NAME}")
         return asked
-
-    def _check_budget(self) -> None:
-        for name, share in self.budget().items():
-            if name in _SPENDING and share["used"] >= share["limit"]:
-                raise BudgetExceeded(
-                    f"queries of this session have used {share['used']:g} {name} of {share['limit']:g}; "
-                    f"its policy sets limits.query_{name}"
-                )
 
     def _only(self, how: _Asking, asked: list[DeferredAnswer]) -> Any:
         """The answer of a round of one query."""
@@ -255,8 +250,8 @@ class Queries:
             if len(str(prompt)) > tags.MAX_PROMPT:
                 size = len(str(prompt))
                 raise ValueError(f"the prompt has {size:,} characters; at most {tags.MAX_PROMPT:,} are sent")
-        if len(self._placeholders) + len(prompts) > self.limit:
-            raise QueryLimit(f"this session may ask {self.limit} queries; its policy sets limits.queries")
+        if self._used["calls"] + len(prompts) > self.limits.queries:
+            raise QueryLimit(f"this session may ask {self.limits.queries} queries; its policy sets limits.queries")
 
     def _ask(self, prompts: Sequence[str], how: _Asking) -> list[DeferredAnswer]:
         """Queue all or none."""
@@ -267,6 +262,7 @@ class Queries:
         for prompt in map(str, prompts):
             query_id = f"q_{self.next_number:03d}"
             self.next_number += 1
+            self._used["calls"] += 1
             placeholder = self._placeholders[query_id] = DeferredAnswer(query_id, how.form)
             asked.append(placeholder)
             query = {"id": query_id, "prompt": prompt, "model": how.model, "mode": how.mode, "recursive": how.recursive}
@@ -283,7 +279,7 @@ class Queries:
         """The placeholder of a query that an earlier kernel of the session has asked; else only its text."""
         number = str(query_id).removeprefix("q_")
         mine = str(query_id).startswith("q_") and number.isdecimal() and len(number) < 10
-        if not mine or int(number) >= self.next_number or len(self._placeholders) >= self.limit:
+        if not mine or int(number) >= self.next_number or len(self._placeholders) >= self.limits.queries:
             return str(text)
         name = str(query_id)
         placeholder = self._placeholders.get(name)
@@ -291,29 +287,29 @@ class Queries:
             placeholder = self._placeholders[name] = DeferredAnswer(name)
             if status in ("answered", "failed"):
                 placeholder.settle(str(text), status == "failed")
-            elif name in self.answers:
-                placeholder.settle(self.answers[name], self.answers[name].startswith(f"[FAILED:{name}]"))
+            elif name in self.said:
+                placeholder.settle(self.said[name], self.said[name].startswith(f"[FAILED:{name}]"))
         return placeholder
 
     def settle(self, answers: Mapping[str, Any]) -> list[str]:
         """Take answers ``{id: {"answer": text} | {"error": text}}``; returns the ids that were known here.
 
-        An outcome may also tell what has been ``spent``, and that it failed for the budget (``over``).
+        An outcome may also tell that it failed for the budget (``over``).
         """
         known = []
         if any(type(name) is not str for name in self.answers):  # code put it in; to compare with it would call it
             self.answers = {name: text for name, text in self.answers.items() if type(name) is str}
         for query_id, outcome in answers.items():
-            failed = "error" in outcome
-            text = str(outcome["error"] if failed else outcome["answer"])
-            self.answers[query_id] = f"[FAILED:{query_id}] {text}" if failed else text
-            self._spent.update(
-                {name: max(self._spent[name], outcome["spent"][name]) for name in outcome.get("spent", ())}
-            )
+            self.said[query_id] = self.answers[query_id] = said_of(query_id, outcome)
             if outcome.get("over"):
                 self._over_budget.add(query_id)
             placeholder = self._placeholders.get(query_id)
             if placeholder is not None:
-                placeholder.settle(self.answers[query_id], failed)
+                placeholder.settle(self.said[query_id], "error" in outcome)
                 known.append(query_id)
         return known
+
+
+def said_of(query_id: str, outcome: Mapping[str, Any]) -> str:
+    """What code reads in the place of an answer: the text, or that there is none and why."""
+    return f"[FAILED:{query_id}] {outcome['error']}" if "error" in outcome else str(outcome["answer"])

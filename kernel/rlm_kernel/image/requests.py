@@ -121,7 +121,7 @@ def _settle(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     state = worker.session
     assert state is not None
     with user_code(state):
-        return {"known": state.settle(worker.namespace, request["answers"])}, ()
+        return {"known": state.settle(worker.namespace, request)}, ()
 
 
 def _repeat(worker: Worker, request: dict[str, Any], message: Message) -> Reply:

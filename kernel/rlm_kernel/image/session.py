@@ -19,7 +19,8 @@ from rlm_kernel.contexts.keeping import KEEPER
 from rlm_kernel.contexts.lines import Lines
 from rlm_kernel.contexts.mapping import Mapping as MappedFile
 from rlm_kernel.contexts.text import Text
-from rlm_kernel.image.queries import ANSWERS_NAME, Queries, Suspend
+from rlm_kernel.image.given import GivenAnswers
+from rlm_kernel.image.queries import ANSWERS_NAME, REFUSED_NAME, Queries, Suspend, said_of
 from rlm_kernel.image.shell import GuardedShell
 from rlm_sandbox.language import audit
 from rlm_sandbox.language.audit import trusted
@@ -67,6 +68,7 @@ class SessionState:
         self.protect = [Path(folder) for folder in spec["protect"]]
         self.workspace = Path(spec["workspace"]) if spec.get("workspace") else None
         self.queries = Queries(announce, spec["query_base"], self.policy.limits, self.policy.llm, suspend)
+        self._given = GivenAnswers()
         self.contexts: dict[str, Any] = {}
         self.returned: set[str] = set()
         """Contexts whose names code has deleted since this was last told, and that have their names again."""
@@ -219,10 +221,26 @@ class SessionState:
         """Whether the policy lets code import the module."""
         return admits(self.policy.language.imports, module)
 
-    def settle(self, namespace: dict[str, Any], answers: Mapping[str, Any]) -> list[str]:
-        """Inject answers of queries: placeholders become them, ``llm_answers`` holds them."""
+    def given(self, namespace: dict[str, Any]) -> dict[str, Any] | None:
+        """The answers that code itself has given since this was last asked (`GivenAnswers.look`)."""
+        shown = self.queries.answers
+        return self._given.look(namespace.setdefault(ANSWERS_NAME, shown), shown, self.queries.said)
+
+    def settle(self, namespace: dict[str, Any], news: Mapping[str, Any]) -> list[str]:
+        """Inject answers of queries: placeholders become them, ``llm_answers`` shows them; and tell the budget.
+
+        A list of answers that code has assigned stays, until others come. What it has assigned and was ``refused``
+        gets a name of its own.
+        """
+        self.queries.tell(news.get("used", {}))
+        answers, said, shown = news.get("answers", {}), self.queries.said, self.queries.answers
+        fresh = [name for name, outcome in answers.items() if said.get(name) != said_of(name, outcome)]
         known = self.queries.settle(answers)
-        namespace[ANSWERS_NAME] = self.queries.answers
+        found = namespace.get(ANSWERS_NAME)
+        if news.get("refused") and found is not shown:
+            namespace[REFUSED_NAME] = found
+        if news.get("refused") or found is shown or any(not answers[name].get("by_code") for name in fresh):
+            namespace[ANSWERS_NAME] = self.queries.answers
         return known
 
 

@@ -196,7 +196,7 @@ class Worker:
         """Answers for a cell that waited when they were sent, and does so no more."""
         if self.session is not None:
             with session.user_code(self.session):  # also while `input` waits, in the middle of the wall's own work
-                self.session.settle(self.namespace, json.loads(message.frames[0]).get("answers", {}))
+                self.session.settle(self.namespace, json.loads(message.frames[0]))
 
     def _input(self) -> wire.Message | None:
         """Wait for an answer on the stdin channel; None when the host has gone."""
@@ -259,11 +259,16 @@ class Worker:
         state = self.session
         told, self._refused = self._refused, refusals()
         defined, shadowed, returned = changed(before, self.namespace, self.hidden), [], set()
+        given = None
+        if state is not None:
+            with session.user_code(state):  # an object that is let go may call what code has given it
+                given = state.given(self.namespace)
         if state is not None and state.contexts:
             shadowed = state.shadowed(self.namespace)
             returned, state.returned = state.returned, set()
             defined = [name for name in defined if name not in state.contexts or name in shadowed]
         return {
+            "given": given,
             "defined": defined,
             "shadowed": shadowed,
             "returned": sorted(returned),

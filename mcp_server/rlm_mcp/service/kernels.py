@@ -68,10 +68,12 @@ class SessionKernel:
         """The queries that the running cell waits for."""
         self.provided: set[str] = set()
         """Queries that a provider is to answer."""
+        self.on_given: Callable[[dict[str, Any]], None] = _ignore
+        """Is told of answers that the code of a notebook's cell has assigned to ``llm_answers``."""
         self.on_rest: Callable[[frozenset[str]], None] = _ignore
         """Is told of queries that a cell waited for and waits for no more."""
-        self.spent: Callable[[], dict[str, float]] = dict
-        """Tells what queries of the session have used of providers."""
+        self.used: Callable[[], dict[str, float]] = dict
+        """Tells what queries of the session have used of its budget."""
         self._told: list[dict[str, Any]] = []
         self._suspension: asyncio.Future[None] | None = None
         self._store = store
@@ -82,6 +84,10 @@ class SessionKernel:
         self._attached: dict[str, int] = {}
         self._stale = True
         self._fresh = False
+        self._refused = False
+        """Whether the kernel has to hear that its code's own answers are not taken."""
+        self._untold = False
+        """Whether the kernel does not know what is used of the budget."""
         self._outcomes: dict[str, dict[str, Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -248,8 +254,12 @@ class SessionKernel:
         except (KernelError, OSError):
             return 0.0
 
-    async def hand_over(self, outcomes: dict[str, dict[str, Any]]) -> None:
-        """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended."""
+    async def hand_over(self, outcomes: dict[str, dict[str, Any]], *, refused: bool = False) -> None:
+        """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended.
+
+        ``refused`` says that what code has assigned to ``llm_answers`` is not taken.
+        """
+        self._refused = self._refused or refused
         if self.waiting:
             await asyncio.wait({self._later(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
             return
@@ -257,15 +267,23 @@ class SessionKernel:
         if self.alive and not self.busy:
             await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
 
-    def refuse(self, ids: list[str], reason: str) -> None:
-        """Let queries fail that nobody could answer; told to the code that uses them, and with the next answer."""
+    def refuse(self, ids: list[str], reason: str, *, over: bool = False) -> None:
+        """Let queries fail that nobody could answer; told to the code that uses them, and with the next answer.
+
+        ``over`` says that the budget is used up.
+        """
         self.notice = f"{', '.join(ids)} failed: {reason}"
-        self._later(self.hand_over({query: {"error": reason} for query in ids}))
+        told: dict[str, Any] = {"error": reason, "over": True} if over else {"error": reason}
+        self._later(self.hand_over(dict.fromkeys(ids, told)))
+
+    def budget_changed(self) -> None:
+        """Have the kernel told, before its next cell, what is used of the budget."""
+        self._untold = True
 
     async def _answer_cell(self, outcomes: dict[str, dict[str, Any]]) -> None:
         """Hand answers to a cell that waits, past everything that is queued behind it."""
         try:
-            await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes))
+            await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes, self.used()))
         except (KernelError, OSError, SessionEnded) as error:
             self._outcomes = outcomes | self._outcomes
             log.warning("the kernel of session %s has not taken its answers: %s", self.session.id, error)
@@ -314,6 +332,7 @@ class SessionKernel:
             kernel_id = await self.start()
             done = await (await self._gateway.client()).rollback(kernel_id, cells)
         self.names.difference_update(done.gone)
+        self.budget_changed()
         return done
 
     async def restart(self) -> None:
@@ -323,7 +342,7 @@ class SessionKernel:
         self.names.clear()
         self.notice = ""
         self._attached.clear()
-        self._stale = True
+        self._stale = self._untold = True
         on_fresh, self.on_fresh = self.on_fresh, None  # who wants it empty does not want what was saved
         try:
             await self._ready_alone()
@@ -358,6 +377,7 @@ class SessionKernel:
             raise SessionEnded
         self._became(info)
         self._fresh = True
+        self._untold = any(self.used().values())
         self._outcomes = self._settled()
         return info.kernel_id
 
@@ -383,10 +403,7 @@ class SessionKernel:
     def _settled(self) -> dict[str, dict[str, Any]]:
         """The answers that a fresh kernel's predecessor had, so that its ``llm_answers`` holds them too."""
         settled = queries.of_session(self._store, self.session.key, QueryState.ANSWERED, QueryState.FAILED)
-        outcomes: dict[str, dict[str, Any]] = {row.id: _outcome(row) for row in settled}
-        for outcome in list(outcomes.values())[-1:]:
-            outcome["spent"] = self.spent()
-        return outcomes
+        return {row.id: _outcome(row) for row in settled}
 
     async def ready(self, fill: Fresh) -> None:
         """Start a kernel that is filled by ``fill``; raises the KernelError that kept it from that."""
@@ -412,7 +429,7 @@ class SessionKernel:
 
     @property
     def _behind(self) -> bool:
-        return self._stale or bool(self._outcomes)
+        return self._stale or self._untold or self._refused or bool(self._outcomes)
 
     async def _catch_up(self, kernel_id: str) -> None:
         """Bind and unbind until the kernel has what the rows say; hand in answers."""
@@ -420,9 +437,10 @@ class SessionKernel:
         if self._stale:
             self._stale = False
             await self._catch_up_contexts(client, kernel_id)
-        if self._outcomes:
-            outcomes, self._outcomes = self._outcomes, {}
-            await client.answer(kernel_id, outcomes)
+        if self._outcomes or self._untold or self._refused:
+            outcomes, refused = self._outcomes, self._refused
+            self._outcomes, self._untold, self._refused = {}, False, False
+            await client.answer(kernel_id, outcomes, self.used(), refused=refused)
 
     async def _catch_up_contexts(self, client: HostClient, kernel_id: str) -> None:
         wanted = {row.name: row for row in contexts.of_session(self._store, self.session.key)}
@@ -465,12 +483,17 @@ class SessionKernel:
         kind = event.get("event")
         if kind == "queries":
             self._asked(event["queries"])
+        elif kind == "recovered":
+            self.budget_changed()
         elif kind == "waiting":
             self._suspended(frozenset(map(str, event.get("ids", ()))))
         elif kind == "cell":
             self.on_cell(event)
         elif kind == "door":
             self._door(event)
+        elif kind == "given":
+            self.tell_all()
+            self.on_given(event)
         elif kind == "ended":
             self.tell_all()
             if not self.busy:  # a running cell's own answer tells it

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_kernel.models.errors import ModelError
@@ -21,15 +21,16 @@ from rlm_kernel.models.interface import Completion, Message
 from rlm_kernel.models.router import Models, open_models
 from rlm_kernel.models.settings import settings_file
 from rlm_mcp.service.answers import clean_text
+from rlm_mcp.service.budgets import Budgets, OverBudget, Payer
 from rlm_mcp.service.line import Line
 from rlm_mcp.service.queries import Outcome, Queries
 from rlm_mcp.service.sessions import Clock, Session
 from rlm_memory import known_answers, queries
-from rlm_memory.errors import SessionEnded, StoreFault
+from rlm_memory.errors import StoreFault
 from rlm_memory.queries import Bill, QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["OverBudget", "Payer", "Providers"]
+__all__ = ["Providers"]
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +40,6 @@ processes and is a transaction, at the cost of requests that could go out meanwh
 _CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
 
 
-class OverBudget(Exception):
-    """A provider has done as much for the session as its policy permits."""
-
-
 @dataclass
 class _Desk:
     """What is under way for one session."""
@@ -50,24 +47,6 @@ class _Desk:
     line: Line
     ready: list[Outcome] = field(default_factory=list)
     handing: asyncio.Task[None] | None = None
-    at_work: int = 0
-    since: float = 0.0
-    spent: dict[str, float] = field(default_factory=dict)
-    """What has been used, without what is under way; empty until it was looked up."""
-    bills: list[Bill] = field(default_factory=list)
-    """What has been used and is not written down yet."""
-
-
-@dataclass(frozen=True)
-class Payer:
-    """Whose budget a session's queries are charged to: the session and its query of which all of this came.
-
-    ``depth`` is how many sessions lie between: 0 for a session that pays for itself.
-    """
-
-    session: Session
-    row: QueryRow
-    depth: int
 
 
 Recursion = Callable[[Session, QueryRow], Awaitable[str]]
@@ -77,29 +56,16 @@ Recursion = Callable[[Session, QueryRow], Awaitable[str]]
 class Providers:
     """Answers queries of code from a provider, and from the cache. ``recurse`` is how those of rlm_query are."""
 
-    def __init__(self, store: Store, given: Queries, clock: Clock) -> None:
+    def __init__(self, store: Store, given: Queries, budgets: Budgets, clock: Clock) -> None:
         self._store = store
+        self._budgets = budgets
         self._queries = given
         self._clock = clock
         self._desks: dict[int, _Desk] = {}
         self._models: list[Models] = []
         """The last is used; those before it had another configuration, and their last requests may be under way."""
         self._configured: object = None
-        self._payers: dict[int, Payer] = {}
         self.recurse: Recursion | None = None
-
-    def payer(self, session: Session, row: QueryRow) -> Payer:
-        """Tell who pays for a query of the session."""
-        return self._payers.get(session.key) or Payer(session, row, 0)
-
-    @contextmanager
-    def paid_by(self, child: int, payer: Payer) -> Iterator[None]:
-        """Charge all that the session ``child`` asks to ``payer``."""
-        self._payers[child] = replace(payer, depth=payer.depth + 1)
-        try:
-            yield
-        finally:
-            del self._payers[child]
 
     def asked(self, session: Session, rows: Sequence[QueryRow]) -> None:
         """Look after queries that code has asked: answer those that are ours to answer."""
@@ -125,53 +91,20 @@ class Providers:
         asked = [row.id for row in queries.pending(self._store, session.key) if row.mode == "provider"]
         queries.cancel_pending(self._store, session.key, self._clock(), among=asked)
 
-    def rest(self, session: Session) -> None:
-        """Stop working for a session that is about to rest, and write down what was used."""
-        if (desk := self._desks.get(session.key)) is not None:
-            self._write_bills(session.key, desk)
-        self.drop(session)
-
     def drop(self, session: Session) -> None:
         """Stop working for a session, and forget what has come in."""
         desk = self._desks.pop(session.key, None)
         if desk is not None:
             desk.line.close()
             desk.ready.clear()
-            desk.bills.clear()
             if desk.handing is not None:
                 desk.handing.cancel()
-
-    def spent(self, session: Session) -> dict[str, float]:
-        """What the queries of the session have used of providers: tokens, cost and seconds.
-
-        Of a session that another one pays for it is what that one has used.
-        """
-        session = self._payers[session.key].session if session.key in self._payers else session
-        desk = self._desk(session)
-        if not desk.spent:
-            used = queries.spent(self._store, session.key, session.row.created_at)
-            seconds = queries.time_used(self._store, session.key) / 1000
-            desk.spent = {"tokens": used.tokens, "cost": used.cost, "seconds": seconds}
-        running = asyncio.get_running_loop().time() - desk.since if desk.at_work else 0.0
-        now = {**desk.spent, "seconds": desk.spent["seconds"] + running}
-        return {name: round(used, 6) for name, used in now.items()}
-
-    def budget(self, session: Session) -> dict[str, dict[str, float]]:
-        """What the session's queries have used, and what they may."""
-        limits, spent = session.policy.limits, self.spent(session)
-        calls = queries.count_since(self._store, session.key, session.row.created_at)
-        return {
-            "calls": {"used": calls, "limit": limits.queries},
-            **{name: {"used": used, "limit": getattr(limits, f"query_{name}")} for name, used in spent.items()},
-        }
 
     async def aclose(self) -> None:
         """Stop everything; queries that wait are asked again by the next daemon."""
         desks = list(self._desks.values())
         tasks = [task for desk in desks for task in desk.line.close()]
         await asyncio.gather(*tasks, *(desk.handing for desk in desks if desk.handing), return_exceptions=True)
-        for session, desk in self._desks.items():
-            self._write_bills(session, desk)
         for models in self._models:
             await models.aclose()
 
@@ -196,7 +129,7 @@ class Providers:
         """Ask until the answer fits its form, as often as the policy says."""
         if row.form is not None:
             check_schema(row.form)
-        payer = self.payer(session, row)
+        payer = self._budgets.payer(session, row)
         if row.recursive and self.recurse is not None and payer.depth < payer.session.policy.limits.query_depth:
             return clean_text(await self.recurse(session, row))
 
@@ -223,69 +156,23 @@ class Providers:
             ModelError: there is no answer.
         """
         session, row, models = payer.session, payer.row, self._opened()
-        loop, desk = asyncio.get_running_loop(), self._desk(session)
-        began = False
+        with ExitStack() as working:
 
-        def begin() -> None:
-            nonlocal began
-            limit.reschedule(loop.time() + self._left(session))
-            self._begin(desk)
-            began = True
+            def begin() -> None:
+                limit.reschedule(asyncio.get_running_loop().time() + self._budgets.seconds_left(session))
+                working.enter_context(self._budgets.working(session))
 
-        try:
-            async with asyncio.timeout(None) as limit:
-                came = await models.complete(messages, model=model, schema=schema, on_turn=begin)
-        except TimeoutError:
-            if limit.expired():
-                raise OverBudget(self._over(session, "seconds")) from None
-            raise
-        finally:
-            if began:
-                self._end(session, desk)
-        usage = came.usage
-        desk.spent["tokens"] += usage.tokens
-        desk.spent["cost"] += usage.cost
-        desk.bills.append(Bill(row.id, came.model, usage.input_tokens, usage.output_tokens, usage.cost))
-        self._soon(session, desk)
+            try:
+                async with asyncio.timeout(None) as limit:
+                    came = await models.complete(messages, model=model, schema=schema, on_turn=begin)
+            except TimeoutError:
+                if limit.expired():
+                    raise OverBudget(self._budgets.over(session, "seconds")) from None
+                raise
+        used = came.usage
+        self._budgets.charge(session, Bill(row.id, came.model, used.input_tokens, used.output_tokens, used.cost))
+        self._soon(session, self._desk(session))
         return came
-
-    def _left(self, session: Session) -> float:
-        """Return the seconds that are left; raises `OverBudget` when anything is used up."""
-        spent, limits = self.spent(session), session.policy.limits
-        for name, used in spent.items():
-            if used >= getattr(limits, f"query_{name}"):
-                raise OverBudget(self._over(session, name))
-        return limits.query_seconds - spent["seconds"]
-
-    @staticmethod
-    def _over(session: Session, name: str) -> str:
-        limit = getattr(session.policy.limits, f"query_{name}")
-        return f"the budget is used up: queries of this session may use {limit:g} {name} (limits.query_{name})"
-
-    @staticmethod
-    def _begin(desk: _Desk) -> None:
-        if not desk.at_work:
-            desk.since = asyncio.get_running_loop().time()
-        desk.at_work += 1
-
-    def _end(self, session: Session, desk: _Desk) -> None:
-        desk.at_work -= 1
-        if not desk.at_work:
-            self._write_seconds(session, desk, at_work=True)
-
-    def _write_seconds(self, session: Session, desk: _Desk, *, at_work: bool = False) -> None:
-        """Count the time in which anything was under way, however much."""
-        if at_work or desk.at_work:
-            milliseconds = round(1000 * (asyncio.get_running_loop().time() - desk.since))
-            desk.since += milliseconds / 1000
-            desk.spent["seconds"] += milliseconds / 1000
-            with suppress(SessionEnded):
-                queries.add_time(self._store, session.key, milliseconds)
-
-    def _write_bills(self, session: int, desk: _Desk) -> None:
-        """Write down what has been used."""
-        bills, desk.bills = desk.bills, []
-        queries.spend(self._store, session, bills)
 
     # --- handing in -------------------------------------------------------------------------------
 
@@ -301,14 +188,13 @@ class Providers:
             desk.handing = asyncio.create_task(self._hand_in(session, desk))
 
     async def _hand_in(self, session: Session, desk: _Desk) -> None:
-        while desk.ready or desk.bills:
+        while desk.ready or self._budgets.owes(session.key):
             outcomes, desk.ready = desk.ready, []
             try:
                 with self._store.transaction():
-                    self._write_bills(session.key, desk)
-                    self._write_seconds(session, desk)
+                    self._budgets.write(session.key)
                     settled = self._queries.settle(session, outcomes)
-                await self._queries.hand_in(session, settled, self.spent(session))
+                await self._queries.hand_in(session, settled)
             except StoreFault:
                 log.exception("answers of session %s cannot be written down", session.id)
                 return

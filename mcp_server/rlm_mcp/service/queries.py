@@ -1,8 +1,11 @@
-"""Deferred queries: asking without code, and handing in the answers."""
+"""Deferred queries: asking without code, and handing in the answers, by a tool or by code itself."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +13,7 @@ from rlm_kernel.errors import KernelError
 from rlm_kernel.models.errors import ModelError
 from rlm_kernel.models.forms import AnswerUnfit, fitted
 from rlm_mcp.service.answers import Answer, clean_text
+from rlm_mcp.service.budgets import Budgets
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions import Clock, Session
 from rlm_memory import known_answers, queries, sessions
@@ -17,9 +21,11 @@ from rlm_memory.errors import CallerError
 from rlm_memory.queries import QueryRow, Settled
 from rlm_memory.store import Store
 
-__all__ = ["NOT_AN_ANSWER", "GivenAnswer", "Outcome", "Queries", "asked_row", "row_shown"]
+__all__ = ["GivenAnswer", "Outcome", "Queries", "asked_row", "row_shown"]
 
 
+BY_ID = "give as many, in the order in which they are listed, or {id: answer}"
+_ID = re.compile(r"q_t?\d{3,9}")
 NOT_AN_ANSWER = 'give either the answer as a text, or {"error": text}'
 
 
@@ -49,8 +55,9 @@ class Outcome:
 class Queries:
     """The deferred queries of every session."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, budgets: Budgets, clock: Clock) -> None:
         self._store = store
+        self._budgets = budgets
         self._clock = clock
 
     def ask(self, session: Session, prompts: list[str], model: str | None) -> list[QueryRow]:
@@ -59,14 +66,17 @@ class Queries:
         Raises:
             ToolFault: the session has asked as many as its policy permits.
         """
-        most = session.policy.limits.queries
-        if queries.count_since(self._store, session.key, 0.0) + len(prompts) > most:
+        if len(prompts) > self._budgets.calls_left(session):
             raise ToolFault(
                 "quota_exceeded",
-                f"Session {session.id} may ask {most} queries in its life",
-                "answer what is pending; a policy with a higher limits.queries permits more",
+                self._budgets.over(session, "calls"),
+                "a policy with a higher limits.queries permits more",
             )
-        return queries.ask(self._store, session.key, prompts, model, self._clock())
+        with self._store.transaction():
+            rows = queries.ask(self._store, session.key, prompts, model, self._clock())
+            self._budgets.ask(session, len(rows))
+        session.kernel.budget_changed()
+        return rows
 
     def list_pending(self, session: str) -> list[dict[str, Any]]:
         """Return the pending queries of the session of that name, whole."""
@@ -74,13 +84,83 @@ class Queries:
         rows = queries.pending(self._store, row.key) if row is not None else []
         return [row_shown(row) for row in rows]
 
+    def read(self, session: Session, answers: dict[str, Any] | list[Any]) -> list[GivenAnswer]:
+        """Read answers as they are handed in: an object by id, a list of items with ids, or a list in order.
+
+        A list without ids answers the pending queries in the order in which they are listed: all of them, or those
+        that the last cell has listed.
+
+        Raises:
+            ToolFault: such a list has another number of items.
+        """
+        if isinstance(answers, dict):
+            return [_given_answer(name, outcome) for name, outcome in answers.items()]
+        if answers and all(isinstance(item, dict) and "id" in item for item in answers):
+            return [_given_item(str(number), item) for number, item in enumerate(answers)]
+        pending = self._answerable(session)
+        last = [name for name in session.listed if name in pending]
+        order = next((ids for ids in (pending, last) if len(ids) == len(answers)), None)
+        if order is None:
+            raise ToolFault("wrong_number", _number_said(len(answers), pending, last), BY_ID)
+        return [_given_item(name, item) for name, item in zip(order, answers, strict=True)]
+
     async def answer(self, session: Session, given: list[GivenAnswer]) -> Answer:
         """Take answers, each on its own: a bad one is reported and does not stop the others.
 
         Their code finds them at once: in the placeholder that ``llm_query`` returned, and in ``llm_answers``.
         """
+        outcomes, failed = await self._take(session, given)
+        fields: dict[str, Any] = {"answered": list(outcomes), "failed": failed}
+        fields |= await self._inject(session, outcomes)
+        fields["still_pending"] = queries.pending_ids(self._store, session.key)
+        return Answer(fields, ("failed", "answered", "still_pending"))
+
+    async def given(self, session: Session, told: dict[str, Any]) -> str:
+        """Take what code has assigned to ``llm_answers``; returns one line for whoever ran it, or nothing.
+
+        Where no query is pending it is a variable like any other. What is not taken stays under another name.
+        """
+        answers, problem = told.get("answers"), told.get("problem", "")
+        pending, fresh = self._answerable(session), []
+        if isinstance(answers, dict):
+            fresh = [name for name, said in answers.items() if not self._is_known(session, name, said)]
+        if not pending and not any(map(_ID.fullmatch, fresh)):
+            return ""
+        outcomes: dict[str, dict[str, Any]] = {}
+        failed: list[dict[str, Any]] = []
+        if not problem:
+            try:
+                named = {name: answers[name] for name in fresh} if isinstance(answers, dict) else list(answers or ())
+                outcomes, failed = await self._take(session, self.read(session, named))
+            except ToolFault as fault:
+                problem = f"{fault.message}; {fault.hint}"
+        if failed:
+            problem = "; ".join(f"{item['id']}: {item['message']}" for item in failed[:3])
+            problem += f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        refused = bool(problem) and told.get("assigned") is True
+        if isinstance(answers, list) and not refused:
+            outcomes = {name: {**outcome, "by_code": True} for name, outcome in outcomes.items()}
+        if session.kernel.alive:
+            await session.kernel.hand_over(outcomes, refused=refused)
+        kept = "; what was assigned is in refused_llm_answers, llm_answers shows the answers" if refused else ""
+        return f"llm_answers: {problem}; answered: {', '.join(outcomes) or 'none'}{kept}" if problem else ""
+
+    def _answerable(self, session: Session) -> list[str]:
+        """The pending queries that are not a provider's to answer, in the order in which they are listed."""
+        return [row.id for row in queries.pending(self._store, session.key) if row.mode != "provider"]
+
+    def _is_known(self, session: Session, query: str, said: object) -> bool:
+        """Whether that is the query's answer already: who adds to the answers gives the others again."""
+        with suppress(CallerError):
+            told = _told(queries.get(self._store, session.key, query))
+            return said in (told.get("answer"), f"[FAILED:{query}] {told.get('error')}")
+        return False
+
+    async def _take(
+        self, session: Session, given: list[GivenAnswer]
+    ) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
+        """Write answers down; returns what the kernel is told of those that were taken, and what is wrong."""
         waiting = {row.id: row for row in queries.pending(self._store, session.key)}
-        answered: list[str] = []
         failed: list[dict[str, Any]] = []
         outcomes: dict[str, dict[str, Any]] = {}
         for item in given:
@@ -89,14 +169,10 @@ class Queries:
             except (CallerError, ToolFault, ModelError) as error:
                 failed.append({"id": item.id[:80], **fault_from(error).answer()})
                 continue
-            answered.append(row.id)
             outcomes[row.id] = _told(row)
             if session.policy.llm.cache and row.answer is not None:
                 known_answers.keep(self._store, row, row.answer, self._clock())
-        fields: dict[str, Any] = {"answered": answered, "failed": failed}
-        fields |= await self._inject(session, outcomes)
-        fields["still_pending"] = queries.pending_ids(self._store, session.key)
-        return Answer(fields, ("failed", "answered", "still_pending"))
+        return outcomes, failed
 
     def settle(self, session: Session, outcomes: list[Outcome]) -> list[Outcome]:
         """Write down what came of queries without an agent; returns those that were still waited for."""
@@ -104,12 +180,12 @@ class Queries:
         waiting = queries.settle_pending(self._store, session.key, settled, self._clock())
         return [outcome for outcome in outcomes if outcome.row.id in waiting]
 
-    async def hand_in(self, session: Session, outcomes: list[Outcome], spent: dict[str, float]) -> None:
-        """Tell code what came of its queries; ``spent`` is what they have used until now."""
+    async def hand_in(self, session: Session, outcomes: list[Outcome]) -> None:
+        """Tell code what came of its queries."""
         told: dict[str, dict[str, Any]] = {}
         for outcome in outcomes:
             said = {"answer": outcome.answer or ""} if outcome.error is None else {"error": outcome.error}
-            told[outcome.row.id] = {**said, "spent": spent, **({"over": True} if outcome.over else {})}
+            told[outcome.row.id] = {**said, **({"over": True} if outcome.over else {})}
         await self._inject(session, told)
 
     async def _settle(self, session: Session, item: GivenAnswer, asked: QueryRow | None) -> QueryRow:
@@ -140,6 +216,38 @@ class Queries:
         except KernelError as error:
             return {"notice": f"the answers are kept; the kernel takes them when it is back: {error}"}
         return {}
+
+
+def _given_item(name: str, item: object) -> GivenAnswer:
+    """An item of a list: the answer itself, or an object that may tell its id."""
+    if item is None:
+        return GivenAnswer(name, problem="there is no answer; the query is still pending")
+    if not isinstance(item, dict) or not item.keys() <= {"id", "answer", "error"} or not item:
+        return _given_answer(name, item)
+    if "id" in item and not isinstance(item["id"], str):
+        return GivenAnswer(f"answers[{name}]", problem='an item is {"id": text, "answer": text}')
+    named = item.get("id", name)
+    outcome = {key: value for key, value in item.items() if key != "id" and value is not None}
+    if outcome.keys() not in ({"answer"}, {"error"}):
+        return GivenAnswer(named, problem=NOT_AN_ANSWER)
+    return _given_answer(named, outcome.get("answer", outcome))
+
+
+def _given_answer(name: str, outcome: object) -> GivenAnswer:
+    if isinstance(outcome, str):
+        return GivenAnswer(name, outcome)
+    if isinstance(outcome, dict) and outcome.keys() == {"error"} and isinstance(outcome["error"], str):
+        return GivenAnswer(name, error=outcome["error"])
+    return GivenAnswer(name, json.dumps(outcome, ensure_ascii=False), is_json=True)
+
+
+def _number_said(count: int, pending: list[str], last: list[str]) -> str:
+    said = f"{count} answers for {len(pending)} pending queries"
+    if pending:
+        said += f" ({', '.join(pending[:6])}{' …' if len(pending) > 6 else ''})"
+    if last and len(last) != len(pending):
+        said += f", {len(last)} of them of the last cell that asked"
+    return f"{said}: none was taken"
 
 
 def _told(row: QueryRow) -> dict[str, Any]:

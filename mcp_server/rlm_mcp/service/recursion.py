@@ -19,9 +19,10 @@ from rlm_kernel.recursion.budget import Budget, Limits
 from rlm_kernel.recursion.loop import Loop
 from rlm_kernel.recursion.workspace import Answering, Asked, Outcome, Turn
 from rlm_mcp.hello import ClientHello
+from rlm_mcp.service.budgets import Budgets, Payer
 from rlm_mcp.service.contexts import Source
 from rlm_mcp.service.errors import ToolFault, fault_from
-from rlm_mcp.service.providers import Payer, Providers
+from rlm_mcp.service.providers import Providers
 from rlm_mcp.service.queries import GivenAnswer, row_shown
 from rlm_mcp.service.record import keep_turn
 from rlm_mcp.service.sessions import Session
@@ -41,10 +42,11 @@ TURNS = 30
 class Recursion:
     """Answers queries of ``rlm_query``."""
 
-    def __init__(self, service: Service, store: Store, providers: Providers) -> None:
+    def __init__(self, service: Service, store: Store, providers: Providers, budgets: Budgets) -> None:
         self.service = service
         self.store = store
         self.providers = providers
+        self.budgets = budgets
 
     async def answer(self, parent: Session, row: QueryRow) -> str:
         """Have a model answer the query in a session of its own, which ends with it.
@@ -53,7 +55,7 @@ class Recursion:
             ModelError: it gives no answer, or there can be no session for it.
             OverBudget: the budget is used up.
         """
-        payer = self.providers.payer(parent, row)
+        payer = self.budgets.payer(parent, row)
         depth = payer.session.policy.limits.query_depth
         budget = Budget(Limits(turns=TURNS, calls=None, seconds=None, depth=depth))
         workspace = await self.opened(parent, row.prompt, payer)
@@ -115,7 +117,7 @@ class _ServiceWorkspace:
         self._payer = payer
         self._held = ExitStack()
         self._held.enter_context(self._service.sessions.use(session))
-        self._held.enter_context(recursion.providers.paid_by(session.key, payer))
+        self._held.enter_context(recursion.budgets.paid_by(session.key, payer))
 
     @property
     def session(self) -> str:
@@ -165,7 +167,7 @@ class _ServiceWorkspace:
 
     async def fork(self, task: str) -> _ServiceWorkspace:
         """Fork the session."""
-        payer = self._recursion.providers.payer(self._session, self._payer.row)
+        payer = self._recursion.budgets.payer(self._session, self._payer.row)
         return await self._recursion.opened(self._session, task, payer)
 
     async def note(self, turn: Turn) -> None:

@@ -16,11 +16,12 @@ from typing import Any
 from rlm_kernel.errors import HostGone, KernelDied, KernelError, SessionExpelled
 from rlm_kernel.hostclient import CellResult, Execution
 from rlm_mcp.service.answers import Answer, clean, clean_text
+from rlm_mcp.service.budgets import Budgets
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.journal import Journal
 from rlm_mcp.service.pictures import Pictures, pictures_in
 from rlm_mcp.service.progress import Progress
-from rlm_mcp.service.queries import asked_row, row_shown
+from rlm_mcp.service.queries import Queries, asked_row, row_shown
 from rlm_mcp.service.sessions import Session
 from rlm_memory import queries
 from rlm_memory.queries import Asked, QueryRow, QueryState
@@ -114,8 +115,18 @@ class Run:
 class Runs:
     """All runs of the daemon, by session."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], waiting: Waiting, journal: Journal) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        waiting: Waiting,
+        journal: Journal,
+        given: Queries,
+        budgets: Budgets,
+    ) -> None:
         self._store = store
+        self._queries = given
+        self._budgets = budgets
         self._journal = journal
         self._clock = clock
         self._waiting = waiting
@@ -199,6 +210,7 @@ class Runs:
     async def _suspended(self, run: Run) -> Answer:
         waiting = run.session.kernel.asks
         asked = [row for row in queries.pending(self._store, run.session.key) if row.id in waiting]
+        run.session.listed = tuple(row.id for row in asked)
         fields = {
             "status": "waiting",
             "run": run.id,
@@ -258,7 +270,7 @@ class Runs:
                     kernel.tell_all()
                 _raise_if_died(result, kernel.expelled)
                 self._journal.ran(run.session.key, run.code, began, result)
-                return self._settle(run, result, notice)
+                return await self._settle(run, result, notice)
         except KernelError as error:
             if isinstance(error, KernelDied | HostGone):
                 kernel.notice = ""  # the error tells it
@@ -270,13 +282,18 @@ class Runs:
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
             raise fault from error
 
-    def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
+    async def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
         """Write down what the cell changed, and shape its answer."""
         session = run.session
         notice = "; ".join(part for part in (notice, session.kernel.finished(result)) if part)
         if untold := [query for query in result.queries if query.get("id") not in run.asked]:
             self.note_queries(session, untold)
-        fields = _fields(result, notice, self._unanswered(session, result))
+        if result.given:
+            notice = "; ".join(filter(None, (notice, await self._queries.given(session, result.given))))
+        unanswered = self._unanswered(session, result)
+        if unanswered:
+            session.listed = tuple(str(query.get("id")) for query in unanswered)
+        fields = _fields(result, notice, unanswered)
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.key, run.id, shown)
             fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
@@ -290,12 +307,25 @@ class Runs:
         return [query for query in result.queries if query.get("id") in pending]
 
     def note_queries(self, session: Session, told: list[dict[str, Any]]) -> list[QueryRow]:
-        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end."""
+        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end.
+
+        Those beyond the session's budget are not written down: they fail.
+        """
         asked = [_asked(query) for query in told]
         for run in self.active(session):
             if run.state == "running":
                 run.asked.update(query.id for query in asked)
-        return queries.record(self._store, session.key, asked, self._clock())
+        with self._store.transaction():
+            left, beyond = self._budgets.calls_left(session), []
+            if len(asked) > left:
+                beyond = queries.unknown(self._store, session.key, asked)[left:]
+                asked = [query for query in asked if query.id not in set(beyond)]
+            rows = queries.record(self._store, session.key, asked, self._clock())
+            if rows:
+                self._budgets.ask(session, len(rows))
+        if beyond:
+            session.kernel.refuse(beyond, self._budgets.over(session, "calls"), over=True)
+        return rows
 
     def _next_number(self) -> int:
         number = next(self._numbers, None)

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from rlm_mcp.errors import ClientFault
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.sampling import Sampling
 from rlm_mcp.service.answers import Answer, encode, fit, whole_of
+from rlm_mcp.service.budgets import Budgets
 from rlm_mcp.service.citing import Citing
 from rlm_mcp.service.contexts import Contexts
 from rlm_mcp.service.control import Control
@@ -99,15 +100,15 @@ class Service:
         self.citing = Citing(self._texts, self.contexts)
         self.tables = Tables(self._texts, self.contexts)
         self.handles = Handles(store, self.contexts, clock)
-        self.queries = Queries(store, clock)
-        self.providers = Providers(store, self.queries, clock)
-        self.providers.recurse = Recursion(self, store, self.providers).answer
+        self.budgets = Budgets(store)
+        self.queries = Queries(store, self.budgets, clock)
+        self.providers = Providers(store, self.queries, self.budgets, clock)
+        self.providers.recurse = Recursion(self, store, self.providers, self.budgets).answer
         self.journal = Journal(store, clock)
-        self.runs = Runs(store, clock, waiting or Waiting(), self.journal)
+        self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.queries, self.budgets)
         snapshots = files.root.parent / "snapshots"
-        self.snapshots = Snapshots(
-            store, files, self.sessions, self.policies, self.journal, clock, snapshots, self.providers.asked
-        )
+        asking = self.budgets, self.providers.asked
+        self.snapshots = Snapshots(store, files, self.sessions, self.policies, self.journal, clock, snapshots, *asking)
         self.control = Control(store, self.sessions, self.runs, self.gateway, clock)
         self.doors = Doors(store, self.sessions, self.gateway, self.journal, clock)
         self.sessions.on_ended = self._ended
@@ -288,6 +289,7 @@ class Service:
         """Let go of a session whose rows have gone."""
         self.runs.drop(session.key)
         self.providers.drop(session)
+        self.budgets.forget(session.key)
         self.journal.forget(session.key)
         self.snapshots.forget(session)
         self.doors.withdraw(session)
@@ -295,7 +297,9 @@ class Service:
     def _rests(self, session: Session) -> None:
         """Let go of what is under way for a session that begins to rest."""
         self.runs.drop(session.key)
-        self.providers.rest(session)
+        self.budgets.write(session.key)
+        self.providers.drop(session)
+        self.budgets.forget(session.key)
         self.journal.flush()
         self.doors.withdraw(session)
 
@@ -361,8 +365,9 @@ class Service:
         """Have what the session's kernel tells written down: queries, and cells that no call of ours waits for."""
         kernel = session.kernel
         kernel.on_queries = lambda told: self._asked(session, told)
+        kernel.on_given = lambda told: self._given(session, told)
         kernel.on_rest = lambda ids: self.providers.withdraw(session, ids)
-        kernel.spent = lambda: self.providers.spent(session)
+        kernel.used = lambda: self.budgets.used(session)
         kernel.on_cell = lambda note: self.journal.told(session.key, kernel.kernel_id or "", note)
         kernel.on_door = lambda event: self.doors.noted(session, event)
         kernel.on_expelled = lambda: self._expelled(session)
@@ -377,9 +382,7 @@ class Service:
             await self.runs.finished(session)
             await self.sessions.expel(session)
 
-        task = asyncio.create_task(end())
-        self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
+        self._soon(end())
 
     def _asked(self, session: Session, told: list[dict[str, Any]]) -> None:
         try:
@@ -388,6 +391,20 @@ class Service:
             session.kernel.refuse([str(query.get("id")) for query in told], f"it could not be written down: {error}")
             return
         self.providers.asked(session, rows)
+
+    def _given(self, session: Session, told: dict[str, Any]) -> None:
+        """Take answers that a person's cell has assigned; what is wrong with them the next answer tells."""
+
+        async def take() -> None:
+            with suppress(KernelError, StoreFault, SessionEnded):
+                session.kernel.notice = await self.queries.given(session, told) or session.kernel.notice
+
+        self._soon(take())
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""
@@ -414,6 +431,7 @@ class Service:
             await self.snapshots.save_lasting(session)
         await self.runs.aclose()
         await self.providers.aclose()
+        self.budgets.write_all()
         self.journal.close()
         self.doors.rest()
         self.sessions.close()

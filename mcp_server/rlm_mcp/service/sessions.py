@@ -60,6 +60,8 @@ class Session:
     """Whether it, or the one before it of this name, has idled away: an agent that misses a variable is told."""
     woken: bool = False
     """Whether it has rested, and goes on."""
+    listed: tuple[str, ...] = ()
+    """The queries that the last cell has listed that asked any."""
     calls: int = field(default=0)
     let_in: set[tuple[int, str | None]] = field(default_factory=set)
     """The clients that may use the session, by process id and what they say of their policy."""

@@ -28,6 +28,7 @@ from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service.answers import clean_text, moment
+from rlm_mcp.service.budgets import Budgets
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.journal import Journal
 from rlm_mcp.service.names import check_context_name, check_session_id, workspace_for
@@ -95,10 +96,12 @@ class Snapshots:
         cells: Journal,
         clock: Clock,
         folder: Path,
+        budgets: Budgets,
         ask: Callable[[Session, Sequence[QueryRow]], None],
     ) -> None:
         self._store, self._files, self._sessions, self._ask = store, files, live, ask
         self._policies = policies
+        self._budgets = budgets
         self._journal, self._clock, self._folder = cells, clock, folder
 
     def kept(self, session: str) -> Path:
@@ -373,13 +376,17 @@ class Snapshots:
         Where the policy does not permit that, or not as often, an agent is.
         """
         rows = [_query_row(session.key, query) for query in manifest.queries]
-        left = session.policy.limits.queries if session.policy.llm.permits("provider") else 0
+        left = self._budgets.calls_left(session) if session.policy.llm.permits("provider") else 0
+        again = 0
         for number, row in enumerate(rows):
             if row.state is QueryState.PENDING and row.mode == "provider":
-                anew = replace(row, created_at=self._clock(), input_tokens=0, output_tokens=0)
-                rows[number] = anew if left > 0 else replace(row, mode="deferred")
-                left -= 1
-        queries.restore(self._store, rows)
+                if again < left:
+                    again += 1
+                else:
+                    rows[number] = replace(row, mode="deferred")
+        with self._store.transaction():
+            queries.restore(self._store, rows)
+            self._budgets.ask(session, again)
 
     def _ask_again(self, session: Session) -> None:
         self._ask(session, [row for row in queries.pending(self._store, session.key) if row.mode == "provider"])

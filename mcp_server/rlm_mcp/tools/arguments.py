@@ -166,7 +166,7 @@ class EvalCode(Arguments):
 
 
 class AnswerQueries(Arguments):
-    """Arguments of answer_queries: an object, or a list of ``{"id", "answer" or "error"}``.
+    """Arguments of answer_queries: an object, a list of ``{"id", "answer" or "error"}``, or a list in order.
 
     What the items are is looked at one by one, when they are taken: a bad one does not stop the others.
     """
@@ -174,7 +174,7 @@ class AnswerQueries(Arguments):
     answers: Annotated[
         dict[str, Any] | list[Any],
         BeforeValidator(_parsed),
-        WithJsonSchema({"type": "object", "description": '{id: text or {"error": text}}'}),
+        WithJsonSchema({"type": "object", "description": '{id: text or {"error": text}}, or a list in order'}),
     ]
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from rlm_mcp.service.answers import Answer
 from rlm_mcp.service.contexts import Source
-from rlm_mcp.service.queries import NOT_AN_ANSWER, GivenAnswer
 from rlm_mcp.service.reading import Search
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions import Session
@@ -116,7 +114,7 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 )
 async def answer_queries(service: Service, session: Session, given: take.AnswerQueries, caller: Caller) -> Answer:
     """Take answers, each on its own; a cell that waits for them goes on."""
-    return await service.answer_queries(session, _given_answers(given), caller)
+    return await service.answer_queries(session, service.queries.read(session, given.answers), caller)
 
 
 @TOOLS.add("Wait up to 45 s for eval_code that is still running.", take.Wait, tier="core", read_only=True)
@@ -170,7 +168,7 @@ async def view_images(service: Service, session: Session, given: take.Wait, call
 )
 async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
     """Tell the budget."""
-    return Answer({"session": session.id, **service.providers.budget(session)})
+    return Answer({"session": session.id, **service.budgets.shown(session)})
 
 
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
@@ -239,26 +237,3 @@ async def llm_query_batched(service: Service, session: Session, given: take.LlmQ
 def _deferred(row: QueryRow) -> dict[str, Any]:
     said = f"[DEFERRED:{row.id}] LLM query queued"
     return {"status": "deferred", "id": row.id, "prompt": row.prompt, "model": row.model, "message": said}
-
-
-def _given_answers(given: take.AnswerQueries) -> list[GivenAnswer]:
-    if isinstance(given.answers, list):
-        return [_listed_answer(number, item) for number, item in enumerate(given.answers)]
-    return [_given_answer(name, outcome) for name, outcome in given.answers.items()]
-
-
-def _listed_answer(number: int, item: object) -> GivenAnswer:
-    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
-        return GivenAnswer(f"answers[{number}]", problem='an item is {"id": text, "answer": text}')
-    outcome = {key: value for key, value in item.items() if key != "id" and value is not None}
-    if outcome.keys() not in ({"answer"}, {"error"}):
-        return GivenAnswer(item["id"], problem=NOT_AN_ANSWER)
-    return _given_answer(item["id"], outcome.get("answer", outcome))
-
-
-def _given_answer(name: str, outcome: object) -> GivenAnswer:
-    if isinstance(outcome, str):
-        return GivenAnswer(name, outcome)
-    if isinstance(outcome, dict) and outcome.keys() == {"error"} and isinstance(outcome["error"], str):
-        return GivenAnswer(name, error=outcome["error"])
-    return GivenAnswer(name, json.dumps(outcome, ensure_ascii=False), is_json=True)

@@ -99,5 +99,5 @@ async def test_an_answer_that_a_provider_gives_late_reaches_nobody(own: Service,
         run = own.runs.start(again, "print(dict(llm_answers))")
         assert (await own.follow(again, run, caller)).fields["stdout"] == "{}\n"
         assert queries.of_session(own._store, again.key) == []
-        assert own.providers.spent(again)["tokens"] == 0
+        assert own.budgets.used(again)["tokens"] == 0
         await own.control.end(again)

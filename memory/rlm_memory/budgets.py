@@ -1,0 +1,66 @@
+"""What the queries of sessions have used of their limits. It belongs to one life of a session, and only ever grows.
+
+There is no row of a session that has used nothing, so one that begins anew, and a forked one, begin with a whole
+budget. The row goes with the session. Queries may be withdrawn, replaced or deleted: what they used stays used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory.schema import budgets as table
+from rlm_memory.store import Store
+
+__all__ = ["Used", "add", "used"]
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Queries that were asked, and what providers have used for them: tokens in and out, US dollars, milliseconds."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    milliseconds: int = 0
+
+    def __add__(self, more: Used) -> Used:
+        """Both together."""
+        return Used(
+            self.calls + more.calls,
+            self.tokens + more.tokens,
+            self.cost + more.cost,
+            self.milliseconds + more.milliseconds,
+        )
+
+
+_NAMES = ("calls", "tokens", "cost", "milliseconds")
+_ONE = select(*(table.c[name] for name in _NAMES)).where(table.c.session == bindparam("of"))
+_ADD = (
+    insert(table)
+    .values(session=bindparam("of"), **{name: bindparam(f"more_{name}") for name in _NAMES})
+    .on_conflict_do_update(
+        index_elements=[table.c.session],
+        set_={name: table.c[name] + bindparam(f"more_{name}") for name in _NAMES},
+    )
+)
+
+
+def used(store: Store, session: int) -> Used:
+    """Return what the queries of the session have used."""
+    with store.transaction() as connection:
+        row = connection.execute(_ONE, {"of": session}).one_or_none()
+    return Used() if row is None else Used(*row)
+
+
+def add(store: Store, session: int, more: Used) -> None:
+    """Add what queries of the session have used.
+
+    Raises:
+        SessionEnded: it has ended.
+    """
+    values = {f"more_{name}": getattr(more, name) for name in _NAMES}
+    with store.transaction() as connection:
+        connection.execute(_ADD, {"of": session, **values})
