@@ -15,8 +15,8 @@ from itertools import chain, islice
 from operator import eq
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._native import LineCache, equal_lines, line_starts
 from .keeping import KEEPER
-from .native import LineCache, equal_lines, line_starts
 
 if TYPE_CHECKING:
     from .text import Text
