@@ -39,7 +39,7 @@ WAYS = {
     "path": "from pathlib import Path\nPath('out.txt').write_text('made')",
     "path_touch": "from pathlib import Path\nPath('out.txt').touch()\nPath('out.txt').write_bytes(b'made')",
     "copy": "import shutil\nopen('first', 'w').write('made')\nshutil.copy('first', 'out.txt')",
-    "rename": "import os\nopen('first', 'w').write('made')\nos.rename('first', 'out.txt')\nassert not os.path.exists('first')",
+    "rename": "import os\nopen('first', 'w').write('made')\nos.rename('first', 'out.txt')",
     "move": "import shutil\nopen('first', 'w').write('made')\nshutil.move('first', 'out.txt')",
     "csv": "import pandas\npandas.DataFrame(columns=['made']).to_csv('out.txt', index=False, lineterminator=' ')",
     "numpy": "import numpy\nnumpy.savetxt('out.txt', ['made'], fmt='%s', newline='')",
