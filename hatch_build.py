@@ -13,20 +13,15 @@ class CompilationError(Exception):
     """A module in C could not be compiled; the message says why, and what to do."""
 
 
-_REQUIRED = Path("sandbox/rlm_sandbox/language/_core.c")
-_OPTIONAL = Path("kernel/rlm_kernel/contexts/_native.c")
+_SOURCES = (Path("sandbox/rlm_sandbox/language/_core.c"), Path("kernel/rlm_kernel/contexts/_native.c"))
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled modules beside their sources and into the wheel, which is for this Python and system only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; say why a module is missing, or end where nothing works without it."""
-        modules = {_REQUIRED: self._compile(_REQUIRED)}
-        try:
-            modules[_OPTIONAL] = self._compile(_OPTIONAL)
-        except CompilationError as error:
-            self.app.display_warning(f"lines of contexts are made in Python, which is slower: {error}")
+        """Compile both, or end the build: nothing works without them."""
+        modules = {source: self._compile(source) for source in _SOURCES}
         if version != "editable":  # which finds them beside their sources
             build_data["pure_python"] = False
             build_data["infer_tag"] = True

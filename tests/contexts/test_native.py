@@ -1,62 +1,44 @@
-"""The inner loops over lines: in C they answer what they do in Python, whoever calls them and with whatever."""
+"""The inner loops over lines, in C: what they answer, whoever calls them and with whatever."""
 
 import gc
 import os
 import re
-import shlex
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tracemalloc
 import weakref
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import line_loops
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_kernel.contexts import native, plain
+from rlm_kernel.contexts import _native
 from rlm_kernel.contexts.text import Text
 
 PIECE = "\n".join(f"{number} {'x' * (number % 300)}" for number in range(600)) + "\n"
 TEXTS = st.text(st.sampled_from("ab\n\n\r\0é€\U0001f600")) | st.text("ab\r\n")
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-COMPILER = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc")[0]
-HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
-
-
-@pytest.fixture(scope="module")
-def compiled() -> ModuleType:
-    """The module in C."""
-    return pytest.importorskip("rlm_kernel.contexts._native", reason="no compiler was at hand at installation")
-
-
-def test_it_is_compiled_wherever_that_is_possible() -> None:
-    """A slip in the source would show as slower lines only."""
-    if not shutil.which(COMPILER) or not HEADERS.exists():
-        pytest.skip(f"{COMPILER} or {HEADERS} is missing")
-    assert native.COMPILED
 
 
 @settings(max_examples=500)
 @given(TEXTS, st.sampled_from(["", "a", "ab", "é", "a\r"]), st.integers(1, 9), st.integers(0, 1 << 33))
-def test_both_answer_the_same(compiled: ModuleType, text: str, wanted: str, block: int, first: int) -> None:
+def test_they_answer_what_plain_python_does(text: str, wanted: str, block: int, first: int) -> None:
     """K-16: any text, with any line ends, cut into blocks of any size."""
     view, line = memoryview(text.encode()), wanted.encode()
     crlf = "\r" in text
     for large in (False, True):
-        assert compiled.split(view, crlf, large) == plain.split(view, crlf, large)
-    assert compiled.equal_lines(view, line, crlf) == plain.equal_lines(view, line, crlf)
-    assert compiled.ranks(view, block, first) == plain.ranks(view, block, first)
+        assert _native.split(view, crlf, large) == line_loops.split(view, crlf, large)
+    assert _native.equal_lines(view, line, crlf) == line_loops.equal_lines(view, line, crlf)
+    assert _native.ranks(view, block, first) == line_loops.ranks(view, block, first)
     for code in "IQ":
         found = []
-        for loops in (compiled, plain):
+        for loops in (_native, line_loops):
             starts = array(code, bytes(array(code).itemsize * (text.count("\n") + 2)))
             answer = loops.line_starts(view, starts, 1, first if code == "Q" else 7, text.isascii())
             found.append((answer, starts))
@@ -69,10 +51,9 @@ def _row(base: type) -> Any:
     return type("Row", (base, Sequence), body)()
 
 
-@pytest.mark.parametrize("base", [native.LineCache, plain.LineCache], ids=["native", "plain"])
-def test_a_cache_answers_what_it_has_and_asks_for_the_rest(base: type) -> None:
+def test_a_cache_answers_what_it_has_and_asks_for_the_rest() -> None:
     """Numbers that are not there, negative, huge, or no plain integers are asked for."""
-    row = _row(base)
+    row = _row(_native.LineCache)
     assert row[0] == ("asked for", 0)
     row._answer(["ten", "eleven"], 10)
     assert [row[10], row[11]] == ["ten", "eleven"]
@@ -86,28 +67,12 @@ def test_a_cache_answers_what_it_has_and_asks_for_the_rest(base: type) -> None:
     assert [row[0], row[1], row[2]] == ["one", "two", ("asked for", 2)]
 
 
-@pytest.mark.parametrize("base", [native.LineCache, plain.LineCache], ids=["native", "plain"])
-def test_a_narrow_number_of_numpy_is_asked_for(base: type) -> None:
+def test_a_narrow_number_of_numpy_is_asked_for() -> None:
     """It would wrap around or overflow, and find another line."""
-    row = _row(base)
+    row = _row(_native.LineCache)
     for key, first in ((np.int8(-100), 100), (np.uint8(3), 300), (np.bool_(True), 0)):
         row._answer(["another"] * 200, first)
         assert row[key] == ("asked for", key)
-
-
-def test_all_of_lines_works_without_a_compiler() -> None:
-    """What the tests of texts, variables and stores ask holds for an installation that has no compiled module."""
-    code = """
-import sys
-sys.modules["rlm_kernel.contexts._native"] = None
-from rlm_kernel.contexts import native
-assert not native.COMPILED
-import pytest
-sys.exit(pytest.main(["-q", "-n", "0", *sys.argv[1:]]))
-"""
-    names = [Path(__file__).with_name(f"test_{name}.py") for name in ("text", "store", "variable")]
-    ended = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout
 
 
 def test_whatever_a_cache_is_told_the_process_lives() -> None:
@@ -164,7 +129,7 @@ gc.collect()
     )
 
 
-def test_a_text_that_changes_meanwhile_makes_no_broken_strings(compiled: ModuleType) -> None:
+def test_a_text_that_changes_meanwhile_makes_no_broken_strings() -> None:
     """A thread that reads a file into a buffer holds no lock; a false ASCII string has CPython read beyond tables."""
     code = r"""
 import os, random, threading
@@ -199,7 +164,7 @@ os._exit(0)
     assert _ends_well(code)
 
 
-def test_what_goes_may_ask_for_lines(compiled: ModuleType) -> None:
+def test_what_goes_may_ask_for_lines() -> None:
     """Code that runs when the old content goes finds the new one, and what it puts there itself stays whole."""
     gone = []
 
@@ -213,7 +178,7 @@ def test_what_goes_may_ask_for_lines(compiled: ModuleType) -> None:
         def __del__(self) -> None:
             gone.append(row[0])
 
-    row = _row(compiled.LineCache)
+    row = _row(_native.LineCache)
     row._cut_from(Content("old"), array("I", [0, 1]), 0, 1, False)
     row._cut_from("new", array("I", [0, 4]), 0, 1, False)
     assert row[0] == "from"
@@ -222,14 +187,14 @@ def test_what_goes_may_ask_for_lines(compiled: ModuleType) -> None:
     assert gone == ["newest"]
 
 
-def test_a_cycle_through_the_content_is_collected(compiled: ModuleType) -> None:
+def test_a_cycle_through_the_content_is_collected() -> None:
     """As one through the list of answers is."""
 
     class Content(str):
         __slots__ = ("__weakref__", "row")
         row: Any
 
-    content, row = Content("text"), _row(compiled.LineCache)
+    content, row = Content("text"), _row(_native.LineCache)
     content.row = row
     row._cut_from(content, array("I", [0, 5]), 0, 1, False)
     ended = weakref.ref(content)
@@ -238,7 +203,7 @@ def test_a_cycle_through_the_content_is_collected(compiled: ModuleType) -> None:
     assert ended() is None
 
 
-def test_a_long_chain_of_caches_goes_as_other_objects_do(compiled: ModuleType) -> None:
+def test_a_long_chain_of_caches_goes_as_other_objects_do() -> None:
     """One that holds the next: not by as many calls within each other."""
     code = """
 from rlm_kernel.contexts import _native
@@ -252,22 +217,22 @@ del first
     assert _ends_well(code)
 
 
-def test_nothing_leaks(compiled: ModuleType) -> None:
+def test_nothing_leaks() -> None:
     """Neither what is answered nor what is refused stays."""
     view = memoryview(PIECE.encode())
 
     def all_of_it() -> None:
-        compiled.split(view, True, True)
-        compiled.equal_lines(view, b"1 x", False)
-        compiled.ranks(view, 100, 0)
+        _native.split(view, True, True)
+        _native.equal_lines(view, b"1 x", False)
+        _native.ranks(view, 100, 0)
         starts = array("I", bytes(4 * 601))
-        compiled.line_starts(view, starts, 1, 0, True)
-        row = _row(compiled.LineCache)
+        _native.line_starts(view, starts, 1, 0, True)
+        row = _row(_native.LineCache)
         row._answer([row], 600)
         row._cut_from(PIECE, starts, 0, 600, False)
         assert [row[0], row[599][:3]] == ["0 ", "599"]
         with pytest.raises(UnicodeDecodeError):
-            compiled.split(b"good\n\xff", False, True)
+            _native.split(b"good\n\xff", False, True)
 
     for _ in range(20):
         all_of_it()
@@ -285,11 +250,11 @@ def test_nothing_leaks(compiled: ModuleType) -> None:
         tracemalloc.stop()
 
 
-def test_the_system_gives_large_pages(compiled: ModuleType) -> None:
+def test_the_system_gives_large_pages() -> None:
     """The purpose of it: strings that are kept lie in memory that the system has cleared in large pages."""
     if not ENABLED.exists() or "[never]" in ENABLED.read_text():
         pytest.skip("this system gives no large pages")
-    many = [compiled.split(PIECE.encode(), False, True) for _ in range(300)]
+    many = [_native.split(PIECE.encode(), False, True) for _ in range(300)]
     assert any(_is_advised(id(line)) for lines in many for line in lines[::100])
 
 
@@ -305,7 +270,7 @@ def _is_advised(address: int) -> bool:
     return False
 
 
-def test_memory_goes_back_when_the_lines_go(compiled: ModuleType) -> None:
+def test_memory_goes_back_when_the_lines_go() -> None:
     """CPython returns such arenas as it returns its own; what stays is what is spare."""
     code = """
 from rlm_kernel.contexts import _native
@@ -323,24 +288,24 @@ assert advised() < 30 << 20
     assert _ends_well(code)
 
 
-def test_a_copy_of_the_process_has_its_own(compiled: ModuleType) -> None:
+def test_a_copy_of_the_process_has_its_own() -> None:
     """Sessions are copies: each goes on from the same state, in memory of its own."""
     expected = PIECE.split("\n")[:-1]
-    many = [compiled.split(PIECE.encode(), False, True) for _ in range(20)]
+    many = [_native.split(PIECE.encode(), False, True) for _ in range(20)]
     child = os.fork()
     if not child:
         try:
-            more = [compiled.split(PIECE[5:].encode(), False, True) for _ in range(100)]
+            more = [_native.split(PIECE[5:].encode(), False, True) for _ in range(100)]
             same = all(lines == PIECE[5:].split("\n")[:-1] for lines in more) and many[-1] == expected
             os._exit(0 if same else 1)
         finally:
             os._exit(2)
-    more = [compiled.split(PIECE.encode(), False, True) for _ in range(100)]
+    more = [_native.split(PIECE.encode(), False, True) for _ in range(100)]
     assert os.waitpid(child, 0)[1] == 0
     assert all(lines == expected for lines in many + more)
 
 
-def test_without_memory_to_spare_lines_are_made_as_always(compiled: ModuleType) -> None:
+def test_without_memory_to_spare_lines_are_made_as_always() -> None:
     """8 MiB are asked for at a time; when a limit refuses that, nobody notices."""
     code = """
 import resource
@@ -361,7 +326,7 @@ assert _native.split(piece, False, True) == expected
     assert _ends_well(code)
 
 
-def test_a_system_without_large_pages_serves_as_well(compiled: ModuleType) -> None:
+def test_a_system_without_large_pages_serves_as_well() -> None:
     """The advice is then without effect."""
     code = """
 import ctypes
@@ -374,13 +339,13 @@ assert all(lines == piece.decode().split() for lines in many)
     assert _ends_well(code)
 
 
-def test_the_collector_may_run_code_meanwhile(compiled: ModuleType) -> None:
+def test_the_collector_may_run_code_meanwhile() -> None:
     """A finaliser that makes lines itself, in the middle of others, which an error interrupts."""
     made = []
 
     class Last:
         def __del__(self) -> None:
-            made.append(compiled.split(PIECE.encode(), False, True))
+            made.append(_native.split(PIECE.encode(), False, True))
 
     old = gc.get_threshold()
     gc.set_threshold(1)
@@ -389,9 +354,9 @@ def test_the_collector_may_run_code_meanwhile(compiled: ModuleType) -> None:
             loop: list[object] = [Last()]
             loop.append(loop)
             del loop
-            assert compiled.split(PIECE.encode(), False, True) == PIECE.split("\n")[:-1]
+            assert _native.split(PIECE.encode(), False, True) == PIECE.split("\n")[:-1]
             with pytest.raises(UnicodeDecodeError):
-                compiled.split(b"good\n\xff", False, True)
+                _native.split(b"good\n\xff", False, True)
     finally:
         gc.set_threshold(*old)
     gc.collect()

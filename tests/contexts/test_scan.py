@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from line_loops import split_lines
 from scan_pairs import ATOMS, ENDS, NARROW, SUFFIXES, WIDE, WORD_ATOMS, WORDS, batch
 
 from rlm_kernel.contexts import charsets, errors
 from rlm_kernel.contexts.literals import needles_for
-from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.plan import plan_for
 from rlm_kernel.contexts.scan import MAX_MATCHES, ScanResult, scan
 from rlm_kernel.contexts.store import ContextStore

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from line_loops import split_lines
 
 from rlm_kernel.contexts import errors, files
 from rlm_kernel.contexts.index import LineIndex
 from rlm_kernel.contexts.ingest import Ingest
 from rlm_kernel.contexts.model import BLOCK, StoredText
-from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text
 

@@ -9,11 +9,11 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from line_loops import split_lines
 
 from rlm_kernel.contexts import errors
 from rlm_kernel.contexts.lines import Lines
 from rlm_kernel.contexts.model import BLOCK
-from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.text import Text
 from rlm_kernel.contexts.variable import ContextVariable
@@ -28,14 +28,6 @@ TEXTS = st.lists(
 
 RUNS = st.tuples(st.integers(0, 6000), st.sampled_from([1, 2, 12, 70]), st.sampled_from([1, 2, 40, 500]))
 """Where a run through lines starts, how many it looks at, and how far from each other."""
-
-
-def reference(text: str) -> list[str]:
-    """The definition: a line ends at a newline, one carriage return before the end goes."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
 
 
 def long_text() -> str:
@@ -61,14 +53,13 @@ def some(
     request: pytest.FixtureRequest, shared_store: ContextStore, attach_text: Callable[..., ContextVariable]
 ) -> tuple[Lines, list[str]]:
     """Lines of a text as a kernel has it, and the plain list."""
-    return attach_text(shared_store, KINDS[request.param])["lines"], reference(KINDS[request.param])
+    return attach_text(shared_store, KINDS[request.param])["lines"], split_lines(KINDS[request.param])
 
 
 @given(TEXTS)
 def test_lines_equal_the_plain_list(text: str) -> None:
     """K-16: length, iteration, indexing, slices, membership and comparison are those of a list."""
-    lines, plain = Text.from_bytes(text.encode()).lines, reference(text)
-    assert split_lines(text) == plain
+    lines, plain = Text.from_bytes(text.encode()).lines, split_lines(text)
     assert (len(lines), list(lines), lines == plain) == (len(plain), plain, True)
     assert list(reversed(lines)) == plain[::-1]
     assert [lines[at] for at in range(-len(plain), len(plain))] == [plain[at] for at in range(-len(plain), len(plain))]
@@ -168,7 +159,7 @@ def test_slices_of_any_step_are_those_of_the_plain_list(
 def test_a_line_is_found_where_the_plain_list_finds_it(ending: str, rows: list[str], closed: bool) -> None:
     """K-16: `in`, `count` and `index`, of the whole and of a part, for what may and what cannot be a line."""
     text = ending.join(rows) + ending * closed
-    lines, plain = Text.from_bytes(text.encode()).lines, reference(text)
+    lines, plain = Text.from_bytes(text.encode()).lines, split_lines(text)
     for line in ["", "a", "b", "a\r", "\r", "\xe9", "a\nb", "\ud800", 7, None]:
         assert (line in lines, lines.count(line)) == (line in plain, plain.count(line))
         for low, high in ((0, len(plain)), (1, 5), (-3, -1)):
@@ -231,7 +222,7 @@ def test_lines_say_that_they_cannot_be_changed() -> None:
 @given(TEXTS, st.integers(1, 5))
 def test_pages_reassemble_the_text(text: str, limit: int) -> None:
     """K-2: following next_offset to the end gives every line once."""
-    context, plain = Text.from_bytes(text.encode()), reference(text)
+    context, plain = Text.from_bytes(text.encode()), split_lines(text)
     pages, offset = [], 0
     while offset < len(plain):
         page = context.peek(offset, limit)
@@ -249,7 +240,7 @@ def test_pages_reassemble_the_text(text: str, limit: int) -> None:
 @given(TEXTS, st.integers(1, 40))
 def test_pages_never_exceed_their_characters_and_lose_nothing_uncut(text: str, max_chars: int) -> None:
     """A page holds whole lines; only a line that alone is too long is cut, and that is said."""
-    context, plain = Text.from_bytes(text.encode()), reference(text)
+    context, plain = Text.from_bytes(text.encode()), split_lines(text)
     seen, offset = 0, 0
     while offset < len(plain):
         page = context.peek(offset, 10, max_chars)
@@ -295,7 +286,7 @@ def test_one_huge_line_is_cut_without_being_decoded_whole() -> None:
 def test_offsets_and_line_numbers_are_inverse_at_block_edges(size: int, unit: str) -> None:
     """Texts that end just before, at and after a block of the index."""
     text = (unit * size)[:size]
-    context, plain = Text.from_bytes(text.encode()), reference(text)
+    context, plain = Text.from_bytes(text.encode()), split_lines(text)
     assert context.line_count == len(plain)
     probes = sorted({0, 1, len(plain) // 2, max(0, len(plain) - 1)} & set(range(len(plain))))
     for line in probes:

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import io
 import json
 import mmap
 import os
@@ -11,6 +12,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,34 @@ def test_it_prints_short(store: ContextStore, attach_text: Load) -> None:
     """A million characters never end up in an output by accident."""
     log = attach_text(store, "x" * 1_000_000, type="file")
     assert repr(log) == str(log) == f"{log}" == "<context: 1,000,000 bytes, 1 lines, type 'file'>"
-    assert len(repr(log["lines"])) < 200
+    assert repr(log["lines"]) == f"[{'x' * 200!r}… (a line of 1,000,000 bytes)]"
+
+
+def test_lines_print_as_a_list_does(store: ContextStore, attach_text: Load) -> None:
+    """Short ones whole, also those of a part; of others the first and the last, and how many there are."""
+    few = [f"line {number}\t'é'" for number in range(100)]
+    lines = attach_text(store, "\n".join(few))["lines"]
+    assert repr(lines) == str(lines) == f"{lines}" == repr(few)
+    assert repr(attach_text(store, "")["lines"]) == "[]"
+    many = [f"number {number:,}" for number in range(200_000)]
+    shown = str(attach_text(store, "\r\n".join(many))["lines"]).split("\n")
+    assert [shown[0], shown[9], shown[11], shown[20]] == [
+        "['number 0',", " 'number 9',", " 'number 199,990',", " 'number 199,999']",
+    ]  # fmt: skip
+    assert shown[10].strip() == "… 199,980 more of 200,000 lines: slice them, or search them with scan …"
+    assert len(shown) == 21
+    part = str(attach_text(store, "\n".join(many))["lines"][5:150_000]).split("\n")
+    assert [part[0], part[20]] == ["['number 5',", " 'number 149,999']"]
+
+
+@pytest.mark.parametrize("line", [3, 4, 395, 396])
+def test_whether_lines_are_short_is_settled_by_their_characters(
+    store: ContextStore, attach_text: Load, line: int
+) -> None:
+    """Up to about 4,000 of them; a short text of many lines is as long when it is printed."""
+    lines = attach_text(store, ("x" * line + "\n") * (4000 // (line + 5)))["lines"]
+    assert str(lines) == str(list(lines))
+    assert len(str(attach_text(store, ("x" * line + "\n") * (4000 // (line + 5) + 21))["lines"])) < 5000
 
 
 def test_it_becomes_json_like_the_dictionary_it_is(store: ContextStore, attach_text: Load) -> None:
@@ -101,6 +130,27 @@ def test_it_becomes_json_like_the_dictionary_it_is(store: ContextStore, attach_t
     assert json.loads(json.dumps({"log": log, "set": {1}}, cls=Encoder)) == {"log": plain, "set": [1]}
     with pytest.raises(TypeError, match="not JSON serializable"):
         json.dumps(object())
+
+
+@pytest.mark.parametrize("options", [{}, {"indent": 1}, {"sort_keys": True}])
+def test_lines_are_a_list_in_json_whoever_is_asked_for_the_rest(
+    store: ContextStore, attach_text: Load, options: dict[str, Any]
+) -> None:
+    """`default=str` and an encoder of one's own would make one string of them."""
+    log = attach_text(store, SAMPLES["two bytes"])
+    plain = {**log, "lines": list(log["lines"]), "at": "2026-01-02"}
+    mixed = {**log, "at": date(2026, 1, 2)}
+
+    class Encoder(json.JSONEncoder):
+        def default(self, o: Any) -> Any:
+            return str(o)
+
+    assert json.loads(json.dumps(mixed, default=str, **options)) == plain
+    assert json.loads(json.dumps(mixed, cls=Encoder, **options)) == plain
+    assert json.loads("".join(Encoder(**options).iterencode(mixed))) == plain
+    file = io.StringIO()
+    json.dump(mixed, file, default=str, **options)
+    assert json.loads(file.getvalue()) == plain
 
 
 def test_it_is_pickled_and_copied_as_a_plain_dictionary(store: ContextStore, attach_text: Load) -> None:

@@ -87,10 +87,12 @@ def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source
     modules = {str(path.relative_to(root)).split("/", 1)[1] for path in source_files}
     policies = {f"rlm_sandbox/policies/{path.name}" for path in (root / "policies").glob("*.yaml")}
     markers = {f"{package}/py.typed" for package in PACKAGES}
+    skills = {f"rlm_mcp/{path.relative_to(root)}" for path in (root / "skills").rglob("*.md")}
     page = {str(path.relative_to(root / "mcp_server")) for path in (root / "mcp_server/rlm_mcp/web/static").iterdir()}
     assert policies
     assert page
-    assert (modules | policies | markers | page) - contents == set()
+    assert skills
+    assert (modules | policies | markers | page | skills) - contents == set()
 
 
 def test_the_wheel_has_the_compiled_modules(contents: set[str], wheel: Path) -> None:
@@ -136,6 +138,14 @@ def test_the_entry_points_load(installed: Path, tmp_path: Path) -> None:
         " for p in e(group=g) if p.name.startswith('rlm-')])"
     )
     assert _run([installed, "-P", "-c", code], tmp_path).strip() == "['main', 'RlmProvisioner']"
+
+
+def test_the_installed_command_has_the_skill(installed: Path, tmp_path: Path, root: Path) -> None:
+    """K-27: who installs the wheel has no checkout to copy it from."""
+    skill, program = (root / "skills/context-kernel/SKILL.md").read_text(), installed.with_name("rlm-kernel")
+    assert _run([program, "skill"], tmp_path) == skill
+    _run([program, "skill", "--install", "claude-code"], tmp_path)
+    assert (tmp_path / ".claude/skills/context-kernel/SKILL.md").read_text() == skill
 
 
 @pytest.mark.usefixtures("ended")

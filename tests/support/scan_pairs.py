@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from line_loops import split_lines
+
 from rlm_kernel.contexts.deadline import Expired, interrupting
 from rlm_kernel.contexts.errors import InvalidRegex, ScanTimeout
 from rlm_kernel.contexts.literals import needles_for
-from rlm_kernel.contexts.plain import split_lines
 from rlm_kernel.contexts.scan import ScanResult, scan
 from rlm_kernel.contexts.text import Text
 

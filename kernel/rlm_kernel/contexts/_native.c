@@ -1,8 +1,7 @@
 /* The two inner loops of `lines`: making strings of lines, and finding the line that is asked for.
 
-native.py says what each function does, and has it in Python for installations without a compiler. What str.split takes
-most of its time for is a loop that looks at each byte by itself; memchr looks at 32 of them. An index that is answered
-here costs a tenth of a call of a method in Python.
+What str.split takes most of its time for is a loop that looks at each byte by itself; memchr looks at 32 of them. An
+index that is answered here costs a tenth of a call of a method in Python.
 
 Code in a session reaches these functions and methods: nothing is assumed of their arguments.
 */
@@ -389,8 +388,12 @@ static void cache_dealloc(PyObject *self) {
 }
 
 static PyMethodDef cache_methods[] = {
-    {"_answer", cache_answer, METH_VARARGS, "Answer with the lines of a list from now on, counted from a number."},
-    {"_cut_from", cache_cut_from, METH_VARARGS, "Cut lines that are not cached out of a string from now on."},
+    {"_answer", cache_answer, METH_VARARGS,
+     "Answer with the lines of a list from now on, the first of which has the number `first`."},
+    {"_cut_from", cache_cut_from, METH_VARARGS,
+     "Cut lines that are not cached out of a string from now on; none are cached then.\n\n"
+     "Args: the string; where each line of it starts and one after the last would; the first of these lines and how\n"
+     "many there are; whether some end in a carriage return that is not part of them."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -412,20 +415,28 @@ static PyType_Spec cache_spec = {
 };
 
 static PyMethodDef functions[] = {
-    {"split", split, METH_VARARGS, "split(view, crlf, large, /)\n--\n\nThe lines of whole lines of UTF-8."},
+    {"split", split, METH_VARARGS,
+     "split(view, crlf, large, /)\n--\n\nThe lines of whole lines of UTF-8.\n\n"
+     "Args: crlf, false when no line ends in a carriage return, which is not part of the line; large, true when the\n"
+     "strings had better come in large pages of memory.\nRaises: UnicodeDecodeError."},
     {"equal_lines", equal_lines, METH_VARARGS,
-     "equal_lines(view, wanted, crlf, /)\n--\n\nWhich lines of whole lines of UTF-8 are the one that is wanted."},
+     "equal_lines(view, wanted, crlf, /)\n--\n\nWhich lines of whole lines of UTF-8 are the one that is wanted,\n"
+     "counted from 0, and how many there are."},
     {"ranks", ranks, METH_VARARGS,
-     "ranks(view, block, rank, /)\n--\n\nHow many newlines there are up to the end of each whole block."},
+     "ranks(view, block, rank, /)\n--\n\nHow many newlines there are up to the end of each whole block,\n"
+     "if there are `rank` before the first: numbers of 8 bytes each in the machine's byte order."},
     {"line_starts", line_starts, METH_VARARGS,
-     "line_starts(view, starts, line, at, ascii, /)\n--\n\nWrite down where the line after each newline starts."},
+     "line_starts(view, starts, line, at, ascii, /)\n--\n\nWrite down where the line after each newline starts.\n\n"
+     "Args: whole lines of UTF-8; the array to write to; the number of the line after the first newline; the number of\n"
+     "the first character; whether all of it is ASCII.\n"
+     "Returns: the number of the line after the next newline, and of the character after the last one."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_native",
-    .m_doc = "What native.py describes.",
+    .m_doc = "The inner loops over lines.",
     .m_size = -1,
     .m_methods = functions,
 };

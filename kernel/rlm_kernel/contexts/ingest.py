@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import xxhash
 
+from ._native import ranks
 from .model import BLOCK, StoredText
-from .native import ranks
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _ASTRAL_LEADS = range(0xF0, 0xF5)  # first bytes of characters beyond U+FFFF

@@ -1,27 +1,38 @@
-"""Let `json.dumps` write Lines as the list it stands for.
+"""Let the json module write Lines as the list it stands for.
 
-The json module has no registry of types.  Its encoders ask `JSONEncoder.default` for what they do not know,
-and encoders with a `default` of their own end in that one too; so it is extended, once, in the kernel process
-only.
+The module has no registry of types: its encoders ask a function, `default`, for what they do not know.  That function
+is often the user's (`json.dumps(log, default=str)`) and would make one string of all lines, so Lines are looked for
+before it is asked.  This is done once, in the kernel process only.
 """
 
 from __future__ import annotations
 
-import json
+import json.encoder
+from collections.abc import Callable
 from typing import Any
 
 from .lines import Lines
 
-_original = json.JSONEncoder.default
+Default = Callable[[Any], Any]
+
+_MAKERS = {name: vars(json.encoder)[name] for name in ("c_make_encoder", "_make_iterencode")}
 
 
-def _default(self: json.JSONEncoder, value: Any) -> Any:
-    if isinstance(value, Lines):
-        return list(value)
-    return _original(self, value)
+def _knowing_lines(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes an encoder, with a `default` that is not asked for Lines."""
+
+    def made(markers: Any, default: Default, *rest: Any, **options: Any) -> Any:
+        def lines_first(value: Any) -> Any:
+            return list(value) if type(value) is Lines else default(value)
+
+        return make(markers, lines_first, *rest, **options)
+
+    return made
 
 
 def support_json() -> None:
-    """Extend `json.JSONEncoder` of this process; calling it again changes nothing."""
-    if json.JSONEncoder.default is not _default:  # a kernel's classes of the standard library cannot be changed
-        json.JSONEncoder.default = _default  # type: ignore[method-assign,assignment]
+    """Have every encoder of this process know Lines; calling it again changes nothing."""
+    if _MAKERS["_make_iterencode"] is vars(json.encoder)["_make_iterencode"]:
+        for name, make in _MAKERS.items():
+            if make is not None:  # an interpreter may have no encoder in C
+                setattr(json.encoder, name, _knowing_lines(make))

@@ -15,8 +15,8 @@ from itertools import chain, islice
 from operator import eq
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._native import LineCache, equal_lines, line_starts
 from .keeping import KEEPER
-from .native import LineCache, equal_lines, line_starts
 
 if TYPE_CHECKING:
     from .text import Text
@@ -30,6 +30,9 @@ _CLOSE = 64  # steps of a slice up to which all lines between are decoded
 _SCATTERED = 64  # this many far jumps pay for the array of all line starts
 _NEAR = 100  # lines skipped that are no jump
 _PASSES = 2  # strings made so many times as there are lines pay for keeping them
+_SHORT = 4000  # characters, about, up to which lines are printed whole
+_SHOWN = 10  # lines that are printed of each end of longer ones
+_LINE = 200  # characters that are printed of each of them
 _NOWHERE = (-1, 0)  # before anything was decoded
 
 
@@ -111,8 +114,23 @@ class Lines(LineCache, Sequence[str]):
     __rmul__ = __mul__
 
     def __repr__(self) -> str:
-        first = f"; first: {self[0][:80]!r}" if len(self) else ""
-        return f"<{len(self):,} lines{first}>"
+        """As a list prints, if that is short; else the first and the last lines, and how many there are."""
+        size = self._text.start_of(self._stop) - self._text.start_of(self._start)
+        if size + len("'', ") * self._size <= _SHORT:
+            return repr(self[:])
+        if self._size <= 2 * _SHOWN:
+            return f"[{self._rows(0, self._size)}]"
+        left = f"… {self._size - 2 * _SHOWN:,} more of {self._size:,} lines: slice them, or search them with scan …"
+        return f"[{self._rows(0, _SHOWN)},\n {left}\n {self._rows(self._size - _SHOWN, self._size)}]"
+
+    def _rows(self, low: int, high: int) -> str:
+        """Lines as a list prints them, one in a row; of a long one only the beginning is decoded."""
+        return ",\n ".join(map(self._row, range(self._start + low, self._start + high)))
+
+    def _row(self, line: int) -> str:
+        page = self._text.peek(line, 1, _LINE)
+        size = self._text.start_of(line + 1) - self._text.start_of(line)
+        return f"{page.text!r}… (a line of {size:,} bytes)" if page.cut_line else repr(page.text)
 
     def __copy__(self) -> Lines:
         return self

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from . import sharedstr
+from ._native import split
 from .errors import BadRange
 from .index import LineIndex
 from .ingest import Ingest
 from .lines import Lines
 from .mapping import Mapping
 from .model import StoredText
-from .native import split
-from .plain import split_lines
 
 MAX_PAGE_LINES = 20_000
 """Most lines one page holds; larger limits are clamped."""
@@ -121,8 +120,8 @@ class Text:
             return Page(text, offset, stop - offset, self.line_count, stop < self.line_count, stop, False)
         # A character takes at most 4 bytes and a carriage return vanishes: this much holds max_chars or the
         # whole page.
-        window = self._whole_characters(low, min(high, low + 8 * max_chars + 8))
-        return self._fit("\n".join(split_lines(window)), offset, stop, max_chars)
+        high = self._character_start(low, min(high, low + 8 * max_chars + 8))
+        return self._fit("\n".join(split(self.view[low:high], self.facts.crlf, False)), offset, stop, max_chars)
 
     def decoded(self, start: int, stop: int) -> list[str]:
         """Lines `start` to `stop` (exclusive, at most line_count) as a list."""
@@ -162,10 +161,11 @@ class Text:
         """Offset of the first newline at or after `offset`, or the size of the text."""
         return find_newline(self.view, offset, self.size)
 
-    def _whole_characters(self, low: int, high: int) -> str:
-        while low < high < self.size and self.view[high] & 0xC0 == 0x80:
-            high -= 1
-        return str(self.view[low:high], "utf-8")
+    def _character_start(self, low: int, offset: int) -> int:
+        """Where the character that holds `offset` starts, not before `low`."""
+        while low < offset < self.size and self.view[offset] & 0xC0 == 0x80:
+            offset -= 1
+        return offset
 
     def _fit(self, text: str, offset: int, stop: int, max_chars: int) -> Page:
         total = self.line_count

@@ -156,6 +156,16 @@ class SessionState:
     def _may_read(self, folder: Path) -> bool:
         return folder.is_dir() and any(folder.is_relative_to(root) for root in self.policy.files.read)
 
+    def _overlay(self) -> tuple[Path, Path] | None:
+        """The workspace and the scratch folder, if code works in the one and may write the other only."""
+        folder = self.workspace
+        if folder is None or not self._may_read(folder) or self._may_write(folder) or not self._may_write(self.scratch):
+            return None
+        return folder, self.scratch
+
+    def _may_write(self, folder: Path) -> bool:
+        return any(folder.is_relative_to(root) for root in self.policy.files.write)
+
     def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
         """Have every cell compiled under the policy, in place of the one that was in force until now."""
         helpers = {**self.queries.helpers(), "display": self._display, "cite": self._cite}
@@ -169,7 +179,7 @@ class SessionState:
                 sys.path.append(str(self.workspace))
             self.streams = streams
         else:
-            self.wall = LanguageWall(self.policy, helpers=helpers)
+            self.wall = LanguageWall(self.policy, helpers=helpers, overlay=self._overlay())
             shell.raise_wall(self.wall)
             self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
         shell.rebind = self.rebind

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rlm_kernel.version import VERSION
-from rlm_mcp.cli import ask, clients, daemon, doctor, doors, notebooks, policy, sessions, snapshots, watching
+from rlm_mcp.cli import ask, clients, daemon, doctor, doors, notebooks, policy, sessions, skill, snapshots, watching
 from rlm_mcp.cli.open import open_session
 from rlm_mcp.cli.output import failing
 
@@ -43,6 +43,7 @@ app.command("run")(sessions.run)
 app.command("answer")(sessions.answer)
 app.command("doctor")(doctor.doctor)
 app.command("config")(clients.config)
+app.command("skill")(skill.skill)
 
 
 def _version(wanted: bool) -> None:

@@ -41,6 +41,8 @@ class Client:
     """The client's own command that does the same; ``{command}`` is ours."""
     render: Callable[[Command], str]
     """Returns the text for the file, given the command to start."""
+    skills: str = ".agents/skills"
+    """The folder in which it looks for skills, below a project or the home folder."""
 
 
 def _json(**content: Any) -> str:
@@ -83,7 +85,11 @@ def _copilot_cli(command: Command) -> str:
 
 CLIENTS = {
     "claude-code": Client(
-        "Claude Code", ".mcp.json", f"claude mcp add --scope user {NAME} -- {{command}} mcp", _claude_code
+        "Claude Code",
+        ".mcp.json",
+        f"claude mcp add --scope user {NAME} -- {{command}} mcp",
+        _claude_code,
+        ".claude/skills",
     ),
     "opencode": Client("OpenCode", "opencode.json or ~/.config/opencode/opencode.json", "", _opencode),
     "codex": Client("Codex", "~/.codex/config.toml", f"codex mcp add {NAME} -- {{command}} mcp", _codex),
@@ -98,6 +104,7 @@ CLIENTS = {
         ".qwen/settings.json or ~/.qwen/settings.json",
         f"qwen mcp add --scope user {NAME} {{command}} mcp",
         _plain,
+        ".qwen/skills",
     ),
     "copilot-cli": Client(
         "Copilot CLI",

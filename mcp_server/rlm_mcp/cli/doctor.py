@@ -76,21 +76,11 @@ def _packages() -> Iterator[Check]:
         yield Check("rlm-kernel", None, f"{VERSION}, not installed as a package", "pip install rlm-kernel")
         return
     yield Check("rlm-kernel", True, VERSION)
-    yield _compiled()
     for requirement in required:
         if "extra ==" not in requirement:
             yield package(requirement)
     for extra in EXTRAS:
         yield _extra(extra, [one for one in required if re.search(rf"extra == .{extra}\b", one)])
-
-
-def _compiled() -> Check:
-    """Say whether the loops over lines are those in C."""
-    from rlm_kernel.contexts.native import COMPILED
-
-    detail = "compiled" if COMPILED else "in Python, about half as fast"
-    fix = "install a C compiler and Python's headers, then rlm-kernel again"
-    return Check("lines of contexts", COMPILED or None, detail, "" if COMPILED else fix)
 
 
 def _extra(extra: str, required: list[str]) -> Check:

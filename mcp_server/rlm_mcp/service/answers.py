@@ -5,6 +5,7 @@ What is too long is cut to its head and tail around a marker that names the cont
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -79,13 +80,17 @@ def moment(seconds: float) -> str:
 def fit(fields: dict[str, Any], cuttable: Sequence[str], limit: int, whole: str) -> str:
     """Encode ``fields``, cutting the ``cuttable`` ones until the text has at most ``limit`` characters.
 
-    ``whole`` is the name of the context with all of it; the answer tells it as ``full_output``.
+    None is cut to less than its share of half the room while another one is larger than that. ``whole`` is the name of
+    the context with all of it; the answer tells it as ``full_output``.
     """
     shown = {**fields, "full_output": whole}
-    for name in cuttable:
+    for share, name in itertools.product((limit // (2 * max(len(cuttable), 1)), 0), cuttable):
         excess = len(encode(shown)) - limit
         if excess <= 0:
             break
+        excess = min(excess, len(encode({"": shown.get(name)})) - share)
+        if excess <= 0:
+            continue
         shorter = _shorter(shown.get(name), excess, whole)
         if len(encode({name: shorter})) < len(encode({name: shown.get(name)})):
             shown[name] = shorter

@@ -39,6 +39,7 @@ _LONGEST_MATCH = 2000
 _PAGE_OVERHEAD = 180
 """Characters of a page's answer beside its content and what the caller chose."""
 _LEAST_ROOM = 64
+_LISTS = ("files", "results")
 _OPTIONS = {"case": "case_sensitive", "fixed": "fixed", "word": "word", "invert": "invert"}
 """The flags that are arguments of `contexts.scan.scan`."""
 
@@ -121,7 +122,8 @@ class Reading:
             fields["total"] = found.total if found.exact else f">={found.total}"
         if "per_file" in search.flags:
             counts = zip(table, found.part_counts, strict=True)
-            fields["files"] = [{"path": row.path, "matches": count} for row, count in counts if count]
+            files = [{"path": row.path, "matches": count} for row, count in counts if count]
+            return Answer({**fields, "files_matched": len(files), "results": results, "files": files}, _LISTS)
         return Answer({**fields, "results": results}, ("results",))
 
     async def list_vars(self, session: Session) -> Answer:

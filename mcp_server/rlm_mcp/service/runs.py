@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,11 @@ _NUMBERS_TAKEN = 100
 """Run numbers reserved in the database at once, so that a cell costs no write."""
 _DEATHS = frozenset({"KernelRolledBack", "KernelDied", "UnknownKernel", "HostGone"})
 """Error names that the host gives to a cell whose process is gone."""
+_SHORTEST_WAIT = 0.1
+"""Seconds that a run has waited for others from which on its answer tells it."""
+_LONGEST_LINE = 60
+"""Characters shown of the code that was waited for."""
+_SIDE_BY_SIDE = "fork_session makes a copy of the session, whose code runs at the same time"
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -63,6 +68,8 @@ class Run:
     outcome: asyncio.Future[Answer] = field(init=False)
     execution: Execution | None = None
     began: bool = False
+    ahead: tuple[Run, ...] = ()
+    """The session's runs that had not finished when it was queued."""
     asked: set[str] = field(default_factory=set)
 
     @property
@@ -153,7 +160,7 @@ class Runs:
                 "wait for one of them, or interrupt the running one",
                 active=[run.id for run in self.active(session)],
             )
-        run = Run(f"r{self._next_number()}", session, code)
+        run = Run(f"r{self._next_number()}", session, code, ahead=tuple(self.active(session)))
         run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
         run.outcome.add_done_callback(run.finish)
         held = self._runs.setdefault(session.key, {})
@@ -257,11 +264,12 @@ class Runs:
     # --- one run ----------------------------------------------------------------------------------
 
     async def _work(self, run: Run) -> Answer:
-        kernel, began = run.session.kernel, self._journal.now()
+        kernel, began, queued = run.session.kernel, self._journal.now(), asyncio.get_running_loop().time()
         try:
             async with kernel.turn():
+                waited, run.ahead = _told_of_waiting(run.ahead, asyncio.get_running_loop().time() - queued), ()
                 run.execution, run.began = await kernel.execute(run.code), True
-                notice, kernel.notice = kernel.notice, ""
+                notice, kernel.notice = "; ".join(filter(None, (kernel.notice, waited))), ""
                 began = self._journal.now()
                 try:
                     async with kernel.watched():
@@ -387,10 +395,21 @@ async def _running(run: Run) -> Answer:
         "hint": f"call wait(run={run.id!r}) for the result",
     }
     if run.state == "queued":
-        fields["hint"] += "; it waits until other code of this session has finished"
+        fields["hint"] += f"; it waits until other code of this session has finished; {_SIDE_BY_SIDE}"
         if run.session.kernel.asks:
             fields["hint"] += f", which waits for answer_queries: {', '.join(sorted(run.session.kernel.asks))}"
     return Answer(fields)
+
+
+def _told_of_waiting(ahead: Sequence[Run], seconds: float) -> str:
+    """Say for which code of the session a run has waited, and how to avoid it; empty if it was not worth telling."""
+    if not ahead or seconds < _SHORTEST_WAIT:
+        return ""
+    first = ahead[0].code.strip().partition("\n")[0]
+    if len(first) > _LONGEST_LINE:
+        first = f"{first[:_LONGEST_LINE]}…"
+    more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+    return f"waited {seconds:.1f} s for run {ahead[0].id} ({first}){more} in the same session: {_SIDE_BY_SIDE}"
 
 
 def _tail(text: str) -> str:

@@ -8,6 +8,7 @@ types are compared by identity, and no method of an object of the session is cal
     originals   `getattr`, `exec`, `open` ... called from a frame of the session are the session's own of that name
     type        making a class from a frame of the session is making it by the session's rules
     proxies     a mapping proxy compares a copy of its mapping with foreign objects, never the mapping
+    overlay     a file that code names is looked for in its own folder first, and made there
     audit       files, processes, the network and late compilation (PEP 578)
     seal        what the wall consists of, to be compared with what it was
 */
@@ -25,6 +26,7 @@ types are compared by identity, and no method of an object of the session is cal
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* --- tables of addresses -------------------------------------------------------------------------*/
@@ -1009,6 +1011,20 @@ static int check_path(PyObject *path, PyObject *folder, int writing) {
     return decided;
 }
 
+enum need { FOUND, KEPT, MADE }; /* a file is only looked for; written with what it holds; made or emptied */
+static PyObject *overlay_of(PyObject *path, enum need need);
+
+/* Whether a path may be written to. A function of `shutil` tells of it before it is looked for, those of `os` after. */
+static int check_written(const char *event, PyObject *path, PyObject *folder, enum need need) {
+    if (strncmp(event, "shutil.", 7) != 0) {
+        return check_path(path, folder, 1);
+    }
+    PyObject *used = overlay_of(path, need);
+    int decided = used == NULL ? -1 : check_path(used, NULL, 1);
+    Py_XDECREF(used);
+    return decided;
+}
+
 /* Whether a call of `open` reads what every program may read. C code makes such calls (zoneinfo reads time zones), and
 seems to be the session that called it. */
 static int reads_system(PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -1089,12 +1105,13 @@ static int check(const struct rule *rule, const char *event, PyObject *args) {
     case READ:
         return check_path(first, NULL, 0);
     case WRITE:
-        return check_path(first, rule->descriptor ? argument(args, rule->descriptor) : NULL, 1);
+        return check_written(event, first, rule->descriptor ? argument(args, rule->descriptor) : NULL, FOUND);
     case MOVE:
-        return check_path(first, argument(args, 2), 1) < 0 || second == NULL ? -1
-                                                                              : check_path(second, argument(args, 3), 1);
+        return check_written(event, first, argument(args, 2), FOUND) < 0 || second == NULL
+                   ? -1
+                   : check_written(event, second, argument(args, 3), MADE);
     case TO:
-        return second == NULL ? 0 : check_path(second, NULL, 1);
+        return second == NULL ? 0 : check_written(event, second, NULL, MADE);
     case LINK:
         if (!rules.links) {
             return refuse_text("%s: links are not available in this session: copy the file", event);
@@ -1221,6 +1238,372 @@ static PyObject *is_armed(PyObject *module, PyObject *unused) {
 
 static PyObject *refused_events(PyObject *module, PyObject *unused) {
     return PyLong_FromUnsignedLongLong(refusals);
+}
+
+/* --- overlay -------------------------------------------------------------------------------------
+
+Code works in a folder that it may read and not write, and has another one of its own. What it names in the former is
+looked for in the latter first, and what it makes by a relative path is made there. Only the name changes here, to one
+that the code could have written itself: every check is made afterwards, of the new name.
+*/
+
+static char *lower, *upper; /* real paths; NULL: there is none */
+
+static int is_folder(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+static int is_there(const char *path) {
+    struct stat status;
+    return lstat(path, &status) == 0;
+}
+
+/* What follows the lower folder in a path, without empty parts and `.`; -1 where the path is not in it. */
+static int below_lower(const char *path, char *rest) {
+    char full[PATH_MAX], *const roots[] = {lower, NULL};
+    size_t size = 0;
+    if (path[0] != '/') {
+        if (getcwd(full, sizeof(full)) == NULL) {
+            return -1;
+        }
+        size = strlen(full);
+        full[size++] = '/';
+    }
+    if (size + strlen(path) >= sizeof(full)) {
+        return -1;
+    }
+    strcpy(full + size, path);
+    if (!within(full, roots)) {
+        return -1;
+    }
+    char *end = rest, *left = NULL;
+    for (char *part = strtok_r(full + strlen(lower), "/", &left); part != NULL; part = strtok_r(NULL, "/", &left)) {
+        if (strcmp(part, "..") == 0) {
+            return -1; /* of a folder that may be a link */
+        }
+        if (strcmp(part, ".") != 0) {
+            *end++ = '/';
+            end = stpcpy(end, part);
+        }
+    }
+    *end = '\0';
+    return 0;
+}
+
+/* Make the folders above `rest` in the upper folder that are there in the lower one. */
+static void make_folders(const char *rest) {
+    char high[PATH_MAX], low[PATH_MAX];
+    for (const char *slash = strchr(rest + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        int size = (int)(slash - rest);
+        snprintf(high, sizeof(high), "%s%.*s", upper, size, rest);
+        snprintf(low, sizeof(low), "%s%.*s", lower, size, rest);
+        if (!is_there(high) && (!is_folder(low) || mkdir(high, 0700) < 0)) {
+            return;
+        }
+    }
+}
+
+/* Whether a path means one in the upper folder, which is then written to `found`. */
+static int overlaid(const char *path, enum need need, char *found) {
+    char rest[PATH_MAX], low[PATH_MAX], real[PATH_MAX];
+    if (lower == NULL || !in_force || below_lower(path, rest) < 0 || rest[0] == '\0' ||
+        strlen(upper) + strlen(rest) >= PATH_MAX || strlen(lower) + strlen(rest) >= PATH_MAX || !armed()) {
+        return 0;
+    }
+    strcat(strcpy(found, upper), rest);
+    strcat(strcpy(low, lower), rest);
+    if (is_there(found)) {
+        return !is_folder(found) || !is_folder(low);
+    }
+    if (need == FOUND || path[0] == '/' || (need == KEPT && is_there(low)) || resolve(found, real) < 0 ||
+        !within(real, rules.write)) {
+        return 0;
+    }
+    make_folders(rest);
+    return 1;
+}
+
+/* The path to use: a new reference. What is no path, or none whose text can be told, stays as it is. */
+static PyObject *overlay_of(PyObject *path, enum need need) {
+    char found[PATH_MAX];
+    if (lower == NULL || path == Py_None || PyLong_Check(path)) {
+        return Py_NewRef(path);
+    }
+    PyObject *bytes = bytes_of(path);
+    if (bytes == NULL) {
+        return PyErr_Occurred() ? NULL : Py_NewRef(path);
+    }
+    const char *text = PyBytes_AS_STRING(bytes);
+    int moved = strlen(text) == (size_t)PyBytes_GET_SIZE(bytes) && overlaid(text, need, found);
+    Py_DECREF(bytes);
+    if (!moved) {
+        return Py_NewRef(path);
+    }
+    return PyBytes_Check(path) ? PyBytes_FromString(found) : PyUnicode_DecodeFSDefault(found);
+}
+
+static enum need need_of_mode(PyObject *mode) {
+    const char *letters = mode != NULL && PyUnicode_Check(mode) ? PyUnicode_AsUTF8(mode) : "r";
+    PyErr_Clear();
+    if (letters == NULL) {
+        return FOUND;
+    }
+    return strchr(letters, 'w') != NULL ? MADE : strpbrk(letters, "ax+") != NULL ? KEPT : FOUND;
+}
+
+static enum need need_of_flags(PyObject *flags) {
+    long bits = flags != NULL && PyLong_Check(flags) ? PyLong_AsLong(flags) : 0;
+    PyErr_Clear();
+    if ((bits & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) == 0) {
+        return FOUND;
+    }
+    return bits & O_TRUNC && !(bits & O_EXCL) ? MADE : KEPT;
+}
+
+/* The upper folder beside a path that means a folder in the lower one. */
+static int beside(PyObject *path, char *found) {
+    char rest[PATH_MAX];
+    PyObject *bytes = path == NULL ? PyBytes_FromString(".") : PyLong_Check(path) ? NULL : bytes_of(path);
+    int is = bytes != NULL && strlen(PyBytes_AS_STRING(bytes)) == (size_t)PyBytes_GET_SIZE(bytes) &&
+             below_lower(PyBytes_AS_STRING(bytes), rest) >= 0 && strlen(upper) + strlen(rest) < PATH_MAX;
+    Py_XDECREF(bytes);
+    PyErr_Clear();
+    return is && is_folder(strcat(strcpy(found, upper), rest)) && in_force && armed();
+}
+
+/* What `os.scandir` gives for two folders: an iterator that can be closed. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *entries; /* a list, from which the next one is taken at `at` */
+    Py_ssize_t at;
+} Entries;
+
+static void entries_dealloc(PyObject *self) {
+    Py_XDECREF(((Entries *)self)->entries);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *entries_next(PyObject *self) {
+    Entries *them = (Entries *)self;
+    return them->at < PyList_GET_SIZE(them->entries) ? Py_NewRef(PyList_GET_ITEM(them->entries, them->at++)) : NULL;
+}
+
+static PyObject *entries_close(PyObject *self, PyObject *unused) {
+    ((Entries *)self)->at = PyList_GET_SIZE(((Entries *)self)->entries);
+    Py_RETURN_NONE;
+}
+
+static PyObject *entries_enter(PyObject *self, PyObject *unused) {
+    return Py_NewRef(self);
+}
+
+static PyMethodDef entries_methods[] = {
+    {"close", entries_close, METH_NOARGS, "End the iteration."},
+    {"__enter__", entries_enter, METH_NOARGS, NULL},
+    {"__exit__", entries_close, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject Entries_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rlm_sandbox.language._core.Entries",
+    .tp_basicsize = sizeof(Entries),
+    .tp_dealloc = entries_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = entries_next,
+    .tp_methods = entries_methods,
+};
+
+/* Put what is in a folder into a list, but for names that were there before. */
+static int gather(PyObject *found, PyObject *into, PyObject *names) {
+    PyObject *iterator = found == NULL ? NULL : PyObject_GetIter(found), *entry;
+    while (iterator != NULL && (entry = PyIter_Next(iterator)) != NULL) {
+        PyObject *name = PyUnicode_Check(entry) || PyBytes_Check(entry) ? Py_NewRef(entry)
+                                                                          : PyObject_GetAttrString(entry, "name");
+        int known = name == NULL ? -1 : PySet_Contains(names, name);
+        if (known == 0 && (PySet_Add(names, name) < 0 || PyList_Append(into, entry) < 0)) {
+            known = -1;
+        }
+        Py_XDECREF(name);
+        Py_DECREF(entry);
+        if (known < 0) {
+            break;
+        }
+    }
+    Py_XDECREF(iterator);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* What is in both folders; a file of the upper one stands for that of the lower one. */
+static PyObject *merged(PyObject *first, PyObject *second, int is_list) {
+    PyObject *list = PyList_New(0), *names = PySet_New(NULL), *result = NULL;
+    if (list != NULL && names != NULL && gather(second, list, names) == 0 && gather(first, list, names) == 0) {
+        Entries *entries = is_list ? NULL : PyObject_New(Entries, &Entries_Type);
+        if (entries != NULL) {
+            entries->entries = Py_NewRef(list);
+            entries->at = 0;
+        }
+        result = is_list ? Py_NewRef(list) : (PyObject *)entries;
+    }
+    Py_XDECREF(list);
+    Py_XDECREF(names);
+    return result;
+}
+
+/* Functions that take paths, by their names in `posix`, and what they need of the first and the second path. */
+static const struct {
+    const char *name;
+    enum need first, second;
+    int paths;
+} PLACED[] = {
+    {"open", FOUND, FOUND, 1},     {"stat", FOUND, FOUND, 1},    {"lstat", FOUND, FOUND, 1},
+    {"access", FOUND, FOUND, 1},   {"listdir", FOUND, FOUND, 1}, {"scandir", FOUND, FOUND, 1},
+    {"readlink", FOUND, FOUND, 1}, {"remove", FOUND, FOUND, 1},  {"unlink", FOUND, FOUND, 1},
+    {"rmdir", FOUND, FOUND, 1},    {"chmod", FOUND, FOUND, 1},   {"utime", FOUND, FOUND, 1},
+    {"truncate", FOUND, FOUND, 1}, {"mkdir", KEPT, FOUND, 1},    {"rename", FOUND, MADE, 2},
+    {"replace", FOUND, MADE, 2},
+};
+enum { PLACED_COUNT = sizeof(PLACED) / sizeof(PLACED[0]), POSIX_OPEN = 0, LISTDIR = 4, SCANDIR = 5, BUILTIN_OPEN = PLACED_COUNT, MOST_ARGUMENTS = 16 };
+
+static PyCFunction unplaced[PLACED_COUNT + 1];
+static PyMethodDef placed[PLACED_COUNT];
+
+/* The place of an argument that may be given by its position or by one of two names; -1: it is not given. */
+static Py_ssize_t argument_at(Py_ssize_t position, const char *name, const char *other, Py_ssize_t count, PyObject *names) {
+    if (position < count) {
+        return position;
+    }
+    for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++) {
+        PyObject *given = PyTuple_GET_ITEM(names, at);
+        if (PyUnicode_CompareWithASCIIString(given, name) == 0 || PyUnicode_CompareWithASCIIString(given, other) == 0) {
+            return count + at;
+        }
+    }
+    return -1;
+}
+
+/* Whether a path is relative to an open folder, which was found before. */
+static int from_descriptor(PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    static const char *const NAMES[] = {"dir_fd", "src_dir_fd", "dst_dir_fd"};
+    for (size_t at = 0; at < 3; at++) {
+        Py_ssize_t where = argument_at(PY_SSIZE_T_MAX, NAMES[at], NAMES[at], count, names);
+        if (where >= 0 && args[where] != Py_None) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* What is listed of a folder, and what is in the upper folder beside it. */
+static PyObject *with_upper(int which, PyObject *self, PyObject *result, PyObject *path) {
+    char found[PATH_MAX];
+    if (!beside(path == Py_None ? NULL : path, found)) {
+        return result;
+    }
+    PyObject *other = path != NULL && PyBytes_Check(path) ? PyBytes_FromString(found) : PyUnicode_DecodeFSDefault(found);
+    PyObject *more = other == NULL ? NULL : ((FastWithKeywords)(void *)unplaced[which])(self, &other, 1, NULL);
+    PyObject *both = more == NULL ? NULL : merged(result, more, which == LISTDIR);
+    Py_XDECREF(other);
+    Py_XDECREF(more);
+    Py_DECREF(result);
+    return both;
+}
+
+static PyObject *call_placed(int which, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    FastWithKeywords call = (FastWithKeywords)(void *)unplaced[which];
+    Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
+    if (lower == NULL || total > MOST_ARGUMENTS || from_descriptor(args, count, names)) {
+        return call(self, args, count, names);
+    }
+    PyObject *given[MOST_ARGUMENTS], *own[2] = {NULL, NULL}, *result = NULL;
+    memcpy(given, args, (size_t)total * sizeof(PyObject *));
+    enum need needs[2] = {FOUND, FOUND};
+    int paths = 1;
+    if (which == POSIX_OPEN || which == BUILTIN_OPEN) {
+        Py_ssize_t how = argument_at(1, which == POSIX_OPEN ? "flags" : "mode", "", count, names);
+        PyObject *value = how < 0 ? NULL : args[how];
+        needs[0] = which == POSIX_OPEN ? need_of_flags(value) : need_of_mode(value);
+    } else {
+        needs[0] = PLACED[which].first, needs[1] = PLACED[which].second, paths = PLACED[which].paths;
+    }
+    int failed = 0;
+    for (int path = 0; path < paths && !failed; path++) {
+        const char *name = path == 1 ? "dst" : which == BUILTIN_OPEN ? "file" : "path";
+        Py_ssize_t at = argument_at(path, name, path == 0 ? "src" : name, count, names);
+        if (at >= 0) {
+            own[path] = overlay_of(args[at], needs[path]);
+            failed = own[path] == NULL;
+            given[at] = own[path];
+        }
+    }
+    if (!failed) {
+        result = call(self, given, count, names);
+    }
+    if (result != NULL && (which == LISTDIR || which == SCANDIR)) {
+        result = with_upper(which, self, result, own[0]);
+    }
+    Py_XDECREF(own[0]);
+    Py_XDECREF(own[1]);
+    return result;
+}
+
+#define EACH_PLACED(DO) \
+    DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15) DO(16)
+
+#define PLACE_OF(N)                                                                                             \
+    static PyObject *place_##N(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {      \
+        return call_placed(N, self, args, count, names);                                                        \
+    }
+
+EACH_PLACED(PLACE_OF)
+
+#define PLACE_ROW(N) (PyCFunction)(void *)place_##N,
+static const PyCFunction PLACES[PLACED_COUNT + 1] = {EACH_PLACED(PLACE_ROW)};
+
+/* After `guard_originals`, which calls what is put in place of `open` here. */
+static int place_functions(void) {
+    PyObject *module = PyImport_ImportModule("posix");
+    for (int at = 0; module != NULL && at < PLACED_COUNT; at++) {
+        PyObject *function = PyObject_GetAttrString(module, PLACED[at].name);
+        PyMethodDef *method = function != NULL && PyCFunction_CheckExact(function) ? ((PyCFunctionObject *)function)->m_ml : NULL;
+        if (method == NULL || (method->ml_flags & (METH_FASTCALL | METH_KEYWORDS)) != (METH_FASTCALL | METH_KEYWORDS)) {
+            PyErr_Format(PyExc_SystemError, "the function '%s' is not CPython's", PLACED[at].name);
+            Py_XDECREF(function);
+            Py_DECREF(module);
+            return -1;
+        }
+        unplaced[at] = method->ml_meth;
+        placed[at] = *method;
+        placed[at].ml_meth = PLACES[at];
+        ((PyCFunctionObject *)function)->m_ml = &placed[at]; /* `posix` and we hold it */
+    }
+    Py_XDECREF(module);
+    unplaced[BUILTIN_OPEN] = original[OPENING];
+    original[OPENING] = PLACES[BUILTIN_OPEN];
+    return module == NULL ? -1 : 0;
+}
+
+static PyObject *overlay(PyObject *module, PyObject *args) {
+    const char *below, *above;
+    if (!may_change() || !PyArg_ParseTuple(args, "yy", &below, &above)) {
+        return NULL;
+    }
+    free(lower);
+    free(upper);
+    lower = below[0] == '\0' ? NULL : strdup(below);
+    upper = lower == NULL ? NULL : strdup(above);
+    if (lower != NULL && upper == NULL) {
+        free(lower);
+        lower = NULL;
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *overlay_path(PyObject *module, PyObject *args) {
+    PyObject *path, *mode;
+    return PyArg_ParseTuple(args, "OO", &path, &mode) ? overlay_of(path, need_of_mode(mode)) : NULL;
 }
 
 /* --- seal ----------------------------------------------------------------------------------------
@@ -1357,6 +1740,8 @@ static PyMethodDef METHODS[] = {
     {"hasattr", (PyCFunction)(void *)session_hasattr, METH_FASTCALL,
      "hasattr(obj, name, /)\n--\n\nWhether the session may read the attribute, and it is there."},
     {"enforce", enforce, METH_VARARGS, "Put the rules of a policy in force."},
+    {"overlay", overlay, METH_VARARGS, "Lay the second folder over the first; empty for neither."},
+    {"overlay_path", overlay_path, METH_VARARGS, "The path that is meant by one that is opened in a mode."},
     {"watch", watch, METH_O, "Arm the audit hook where no frame decides (1), or take that back (-1)."},
     {"arm", arm, METH_NOARGS, "Arm the audit hook where no frame decides, for good."},
     {"lift", lift, METH_NOARGS, "Put the rules out of force, in a process that has no language wall any more."},
@@ -1386,7 +1771,7 @@ static int watch_collector(void) {
 
 PyMODINIT_FUNC PyInit__core(void) {
     Key_Type.tp_base = &_PyWeakref_RefType;
-    if (PyType_Ready(&Members_Type) < 0 || PyType_Ready(&Key_Type) < 0) {
+    if (PyType_Ready(&Members_Type) < 0 || PyType_Ready(&Key_Type) < 0 || PyType_Ready(&Entries_Type) < 0) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&MODULE);
@@ -1398,7 +1783,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "TRUSTED", TRUSTED) < 0 ||
         PyModule_AddIntConstant(module, "GENERATOR", GENERATOR) < 0 ||
         PyModule_AddIntConstant(module, "IMPORTER", IMPORTER) < 0 || PyModule_AddIntConstant(module, "OURS", OURS) < 0 ||
-        guard_originals() < 0 || guard_type() < 0 || guard_proxies() < 0 || watch_collector() < 0 ||
+        guard_originals() < 0 || place_functions() < 0 || guard_type() < 0 || guard_proxies() < 0 || watch_collector() < 0 ||
         PySys_AddAuditHook(hook, NULL) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -99,6 +99,12 @@ def enforce(files: FileAccess, *, network: bool, processes: bool, links: bool) -
     mark_generators()
 
 
+def lay_over(folders: tuple[pathlib.Path, pathlib.Path] | None) -> None:
+    """Lay the second folder over the first in what code opens by name; None for neither."""
+    lower, upper = map(os.path.realpath, folders) if folders else ("", "")
+    _core.overlay(os.fsencode(lower), os.fsencode(upper))
+
+
 def python_roots() -> tuple[str, ...]:
     """The folders of the Python installation and of everything on ``sys.path``."""
     prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from rlm_sandbox.errors import CellError
+from rlm_sandbox.language import _core
 
 _WRITING: Final = frozenset("wax+")
 
@@ -55,8 +56,8 @@ class FileAccess:
         """``open`` within the folders. Descriptors and openers of the caller's own would go round them."""
         if isinstance(file, int) or opener is not None or not closefd:
             raise PathRefused(errno.EACCES, "file descriptors are not available in this session: open a path")
-        path = exact_path(file)
         mode = str.__str__(mode)
+        path = _core.overlay_path(exact_path(file), mode)
         if not self.allows(path, writing=not _WRITING.isdisjoint(mode)):
             raise self.refusal(path, writing=not _WRITING.isdisjoint(mode))
         return open(path, mode, buffering, encoding, errors, newline)

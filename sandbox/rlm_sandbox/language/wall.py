@@ -19,6 +19,7 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import CodeType, MappingProxyType, TracebackType
 from typing import Any, Final
 
@@ -99,8 +100,18 @@ class LanguageWall:
     With ``policy.language.wall == "off"`` it has the same methods and compiles plainly.
     """
 
-    def __init__(self, policy: Policy, *, helpers: Mapping[str, object] = MappingProxyType({})) -> None:
-        """``policy`` with its paths resolved; ``helpers`` are added to the builtins."""
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        helpers: Mapping[str, object] = MappingProxyType({}),
+        overlay: tuple[Path, Path] | None = None,
+    ) -> None:
+        """``policy`` with its paths resolved; ``helpers`` are added to the builtins.
+
+        ``overlay`` is a folder to read and one to write: a file of the first is looked for in the second before, and a
+        relative path below the first that is written to means one below the second.
+        """
         self.policy = policy
         self.restricted = policy.language.wall == "restricted"
         self._codes: dict[int, weakref.ref[CodeType]] = {}
@@ -108,12 +119,12 @@ class LanguageWall:
         self._blocked = frozenset(policy.language.blocked_names)
         self.builtins: dict[str, Any] = {}
         if self.restricted:
-            self._raise(policy)
+            self._raise(policy, overlay)
         else:
             self.builtins.update(vars(builtins))
         self.builtins.update(helpers)
 
-    def _raise(self, policy: Policy) -> None:
+    def _raise(self, policy: Policy, overlay: tuple[Path, Path] | None) -> None:
         self._files = FileAccess(policy.files.read, policy.files.write)
         modules = _modules_for(policy)
         self._import = GuardedImport(modules)
@@ -128,6 +139,7 @@ class LanguageWall:
             processes=policy.limits.processes > 0,
             links=policy.files.metadata,
         )
+        audit.lay_over(overlay)
         modules.give_builtins(self.builtins)
 
     @classmethod

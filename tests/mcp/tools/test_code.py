@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import secrets
 
 import pytest
@@ -208,6 +209,24 @@ async def test_interrupt_stops_what_runs_and_what_waits(agent) -> None:
     assert "CellInterrupted" in (await agent.finished(await agent("wait", run=running["run"])))["error"]
     assert (await agent.finished(queued))["error"] == "interrupted"
     assert (await agent.run("kept"))["result"] == "1"
+
+
+async def test_code_that_waited_for_other_code_is_told_so(agent) -> None:
+    """Agents that share a session learn that it runs one cell at a time, for whose code, and what runs side by side."""
+    first = await agent("eval_code", code=f"kept = 1\n{agent.HELD}")
+    second = await agent("eval_code", code="second = 'x' * 1000")
+    third = await agent("eval_code", code="third = 1")
+    assert "fork_session" in second["hint"]
+    assert "fork_session" not in first["hint"]
+    await agent.let_go()
+    assert "notice" not in await agent.finished(first)
+    told = (await agent.finished(second))["notice"]
+    assert re.fullmatch(
+        rf"waited \d+\.\d s for run {first['run']} \(kept = 1\) in the same session: fork_session .*", told
+    )
+    told = (await agent.finished(third))["notice"]
+    assert f"for run {first['run']} (kept = 1) and 1 more in the same session: fork_session" in told
+    assert "notice" not in await agent.run("after = 1")
 
 
 async def test_reads_answer_while_a_cell_runs(agent) -> None:

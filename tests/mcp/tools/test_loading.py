@@ -316,7 +316,7 @@ async def test_a_directory_is_one_context_with_a_table_and_counts_for_each_file(
         assert files == {"count": 3, "skipped": {"binary": 1, "ignored": 1, "secret": 1}, "table": "code_files"}
         found = await agent("scan", name="code", pattern="mark", flags="per_file")
         assert found["files"] == [{"path": "src/main.py", "matches": 1}, {"path": "src/util.py", "matches": 2}]
-        assert (found["matches"], found["total"]) == (3, 3)
+        assert (found["matches"], found["total"], found["files_matched"]) == (3, 3, 2)
         assert "src/util.py" in (await agent("peek", name="code_files"))["content"]
         await agent("load_context", name="code", path="src")
         assert [row["name"] for row in (await agent("list_vars"))["variables"]] == ["code_files", "code"]
@@ -324,6 +324,28 @@ async def test_a_directory_is_one_context_with_a_table_and_counts_for_each_file(
         assert "no table of files" in (await agent("scan", name="code", pattern="x", flags="per_file"))["message"]
         await agent("unload", name="code")
         assert [row["name"] for row in (await agent("list_vars"))["variables"]] == ["code_files"]
+
+
+@pytest.mark.parametrize(("matching", "most"), [(516, 2), (516, 200), (3, 200)])
+async def test_counts_of_many_files_leave_room_for_the_matches(
+    connect, tmp_path: Path, matching: int, most: int
+) -> None:
+    """K-3: neither list is empty while there is something to tell; what there is no room for is kept."""
+    folder = tmp_path / "a_project_of_many_files_with_a_long_name"
+    folder.mkdir()
+    for number in range(516):
+        (folder / f"module_{number:03}.py").write_text(f"# mark {'x' * 70}\n" * (number < matching))
+    async with connect(cwd=str(tmp_path)) as agent:
+        await agent("load_context", name="code", path=folder.name)
+        found = await agent("scan", name="code", pattern="mark", flags=["per_file"], max_matches=most)
+        assert found["files_matched"] == found["total"] == matching
+        assert found["matches"] == min(most, matching)
+        assert len(found["results"]) >= 2
+        assert len(found["files"]) > 2
+        assert len(agent.text) <= 8000
+        if matching > 3:
+            kept = (await agent("scan", name=found["full_output"], pattern="module_", flags=["count"]))["total"]
+            assert kept == matching
 
 
 async def test_patterns_and_several_paths_are_loaded_together(connect, project: Path) -> None:

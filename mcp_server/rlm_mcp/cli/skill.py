@@ -1,0 +1,77 @@
+"""``rlm-kernel skill``: the skill that teaches an agent to work by name, printed or put where clients look for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import rlm_mcp
+from rlm_mcp.cli.clients import CLIENTS
+from rlm_mcp.cli.output import FAILED, SETUP, JsonFlag, fail, failing, show
+from rlm_mcp.errors import WrongUsage
+
+__all__ = ["skill"]
+
+_PACKAGE = Path(rlm_mcp.__file__).parent
+_FILE = Path("context-kernel/SKILL.md")
+
+
+def _text() -> str:
+    """The skill: beside the package where that is installed, else of the checkout."""
+    installed = _PACKAGE / "skills"
+    return ((installed if installed.is_dir() else _PACKAGE.parents[1] / "skills") / _FILE).read_text("utf-8")
+
+
+def _folder(target: str | None, user: bool) -> Path:
+    """Where the skills of a client are, or the folder that was named."""
+    if target in CLIENTS:
+        return (Path.home() if user else Path.cwd()) / CLIENTS[target].skills
+    if target is None or not Path(target).is_dir():
+        named = "no client or folder was named" if target is None else f"{target!r} is neither a client nor a folder"
+        raise WrongUsage(f"{named}: name a folder that exists, or one of {', '.join(CLIENTS)}")
+    if user:
+        raise WrongUsage("--user goes with a client, not with a folder")
+    return Path(target)
+
+
+@failing
+def skill(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="[CLIENT|FOLDER]", help=f"Where to install it: {', '.join(CLIENTS)}, or a folder."),
+    ] = None,
+    install: Annotated[bool, typer.Option("--install", help="Put it where the client looks for skills.")] = False,
+    user: Annotated[bool, typer.Option("--user", help="For all your projects, not for this folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that says something else.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the skill for agents, or install it for a client."""
+    text = _text()
+    if not install:
+        if target is not None or user or force:
+            raise WrongUsage("CLIENT, FOLDER, --user and --force say how to install it: add --install")
+        show({"name": _FILE.parent.name, "content": text}, as_json, lambda: print(text, end=""))
+        return
+    path = _folder(target, user) / _FILE
+    try:
+        state = _write(path, text, force)
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror}", SETUP, as_json=as_json)
+    if not state:
+        said = f"{path} says something else and was left as it is: look at it, then use --force to replace it"
+        fail(said, FAILED, as_json=as_json)
+    show({state: str(path)}, as_json)
+
+
+def _write(path: Path, text: str, force: bool) -> str:
+    """Write the file and say what came of it; empty if it was left as it is."""
+    before = path.read_text("utf-8", "replace") if path.exists() else None
+    if before == text:
+        return "unchanged"
+    if before is not None and not force:
+        return ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return "installed" if before is None else "replaced"
