@@ -70,7 +70,8 @@ class KernelInfo:
     as ``limits.memory_bytes`` counts it; ``walls`` what stands around it, ``last_used`` when a client last had it
     run something (seconds since the epoch). ``waiting`` are the queries that its cell waits for, ``doors`` the
     doors by which front ends have it open. ``refused`` are the attempts that its walls have refused: ``system_calls``
-    as the host counted them (``latest_call`` is the last one's name), ``audit`` as the kernel says, maybe untruly.
+    as the host counted them (``latest_call`` is the last one's name), ``audit`` and ``cells``
+    (those that did not compile under the policy) as the kernel says, maybe untruly.
     """
 
     kernel_id: str

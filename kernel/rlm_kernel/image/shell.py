@@ -99,6 +99,8 @@ class GuardedShell(ZMQInteractiveShell):
     """IPython's shell with the wall at its waist."""
 
     wall: LanguageWall | None = None
+    refused_cells = 0
+    """Cells of which the policy has refused a part when they were compiled."""
     displayhook_class = Type(QuickDisplayHook)
 
     def init_display_formatter(self) -> None:
@@ -159,7 +161,9 @@ class GuardedShell(ZMQInteractiveShell):
         except RecursionError:
             raise CellRefused("the cell is nested too deeply; split it into smaller statements") from None
         except SyntaxError as error:
-            raise _refused(error) from None
+            refused = _refused(error)
+            self.refused_cells += isinstance(refused, CellRefused)
+            raise refused from None
         return node
 
     async def run_code(self, code_obj: types.CodeType, result: Any = None, *, async_: bool = False) -> bool:
