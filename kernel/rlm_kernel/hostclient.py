@@ -73,7 +73,7 @@ class KernelInfo:
     attached as; of those that are ``shadowed`` the name means something else in code. ``waiting`` are the queries that
     its cell waits for, ``doors`` the doors by which front ends have it open. ``refused`` are the attempts that its
     walls have refused: ``system_calls`` as the host counted them (``latest_call`` is the last one's name), ``audit``
-    as the kernel says, maybe untruly.
+    and ``cells`` (those that did not compile under the policy) as the kernel says, maybe untruly.
     """
 
     kernel_id: str

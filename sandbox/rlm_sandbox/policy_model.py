@@ -148,7 +148,7 @@ class Limits(_Section):
         0,
         ge=0,
         description="Attempts refused by the system-call filter and the audit hook together that end the session, with "
-        "all it holds. 0: none do; they are counted all the same.",
+        "all it holds. 0: none do; they are counted all the same. Cells that do not compile do not count.",
     )
     idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
     image_bytes: Bytes = Field(

@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from inventory import Inventory
+from machines import first_failure, run_machine
 from session_processes import runs
 
 from rlm_kernel import rendezvous
@@ -167,6 +167,7 @@ class Chaos(RuleBasedStateMachine):
         victim=st.sampled_from(VICTIMS),
         number=st.integers(1, 300),
     )
+    @first_failure
     def step(self, operation: str, pick: int, variable: str, label: str, victim: str, number: int) -> None:
         """One operation. A single rule, because hypothesis leaves out some rules in each of its examples."""
         given = {"pick": pick, "variable": variable, "label": label, "victim": victim, "number": number}
@@ -397,6 +398,7 @@ class Chaos(RuleBasedStateMachine):
             held = dict(eval(answer["result"]))
             assert {key: held.get(key) for key in model.answered} == model.answered, (name, held)
 
+    @first_failure
     def teardown(self) -> None:
         """Everything is as the model says; then every session ends, and nothing of it is left."""
         for name, model in self.sessions.items():
@@ -435,21 +437,7 @@ def test_no_operation_and_no_kill_makes_a_difference_from_the_model(isolation, e
     policies.mkdir()
     for name, text in POLICIES.items():
         (policies / f"{name}.yaml").write_text(text)
-    examples = 1 + max(1, OPS // STEPS)  # the first is the simplest that there is: it says little
-    run_state_machine_as_test(
-        seed(SEED)(Chaos),
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=STEPS,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-            print_blob=False,
-            report_multiple_bugs=False,  # what an example has left behind is there in the next one, too
-        ),
-        _min_steps=STEPS,
-    )
+    run_machine(Chaos, operations=OPS, steps=STEPS, number=SEED)
     print(f"\n{sum(done.values())} operations: {dict(sorted(done.items()))}")
     for inventory, when in zip(quiet, ("first", "last"), strict=False):
         print(f"without sessions, {when}: {inventory}")

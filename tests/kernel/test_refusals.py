@@ -16,7 +16,7 @@ from rlm_sandbox.policy import Policy, load_policy, policy_names, without_langua
 pytestmark = pytest.mark.anyio
 
 Spawn = Callable[..., Awaitable[KernelInfo]]
-NONE = {"system_calls": 0, "latest_call": "", "audit": 0}
+NONE = {"system_calls": 0, "latest_call": "", "audit": 0, "cells": 0}
 
 WORK = {
     "": """
@@ -106,7 +106,7 @@ for attempt in (lambda: os.kill(1, 0), lambda: os.execv('/bin/true', ['x']), lam
         print(error.errno)
 """
     assert (await run(host, info, code)).stdout == "1\n1\n1\n13\n"
-    assert await refused(host, info) == {"system_calls": 4, "latest_call": "socket", "audit": 0}
+    assert await refused(host, info) == {"system_calls": 4, "latest_call": "socket", "audit": 0, "cells": 0}
     await host.shutdown(info.kernel_id)
 
 
@@ -123,6 +123,18 @@ async def test_attempts_count_for_the_session_that_made_them(host: HostClient, s
     assert counts == [2, 5]
     for info in (parent, child):
         await host.shutdown(info.kernel_id)
+
+
+async def test_cells_that_do_not_compile_are_counted_apart_and_end_nothing(host: HostClient, spawn: Spawn) -> None:
+    """They have attempted nothing; a slip of the pen is not even counted."""
+    policy = load_policy("default")
+    limits = policy.limits.model_copy(update={"refused_attempts": 2})
+    info = await spawn(policy.model_copy(update={"limits": limits}))
+    for code in ("eval('1')", "x.__globals__", "(1", "x = 'a\n", "eval('1')", "raise SyntaxError('mine')"):
+        assert (await run(host, info, code)).status == "error"
+    assert (await run(host, info, "1 + 1")).status == "ok"
+    assert await refused(host, info) == NONE | {"cells": 3}
+    await host.shutdown(info.kernel_id)
 
 
 async def test_what_the_audit_hook_refuses_is_counted(host: HostClient, spawn: Spawn) -> None:

@@ -3,39 +3,13 @@
 The daemon, the host and the kernels are those that a client starts; the kills are SIGKILL.
 """
 
-import itertools
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_calls import ESCAPE, NO_WALLS, call, cell, cli, fork, is_held, kill_everything, until_idle
+from policy_calls import ESCAPE, NO_WALLS, call, cell, cli, flipping, fork, is_held, kill_everything, until_idle
 
 pytestmark = pytest.mark.usefixtures("ended")
-
-
-@contextmanager
-def flipping(file: Path, *texts: str) -> Iterator[None]:
-    """Replace a file by rename, again and again, by each of several texts in turn."""
-    ended = threading.Event()
-
-    def flip() -> None:
-        for number, text in enumerate(itertools.cycle(texts)):
-            if ended.is_set():
-                return
-            other = file.with_name(f"other{number}")
-            other.write_text(text)
-            other.replace(file)
-
-    thread = threading.Thread(target=flip)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
 """Calls of agents whose user has configured a policy, commands of that user, and the death of all processes."""
 
+import itertools
 import json
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +77,25 @@ def until_idle(session: str) -> None:
             if session not in [row["session"] for row in control.reply["sessions"]]:
                 return
     raise AssertionError(f"{session} does not end")
+
+
+@contextmanager
+def flipping(file: Path, *texts: str) -> Iterator[None]:
+    """Replace a file by rename, again and again, by each of several texts in turn."""
+    ended = threading.Event()
+
+    def flip() -> None:
+        for number, text in enumerate(itertools.cycle(texts)):
+            if ended.wait(0.0005):
+                return
+            other = file.with_name(f"other{number}")
+            other.write_text(text)
+            other.replace(file)
+
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

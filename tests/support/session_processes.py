@@ -5,6 +5,7 @@ children of the host, or of the test process, counts those of other tests, that 
 """
 
 import os
+import signal
 from contextlib import suppress
 
 import psutil
@@ -33,6 +34,15 @@ def runs(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
     return False
+
+
+def end_process(pid: int) -> None:
+    """Kill a process, and wait until it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.send_signal(signal.SIGKILL)
+        while runs(process):
+            psutil.wait_procs([process], timeout=0.01)
 
 
 def children_with(word: str) -> list[psutil.Process]:

@@ -1,7 +1,8 @@
 """What a session was refused: attempts that its walls have seen.
 
-The host counts the system calls that stop at the session's gate. What the audit hook refuses is counted in the
-kernel, which may be hostile: that number is what it says, and only ever grows.
+The host counts the system calls that stop at the session's gate. What the audit hook refuses, and cells that do not
+compile under the policy, are counted in the kernel, which may be hostile: these numbers are what it says, and only
+ever grow. A refused cell has attempted nothing, and is most often an honest mistake: it counts towards no limit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Refusals:
         self.latest = ""
         """The system call that was refused last."""
         self.audited = 0
+        self.cells = 0
+        """Cells that did not compile under the policy."""
         self._limit, self._on_limit = limit, on_limit
         self._over = False
 
@@ -31,15 +34,24 @@ class Refusals:
         self.latest = call
         self._compare()
 
-    def told(self, audited: object) -> None:
-        """The kernel says how many attempts its audit hook has refused since it last said so."""
-        if type(audited) is int and audited > 0:
-            self.audited += min(audited, MOST_TOLD)
+    def told(self, counts: object) -> None:
+        """The kernel says how many attempts its audit hook, and cells its compiler refused since it last said so."""
+        if not isinstance(counts, list) or [type(count) for count in counts] != [int, int]:
+            return
+        audited, cells = (min(max(count, 0), MOST_TOLD) for count in counts)
+        self.audited += audited
+        self.cells += cells
+        if audited:
             self._compare()
 
     def info(self) -> dict[str, Any]:
         """What callers of the host see of them."""
-        return {"system_calls": self.calls, "latest_call": self.latest, "audit": self.audited}
+        return {
+            "system_calls": self.calls,
+            "latest_call": self.latest,
+            "audit": self.audited,
+            "cells": self.cells,
+        }
 
     def _compare(self) -> None:
         if not self._over and 0 < self._limit <= self.calls + self.audited:

@@ -105,6 +105,8 @@ class GuardedShell(ZMQInteractiveShell):
     wall: LanguageWall | None = None
     rebind: Callable[[dict[str, Any]], None] = staticmethod(_nothing_to_bind)
     """Gives names their values again that code has deleted and may not do without; called before each statement."""
+    refused_cells = 0
+    """Cells of which the policy has refused a part when they were compiled."""
     displayhook_class = Type(QuickDisplayHook)
 
     def init_display_formatter(self) -> None:
@@ -165,7 +167,9 @@ class GuardedShell(ZMQInteractiveShell):
         except RecursionError:
             raise CellRefused("the cell is nested too deeply; split it into smaller statements") from None
         except SyntaxError as error:
-            raise _refused(error) from None
+            refused = _refused(error)
+            self.refused_cells += isinstance(refused, CellRefused)
+            raise refused from None
         return node
 
     async def run_code(self, code_obj: types.CodeType, result: Any = None, *, async_: bool = False) -> bool:

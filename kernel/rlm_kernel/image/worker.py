@@ -63,8 +63,8 @@ class Worker:
         self.session: session.SessionState | None = None
         self._alone = True
         """Only cells change the session: none has left a task or a thread that went on after it."""
-        self._refused = 0
-        """Attempts that the audit hook had refused when the host was last told of them."""
+        self._refused = (0, 0)
+        """Attempts that the audit hook, and cells that the compiler had refused when the host was last told of them."""
         self._expected = ""
         self._isolation: Isolation | None = None
         self._seclusion: private.Seclusion | None = None
@@ -257,7 +257,7 @@ class Worker:
 
     def _summary(self, before: Mapping[str, int]) -> dict[str, Any]:
         state = self.session
-        told, self._refused = self._refused, refusals()
+        told, self._refused = self._refused, (refusals(), self.kernel.shell.refused_cells)
         defined, shadowed, returned = changed(before, self.namespace, self.hidden), [], set()
         given = None
         if state is not None:
@@ -272,7 +272,7 @@ class Worker:
             "defined": defined,
             "shadowed": shadowed,
             "returned": sorted(returned),
-            "refused": self._refused - told,
+            "refused": [now - before for now, before in zip(self._refused, told, strict=True)],
         }
 
     def _answer(self, message: wire.Message) -> None:

@@ -151,7 +151,7 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
             str(row["active_cells"]),
             str(row["pending"]),
             walls,
-            Text(str(row["refused"] or "-"), "yellow" if row["refused"] else ""),
+            _refused(row),
             Text(row["policy"]),
         )
     held = size(sum(row["memory_bytes"] for row in rows))
@@ -162,6 +162,14 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
     asked = [Text(f"{query['session']} {query['id']}: {first_line(query['prompt'])}") for query in seen["asked"]]
     heading = [Text("\nwaiting for an answer", "bold")] if asked else []
     return Group(line, grid if rows else Text("no session is open; a client's first call opens one"), *heading, *asked)
+
+
+def _refused(row: dict[str, Any]) -> RenderableType:
+    """Refused attempts, and after a plus sign the cells that did not compile under the policy."""
+    from rich.text import Text
+
+    said = Text(str(row["refused"] or "-"), "yellow" if row["refused"] else "")
+    return said.append(f" +{row['refused_cells']}", "dim") if row["refused_cells"] else said
 
 
 def _as_tree(rows: list[dict[str, Any]], parent: str | None = None, depth: int = 0) -> list[tuple[int, dict[str, Any]]]:

@@ -105,6 +105,7 @@ class Watch:
             "walls_standing": sum(wall["standing"] for wall in walls.values()),
             "walls_missing": [name for name, wall in walls.items() if not wall["standing"]],
             "refused": kernel.refused["system_calls"] + kernel.refused["audit"] if kernel is not None else 0,
+            "refused_cells": kernel.refused["cells"] if kernel is not None else 0,
             "contexts": len(contexts.names(self.store, session.key)),
             "content_bytes": contexts.charged_bytes(self.store, session.key),
             "active_cells": len(self.runs.active(session)),

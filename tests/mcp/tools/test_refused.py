@@ -33,10 +33,10 @@ async def test_status_and_the_overview_show_attempts_and_too_many_end_the_sessio
     assert load_policy(str(policy)).limits.refused_attempts == 4
     async with connect_own("nosy", RLM_KERNEL_POLICY=str(policy)) as agent:
         assert (await agent.run(ATTEMPTS % 3))["result"] == "'went on'"
-        refused = {"system_calls": 3, "latest_call": "kill", "audit": 0}
+        refused = {"system_calls": 3, "latest_call": "kill", "audit": 0, "cells": 0}
         assert (await agent("status"))["kernel"]["refused"] == refused
         (row,) = (await own.watch.overview())["sessions"]
-        assert row["refused"] == 3
+        assert (row["refused"], row["refused_cells"]) == (3, 0)
         looked = await own.watch.viewer(row["session"]).look()
         assert (looked["about"]["refused"], looked["about"]["refused_limit"]) == (refused, 4)
         await agent("load_context", name="text", content="x")

@@ -90,10 +90,10 @@ function renderGauges(about, row) {
     gauges.push(["Can be undone", most ? several(most, "cell") : "nothing", `copies of the process: ${about.checkpoint}`]);
   }
   if (about.refused) {
-    const { system_calls: calls, latest_call: latest, audit } = about.refused;
+    const { system_calls: calls, latest_call: latest, audit, cells } = about.refused;
     const ends = about.refused_limit ? `; ${about.refused_limit} end the session` : "";
     const last = latest ? `, the last of them ${latest}` : "";
-    gauges.push(["Refused attempts", String(calls + audit), `system calls: ${calls}${last}; by the audit hook, as the kernel says: ${audit}${ends}`]);
+    gauges.push(["Refused attempts", String(calls + audit), `system calls: ${calls}${last}; by the audit hook, as the kernel says: ${audit}${ends}; ${several(cells, "cell")} not compiled`]);
   }
   if (row) {
     gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for, or will find, the answers" : "none"]);
