@@ -157,9 +157,12 @@ async def test_an_error_after_the_assignment_takes_nothing_back(agent) -> None:
     assert await pending(agent) == []
 
 
-async def test_a_list_survives_a_killed_kernel(attach) -> None:
+async def test_a_list_survives_a_killed_kernel(attach, isolation) -> None:
     """K-18: the copy that takes over has it too."""
-    async with attach(f"s{secrets.token_hex(4)}", RLM_KERNEL_POLICY="strict") as agent:
+    folder = isolation.config / "policies"
+    folder.mkdir(exist_ok=True)
+    (folder / "kept.yaml").write_text("extends: default\ncheckpoint: strict\n")
+    async with attach(f"s{secrets.token_hex(4)}", RLM_KERNEL_POLICY="kept") as agent:
         await agent.run(ASK)
         await agent.run("llm_answers = ['A', 'B', 'C']")
         assert await shown(agent, "print(notes[0])") == "A\n"
