@@ -23,7 +23,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,7 +64,7 @@ class State:
 
     def save(self, path: Path) -> None:
         """Write the state."""
-        data = {**asdict(self), "called": sorted(self.called), "answered": sorted(self.answered)}
+        data = {**vars(self), "called": sorted(self.called), "answered": sorted(self.answered)}
         path.write_text(json.dumps(data), encoding="utf-8")
 
     @classmethod
