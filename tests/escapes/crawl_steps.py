@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import crawl_adapter as adapter
@@ -64,6 +64,8 @@ class Walker:
         self.steps = 0
         self.crashes = False
         """Whether to call methods of Cython classes on other objects, which ends the process."""
+        self.show: Callable[[str], None] = lambda line: None
+        """Is told the source of each step before it is taken."""
         self.answered = False
         """Whether the last call returned something."""
         self.kept: list[Piece] = []
@@ -170,6 +172,7 @@ class Walker:
 
     def _step(self, action: Any, pieces: list[Piece], line: str, origin: str) -> Any:
         self.steps += 1
+        self.show(line)
         lines = tuple(dict.fromkeys(text for piece in pieces for text in piece.lines))
         # What a step makes is the session's own: only what was there before can be poisoned.
         before = [
@@ -297,13 +300,15 @@ class Walker:
             except BaseException:
                 continue
             if name.startswith("_") and self._is_private_of_library(value, name, inner):
-                yield f"X.{name}", PRIVATE
+                yield f"X.{name}", INHERITED if adapter.is_session_class(type(value)) else PRIVATE
             yield f"X.{name}", inner
 
     def _is_private_of_library(self, value: Any, name: str, inner: Any) -> bool:
         kind = type(value)
-        if not adapter.is_private(name) or adapter.is_session_class(kind) or self.judge.is_tied(inner):
+        if not adapter.is_private(name) or self.judge.is_tied(inner) or type(inner) in _ATOMS:
             return False
+        if adapter.is_session_class(kind):
+            return not adapter.is_clean(kind)
         if issubclass(kind, type) and adapter.is_session_class(value):
             return False
         if kind is types.FunctionType and adapter.is_session_function(value):
@@ -334,6 +339,7 @@ class _Mark:
 
 
 PRIVATE: Final = _Mark("private")
+INHERITED: Final = _Mark("known private")
 LIVE: Final = _Mark("live namespace", "of an object of an own class that derives from a library's")
 
 

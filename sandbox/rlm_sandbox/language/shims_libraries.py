@@ -19,7 +19,7 @@ from rlm_sandbox.language.guards_pandas import (
     harmless_keywords,
 )
 from rlm_sandbox.language.host import HOST
-from rlm_sandbox.language.registry import is_user_frame
+from rlm_sandbox.language.registry import is_user_frame, mro_of
 from rlm_sandbox.language.shims_buffered import harden_buffered
 from rlm_sandbox.language.shims_named import harden_estimators, harden_formats, named_shims
 from rlm_sandbox.language.shims_reads import harden_reads
@@ -157,7 +157,10 @@ def _evaluate_formula(
     environment: Any, expr: Any, source_name: str = "<string>", inner_namespace: Any = MappingProxyType({})
 ) -> Any:
     """``patsy.EvalEnvironment.eval``: a formula is Python, and follows the rules of a cell."""
-    names = sys.modules["patsy.eval"].__dict__["VarLookupDict"]([inner_namespace, *environment._namespaces])
+    patsy = sys.modules["patsy.eval"].__dict__
+    if not any(base is patsy["EvalEnvironment"] for base in mro_of(type(environment))):
+        raise TypeError("a formula is evaluated in an EvalEnvironment of patsy")  # its private parts are read
+    names = patsy["VarLookupDict"]([inner_namespace, *environment._namespaces])
     return HOST.evaluate(str.__str__(expr), names)
 
 
