@@ -299,7 +299,8 @@ class Crawler:
             )
             for data in members[:8]:
                 print(f"    {data['origin']}: {data['what']}")
-            print("    shown by:" if lines else f"    known: {KNOWN[kind]}:" if kind in KNOWN else "    seen, not reproduced alone:")
+            seen = KNOWN.get(kind, "seen, not reproduced alone")
+            print(f"    {'shown by' if lines else seen}:")
             print("\n".join(f"        {row}" for line in (lines or best["script"]) for row in line.split("\n")))
             shown.append({**best, "ways": [data["origin"] for data in members], "lines": lines})
         return shown

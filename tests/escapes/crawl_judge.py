@@ -339,8 +339,11 @@ def _attacks(session: Any) -> dict[str, list[Any]]:
             f"{_CHAIN}(Lends(X, ['x', 'eval']), 'len.__self__')",
         ),
         "open": ("with X(OUTSIDE) as f:\n    return f.read()",),
-        "__import__": ("return X('subprocess')", f"{_POOL}.submit(X, 'subprocess').result()",
-            f"{_CHAIN}(Lends(X, []), 'subprocess')"),
+        "__import__": (
+            "return X('subprocess')",
+            f"{_POOL}.submit(X, 'subprocess').result()",
+            f"{_CHAIN}(Lends(X, []), 'subprocess')",
+        ),
         "globals": ("return X()['__builtins__']",),
         "locals": ("return False",),
     }

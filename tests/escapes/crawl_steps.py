@@ -64,7 +64,7 @@ class Walker:
         self.steps = 0
         self.crashes = False
         """Whether to call methods of Cython classes on other objects, which ends the process."""
-        self.show: Callable[[str], None] = lambda line: None
+        self.show: Callable[[str], None] = lambda _: None
         """Is told the source of each step before it is taken."""
         self.answered = False
         """Whether the last call returned something."""

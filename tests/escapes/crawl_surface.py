@@ -57,8 +57,9 @@ def surface(session: CrawlSession, pool: Pool) -> list[Target]:
 
 
 def _named(session: CrawlSession) -> Iterator[tuple[str, Any]]:
+    left_out = {"note", *LENT, *session.wall.policy.language.blocked_names}
     for name, value in session.wall.builtins.items():
-        if not name.startswith("_") and name != "note" and name not in LENT and name not in session.wall.policy.language.blocked_names:
+        if not name.startswith("_") and name not in left_out:
             yield name, value
     known = set(session.imported)
     for name, copy in sorted(adapter.copies(session.wall.policy).items()):

@@ -5,8 +5,8 @@ to ``type`` in comparisons and ``isinstance``. The raw ``type``, should a sessio
 rules (see ``_core``).
 
 A class becomes the session's own here, and only when this very call has made it from what the session wrote: what a
-metaclass returns proves nothing. A class that a library makes for the session never does, and keeps the rules all the same
-(`library_class`).
+metaclass returns proves nothing. A class that a library makes for the session never does, and keeps the rules all the
+same (`library_class`).
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def _is_own_finalizer(name: Any, value: Any) -> bool:
 
 
 def _is_defined_here(value: Any) -> bool:
-    """Whether code of a library that runs now has defined a function: it was in a class statement, and not handed in."""
+    """Whether library code that runs now has defined a function: in a class statement, so that nobody handed it in."""
     if type(value) is types.GetSetDescriptorType:
         return True  # `__dict__` and `__weakref__`, of a class that is copied
     if type(value) is property:
