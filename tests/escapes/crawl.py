@@ -37,7 +37,7 @@ from crawl_session import CrawlSession, Pool
 from crawl_steps import Walker
 from crawl_surface import surface
 
-MODES: Final = ("sweep", "random", "operations", "lend", "pairs", "random", "words")
+MODES: Final = ("sweep", "random", "lend", "operations", "pairs", "random", "words")
 _SILENT_SECONDS: Final = 4.0
 """A batch that takes no step for so long is killed."""
 KNOWN: Final = {
@@ -113,15 +113,19 @@ class Crawler:
     # -- batches
 
     def crawl(self, seconds: float) -> None:
-        """Run batches until the time is over."""
+        """Run batches until the time is over, or until something is found if that is all that is asked."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and not (self.options.first and self.unknown()):
             before = time.monotonic()
             self.batch(self._plan(end - before))
             self.state.seconds += time.monotonic() - before
             self.state.batches += 1
             if self.options.state:
                 self.state.save(self.options.state)
+
+    def unknown(self) -> bool:
+        """Whether there is a finding that is not among the known ones."""
+        return any(data["kind"] not in KNOWN for data in self.state.findings.values())
 
     def _plan(self, left: float) -> Batch:
         state, number = self.state, self.state.batches
@@ -197,7 +201,7 @@ class Crawler:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             adapter.close_wall(self.session.wall, (adapter, crawl_judge))
             walker = Walker(self.session, self.pool, self.judge, self.watch, batch.seed)
-            walker.recipes, walker.crashes = dict(self.state.recipes), self.options.crashes
+            walker.recipes = dict(self.state.recipes)
             work(walker)
         except BaseException:
             text = traceback.format_exc()
@@ -324,8 +328,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--state", type=Path, help="a file to continue from, and to write")
     parser.add_argument("--json", type=Path, help="write the findings there")
-    parser.add_argument("--crashes", action="store_true", help="take steps that are known to end the process, too")
     parser.add_argument("--no-minimise", dest="minimise", action="store_false")
+    parser.add_argument("--first", action="store_true", help="stop when something is found")
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args(arguments)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import crawl_adapter as adapter
 from crawl_hostile import LENDING, LENDING_CLASS
 from crawl_judge import Finding
-from crawl_session import Piece
+from crawl_session import LENT, Piece
 from crawl_steps import Walker
 from crawl_surface import Target, names_of, names_read_by
 
@@ -69,6 +69,9 @@ class Runner:
             if count % _TELL_EVERY == _TELL_EVERY - 1:
                 self.tell()
         self._next_cell()
+        for name, value in LENT.items():
+            if held := self.walker.judge.of(value):
+                self.walker._found(held[0], held[1], f"call {name}", (f"loot = {name}",))
         for kind, what in self.walker.judge.changes():
             self.walker._found(kind, what, "a batch", ())
         if (part := self.walker.session.wall.changed()) is not None:
@@ -139,8 +142,6 @@ class Runner:
         for position, index in enumerate(batch.targets):
             target = self.targets[index]
             if target.kind == "base":
-                continue
-            if target.owner is not None and type(target.value).__name__ == "cython_function_or_method":
                 continue
             few, most, _ = walker._arity_of(target.value)
             for number, other in enumerate(others):

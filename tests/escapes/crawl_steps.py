@@ -62,8 +62,6 @@ class Walker:
         self.findings: dict[str, Finding] = {}
         self.words = adapter.words_of_the_wall()
         self.steps = 0
-        self.crashes = False
-        """Whether to call methods of Cython classes on other objects, which ends the process."""
         self.show: Callable[[str], None] = lambda _: None
         """Is told the source of each step before it is taken."""
         self.answered = False
@@ -112,7 +110,7 @@ class Walker:
     def callee(self, target: Target) -> tuple[Piece, bool]:
         """What to call: a method of an object where there is one; whether it is bound."""
         samples = self.samples_of(target.owner)
-        if target.kind == "method" and samples and (_is_cython(target.value) or self.random.random() < 0.7):
+        if target.kind == "method" and samples and self.random.random() < 0.7:
             sample = self.random.choice(samples)
             name = target.expression.rpartition(".")[2]
             reader = self.session.reader(name)
@@ -134,8 +132,6 @@ class Walker:
             )
             return
         callee, bound = self.callee(target)
-        if not bound and target.owner is not None and _is_cython(target.value) and not self.crashes:
-            return
         few, most, keywords = self._arity_of(callee.value)
         first: list[Piece] = []
         if target.kind == "method" and not bound and self.random.random() < 0.5:
@@ -321,10 +317,6 @@ class Walker:
 def name_of(cls: type) -> str:
     """The full name of a class, as far as it tells."""
     return f"{cls.__dict__.get('__module__', '')}.{cls.__qualname__}"
-
-
-def _is_cython(value: Any) -> bool:
-    return type(value).__name__ == "cython_function_or_method"
 
 
 class _Mark:

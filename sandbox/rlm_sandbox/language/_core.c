@@ -8,6 +8,7 @@ types are compared by identity, and no method of an object of the session is cal
     originals   `getattr`, `exec`, `open` ... called from a frame of the session are the session's own of that name
     type        making a class from a frame of the session is making it by the session's rules
     proxies     a mapping proxy compares a copy of its mapping with foreign objects, never the mapping
+    methods     those that Cython compiles look at the object that they are called with
     audit       files, processes, the network and late compilation (PEP 578)
     seal        what the wall consists of, to be compared with what it was
 */
@@ -726,6 +727,96 @@ static int guard_proxies(void) {
                : redirect(&PyDictProxy_Type, "__ror__", guarded_proxy_or);
 }
 
+/* --- methods -------------------------------------------------------------------------------------
+
+Read from its class, a method that Cython compiled takes any object for one of that class, and reads its memory so. Each
+gets a function in front of it that looks at the object. Classes written in Python need none: they read attributes.
+*/
+
+struct method {
+    PyTypeObject *owner;
+    vectorcallfunc call;
+};
+
+static struct table methods; /* functions, and what stands behind them */
+static struct table calls;   /* types of functions, and what called their functions in the other way */
+
+static int takes(const struct method *method, PyObject *self) {
+    if (self != NULL && PyObject_TypeCheck(self, method->owner)) {
+        return 1;
+    }
+    PyErr_Format(PyExc_TypeError, "a method of '%.100s' objects cannot be called with '%.100s'", method->owner->tp_name,
+                 self == NULL ? "nothing" : Py_TYPE(self)->tp_name);
+    return 0;
+}
+
+static PyObject *checked_vectorcall(PyObject *function, PyObject *const *args, size_t count, PyObject *keywords) {
+    const struct method *method = find(&methods, function);
+    return takes(method, PyVectorcall_NARGS(count) > 0 ? args[0] : NULL) ? method->call(function, args, count, keywords)
+                                                                         : NULL;
+}
+
+static PyObject *checked_call(PyObject *function, PyObject *args, PyObject *keywords) {
+    const struct method *method = find(&methods, function);
+    if (method != NULL && !takes(method, PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : NULL)) {
+        return NULL;
+    }
+    return ((ternaryfunc)find(&calls, Py_TYPE(function)))(function, args, keywords);
+}
+
+static int check_method(PyTypeObject *owner, PyObject *function) {
+    PyTypeObject *type = Py_TYPE(function);
+    if (find(&methods, function) != NULL) {
+        return 0;
+    }
+    struct method *method = PyMem_Malloc(sizeof(struct method));
+    if (method == NULL || put(&methods, function, method) < 0) {
+        PyMem_Free(method);
+        return -1;
+    }
+    vectorcallfunc *place = (vectorcallfunc *)((char *)function + type->tp_vectorcall_offset);
+    *method = (struct method){owner, *place};
+    Py_INCREF(function); /* its address must stay its own */
+    Py_INCREF(owner);
+    if (*place != NULL) {
+        *place = checked_vectorcall;
+    }
+    if (find(&calls, type) == NULL) {
+        if (put(&calls, type, (void *)type->tp_call) < 0) {
+            return -1;
+        }
+        type->tp_call = checked_call;
+    }
+    return 0;
+}
+
+static PyObject *check_methods(PyObject *module, PyObject *args) {
+    PyTypeObject *owner, *kind, *ordinary;
+    if (!may_change() ||
+        !PyArg_ParseTuple(args, "O!O!O!", &PyType_Type, &owner, &PyType_Type, &kind, &PyType_Type, &ordinary)) {
+        return NULL;
+    }
+    if (owner->tp_dealloc == ordinary->tp_dealloc || kind->tp_vectorcall_offset <= 0) {
+        Py_RETURN_NONE;
+    }
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject *namespace = PyType_GetDict(owner);
+#else
+    PyObject *namespace = Py_XNewRef(owner->tp_dict);
+#endif
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    int done = 0;
+    while (done == 0 && namespace != NULL && PyDict_Next(namespace, &at, &key, &value)) {
+        done = Py_TYPE(value) == kind ? check_method(owner, value) : 0;
+    }
+    Py_XDECREF(namespace);
+    if (done < 0) {
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
 /* --- audit ---------------------------------------------------------------------------------------*/
 
 enum action { NOTHING, DENY, PROCESSES, NETWORK, OPEN, READ, WRITE, MOVE, TO, LINK, DATABASE, COMPILE, LOAD_CODE };
@@ -1398,6 +1489,8 @@ static PyMethodDef METHODS[] = {
     {"refusals", refused_events, METH_NOARGS, "How many events the audit hook has refused."},
     {"seal", seal, METH_O,
      "Take note of dicts, classes and functions that the wall consists of, and let only its own code change it."},
+    {"check_methods", check_methods, METH_VARARGS,
+     "Let the methods of a class that are of that type look at the object they are called with; not of an ordinary class."},
     {"freeze", freeze, METH_O, "Make a class refuse to be changed, for good."},
     {"changed", changed, METH_NOARGS, "The name of a part of the wall that is not what it was, or None."},
     {NULL, NULL, 0, NULL},

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlm_sandbox.language.buffers import refuse_descriptors, refuse_forged_files, refuse_objects
+from rlm_sandbox.language.cython_methods import harden_methods
 from rlm_sandbox.language.evaluation import without_plumbing
 from rlm_sandbox.language.guards_pandas import (
     check_expression,
@@ -127,6 +128,7 @@ def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
 def harden_libraries() -> None:
     """Change in place what no copy of a module can hold back, in the libraries that have been imported."""
     harden_buffered()
+    harden_methods()
     harden_reads()
     harden_formats()
     harden_estimators()
