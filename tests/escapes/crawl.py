@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import crawl_adapter as adapter
 import crawl_judge
-from crawl_batch import HEADER, Batch, Runner, confine_child, load_finding, replay
+from crawl_batch import HEADER, LINE, Batch, Runner, confine_child, load_finding, replay
 from crawl_hostile import BLOCKS, PRELUDE, blocks_for, modules_in
 from crawl_judge import Finding, Judge, Watch
 from crawl_planted import PLANTED
@@ -37,11 +37,14 @@ from crawl_session import CrawlSession, Pool
 from crawl_steps import Walker
 from crawl_surface import surface
 
-MODES: Final = ("sweep", "random", "operations", "pairs", "random", "words")
+MODES: Final = ("sweep", "random", "lend", "operations", "pairs", "random", "words")
 _SILENT_SECONDS: Final = 4.0
 """A batch that takes no step for so long is killed."""
-KNOWN: Final = "known poison"
-"""What is told and is no failure: functions, and classes beyond the standard library, can be stored on."""
+KNOWN: Final = {
+    "known poison": "methods of libraries beyond the standard one, called with a class or a function, store on it",
+    "known private": "what a library keeps in an object of a class that the session derived from the library's",
+}
+"""What is told with its reason and is no failure; SECURITY.md says so too."""
 WEIGHTS: Final = {"strict": 25, "untrusted": 10, "default": 45, "tables": 40, "data": 60}
 """How the time of a run is split over the policies."""
 
@@ -111,15 +114,19 @@ class Crawler:
     # -- batches
 
     def crawl(self, seconds: float) -> None:
-        """Run batches until the time is over."""
+        """Run batches until the time is over, or until something is found if that is all that is asked."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and not (self.options.first and self.unknown()):
             before = time.monotonic()
             self.batch(self._plan(end - before))
             self.state.seconds += time.monotonic() - before
             self.state.batches += 1
             if self.options.state:
                 self.state.save(self.options.state)
+
+    def unknown(self) -> bool:
+        """Whether there is a finding that is not among the known ones."""
+        return any(data["kind"] not in KNOWN for data in self.state.findings.values())
 
     def _plan(self, left: float) -> Batch:
         state, number = self.state, self.state.batches
@@ -135,6 +142,8 @@ class Crawler:
         elif mode == "random":
             chosen = chance.choices(usable, [4 if self.targets[n].trusted else 1 for n in usable], k=400)
         else:
+            if mode == "lend":
+                usable = [n for n in usable if self.targets[n].trusted and self.targets[n].kind != "base"]
             start = state.cursor.get(mode, 0) % len(usable)
             chosen = (usable[start:] + usable[:start])[:600]
         return Batch(mode, seed, tuple(chosen), state.cursor.get(mode, 0), seconds)
@@ -157,13 +166,15 @@ class Crawler:
             if mark == 2:
                 self.state.answered.add(self.targets[number].key)
         if not last.get("last"):
-            key = self.targets[int.from_bytes(self.progress[0:8], "little")].key
+            number = int.from_bytes(self.progress[0:8], "little")
+            key = self.targets[number - 1].key if number else f"[{batch.mode}]"
             self.state.crashes[key] += 1
             self.state.called.add(key)
             if self.options.verbose:
-                print(f"  batch ended with {status} at {key}", flush=True)
-        if batch.mode in ("pairs", "operations", "words"):
-            done = last["next"] if batch.mode != "pairs" else batch.start + last["next"]
+                line = self.progress[LINE:HEADER].rstrip(b"\0").decode("utf-8", "replace")
+                print(f"  batch ended with {status} at {key}: {line}", flush=True)
+        if batch.mode in ("pairs", "operations", "words", "lend"):
+            done = last["next"] if batch.mode in ("operations", "words") else batch.start + last["next"]
             self.state.cursor[batch.mode] = max(done, batch.start + 1)
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -191,7 +202,7 @@ class Crawler:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             adapter.close_wall(self.session.wall, (adapter, crawl_judge))
             walker = Walker(self.session, self.pool, self.judge, self.watch, batch.seed)
-            walker.recipes, walker.crashes = dict(self.state.recipes), self.options.crashes
+            walker.recipes = dict(self.state.recipes)
             work(walker)
         except BaseException:
             text = traceback.format_exc()
@@ -281,19 +292,20 @@ class Crawler:
         found = sorted(state.findings.values(), key=lambda data: (data["kind"], data["at_step"]))
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for data in found:
-            by_way = data["kind"] in ("registry", "poison", "known poison", "private", "event", "below")
+            by_way = data["kind"] in ("registry", "poison", "private", "event", "below", *KNOWN)
             groups.setdefault((data["kind"], data["origin"].split()[0] if by_way else data["what"]), []).append(data)
         shown = []
         for (kind, what), members in groups.items():
             best = min(members, key=lambda data: (len(data["script"]), sum(map(len, data["script"]))))
-            lines = self.minimise(load_finding(best)) if self.options.minimise else None
+            lines = self.minimise(load_finding(best)) if self.options.minimise and kind not in KNOWN else None
             print(
                 f"\n{kind}: {what}: {len(members)} ways, first at step {members[0]['at_step']}, "
                 f"{members[0]['at_second']} s, {members[0]['mode']}"
             )
             for data in members[:8]:
                 print(f"    {data['origin']}: {data['what']}")
-            print("    shown by:" if lines else "    seen, not reproduced alone:")
+            seen = KNOWN.get(kind, "seen, not reproduced alone")
+            print(f"    {'shown by' if lines else seen}:")
             print("\n".join(f"        {row}" for line in (lines or best["script"]) for row in line.split("\n")))
             shown.append({**best, "ways": [data["origin"] for data in members], "lines": lines})
         return shown
@@ -317,8 +329,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--state", type=Path, help="a file to continue from, and to write")
     parser.add_argument("--json", type=Path, help="write the findings there")
-    parser.add_argument("--crashes", action="store_true", help="take steps that are known to end the process, too")
     parser.add_argument("--no-minimise", dest="minimise", action="store_false")
+    parser.add_argument("--first", action="store_true", help="stop when something is found")
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args(arguments)
 
@@ -350,7 +362,7 @@ def main(arguments: list[str]) -> int:
     crawler = Crawler(options.policy, options, state)
     print(f"{options.policy}: {len(crawler.targets)} targets, {len(crawler.pool.samples)} samples", flush=True)
     crawler.crawl(options.minutes * 60)
-    found = [data for data in crawler.report() if data["kind"] != KNOWN]
+    found = [data for data in crawler.report() if data["kind"] not in KNOWN]
     if options.json:
         options.json.write_text(json.dumps({"findings": found, "steps": state.steps}), encoding="utf-8")
     return int(bool(found))

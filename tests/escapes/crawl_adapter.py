@@ -93,6 +93,16 @@ def is_copy(module: Any) -> bool:
     return registry.is_sanitised(module)
 
 
+def unchecked(cls: type) -> str:
+    """What a class that is nobody's has in its namespace, and no class that a session could write may have."""
+    own = dict_of(cls)
+    matched = own.get("__match_args__", ())
+    if type(matched) is not tuple or any(names.access(name) is not names.Access.NATIVE for name in matched):
+        return "__match_args__"
+    denied = (name for name in own if name in names.DENIED_STORES and is_session_function(own[name]))
+    return next(denied, "")
+
+
 def is_private(name: str) -> bool:
     """Whether the session may read such a name on its own objects only."""
     return names.access(name) is names.Access.PRIVATE and names.is_private(name)
@@ -217,8 +227,8 @@ def own_functions(given: set[int]) -> dict[int, str]:
     return found
 
 
-_GIVEN_BY_GUARDS: Final = frozenset({"_unbound_format", "_unbound_format_map"})
-"""Functions that a guarded read gives in the place of a method."""
+_GIVEN_BY_GUARDS: Final = frozenset({"_unbound_format", "_unbound_format_map", "_evaluate_formula"})
+"""Functions that a session finds in the place of a library's method."""
 
 
 def _own_modules() -> list[types.ModuleType]:

@@ -13,14 +13,17 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import crawl_adapter as adapter
+from crawl_hostile import LENDING, LENDING_CLASS
 from crawl_judge import Finding
-from crawl_session import Piece
+from crawl_session import LENT, Piece
 from crawl_steps import Walker
-from crawl_surface import Target, names_of
+from crawl_surface import Target, names_of, names_read_by
 
 _TELL_EVERY: Final = 400
-HEADER: Final = 64
-"""Where the bytes of the targets begin in the memory that a batch shares: 1 for called, 2 for answered."""
+HEADER: Final = 576
+"""Where the bytes of the targets begin in the memory that a batch shares: 1 for called, 2 for answered. Before them
+stand the target of the step and how many steps were taken, 8 bytes each, and from `LINE` on the step's source."""
+LINE: Final = 64
 _FOLLOWING: Final = tuple(
     """
     next list str repr format bool eq lt add or and in isinstance issubclass vars dir type class dict_of sorted print
@@ -39,7 +42,7 @@ class Batch:
 
     mode: str
     """``sweep``: each target once or more; ``pairs``: targets with each object in turn; ``random``;
-    ``operations``; ``words``."""
+    ``operations``; ``words``; ``lend``: targets with originals."""
     seed: str
     targets: tuple[int, ...]
     start: int = 0
@@ -52,6 +55,7 @@ class Runner:
 
     def __init__(self, walker: Walker, targets: list[Target], told: int, progress: Any) -> None:
         self.walker, self.targets, self.told, self.progress = walker, targets, told, progress
+        walker.show = self._show
         self.sent: set[str] = set()
         self.next = 0
 
@@ -65,6 +69,9 @@ class Runner:
             if count % _TELL_EVERY == _TELL_EVERY - 1:
                 self.tell()
         self._next_cell()
+        for name, value in LENT.items():
+            if held := self.walker.judge.of(value):
+                self.walker._found(held[0], held[1], f"call {name}", (f"loot = {name}",))
         for kind, what in self.walker.judge.changes():
             self.walker._found(kind, what, "a batch", ())
         if (part := self.walker.session.wall.changed()) is not None:
@@ -86,8 +93,11 @@ class Runner:
         while data:
             data = data[os.write(self.told, data) :]
 
-    def _mark(self, index: int) -> None:
-        self.progress[0:8] = index.to_bytes(8, "little")
+    def _show(self, line: str) -> None:
+        self.progress[LINE:HEADER] = line.encode("utf-8", "replace")[: HEADER - LINE].ljust(HEADER - LINE, b"\0")
+
+    def _mark(self, index: int | None) -> None:
+        self.progress[0:8] = (0 if index is None else index + 1).to_bytes(8, "little")
         self.progress[8:16] = self.walker.steps.to_bytes(8, "little")
 
     def _call(self, index: int, pattern: int) -> Any:
@@ -133,8 +143,6 @@ class Runner:
             target = self.targets[index]
             if target.kind == "base":
                 continue
-            if target.owner is not None and type(target.value).__name__ == "cython_function_or_method":
-                continue
             few, most, _ = walker._arity_of(target.value)
             for number, other in enumerate(others):
                 piece = other if isinstance(other, Piece) else walker.pool.fresh(other)
@@ -149,6 +157,24 @@ class Runner:
                 yield index
             self.next = position + 1
 
+    def _lend(self, batch: Batch) -> Any:
+        """Hand each function of Python code an original, and what it would take to have it called."""
+        walker = self.walker
+        for position, index in enumerate(batch.targets):
+            target = self.targets[index]
+            shapes = [*LENDING]
+            if read := names_read_by(target):
+                maker, name = LENDING_CLASS
+                shapes.append((maker.format(names=read), name))
+            for shape in shapes:
+                args = [walker.pool.fresh(text) for text in shape]
+                self._mark(index)
+                walker.call(Piece(target.value, target.expression), args, {}, target.key)
+                if (result := self._came_back(index)) is not None and callable(getattr(result.value, "result", None)):
+                    walker.operate("outcome", result, args[-1], target.key)
+            yield index
+            self.next = position + 1
+
     def _operations(self, batch: Batch) -> Any:
         walker = self.walker
         objects = [*walker.pool.samples, *(walker.pool.fresh(text) for text in walker.pool.hostile)]
@@ -157,7 +183,7 @@ class Runner:
             first = objects[number % len(objects)]
             second = walker.argument()
             for name in _FOLLOWING:
-                self._mark(0)
+                self._mark(None)
                 walker.operate(name, first, second, f"[{first.expression}]")
                 walker.operate(name, second, first, f"[{first.expression}]")
                 yield number

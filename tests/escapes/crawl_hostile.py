@@ -36,6 +36,7 @@ def _methods(names: list[str] | tuple[str, ...], result: str) -> str:
 
 
 PRELUDE: Final = """
+# LENT_getattr, LENT_type and LENT_eval are Python's own builtins, however a session has come by them.
 KEPT = []
 def note(label, *handed):
     KEPT.extend(handed)
@@ -419,6 +420,14 @@ class Giver:
         note('ror', other)
         return self.thing
 """,
+    "Lends": """
+class Lends:
+    def __init__(self, lent, rest):
+        lent_by.append((lent, rest))
+    def __getattribute__(self, name):
+        return lent_by[-1][name != '__class__']
+lent_by = []
+""",
     "Slotted": """
 class Slotted:
     __slots__ = ('x', '__dict__', '__weakref__')
@@ -664,8 +673,20 @@ SAMPLES: Final[dict[str, tuple[str, ...]]] = {
 }
 """Objects of libraries by the module that they need, as session code makes them."""
 
+LENDING: Final = (
+    ("Lends(LENT_getattr, ['__globals__'])", "last"),
+    ("Lends(LENT_eval, [{}])", "'len.__self__'"),
+    ("LENT_getattr", "last", "'__globals__'"),
+    ("LENT_type", "'T'", "(object,)", "{'__match_args__': ('_x',)}"),
+)
+"""Arguments with which code that calls what it was handed would do what no session may."""
+
+LENDING_CLASS: Final = "type('C', (), dict.fromkeys({names}, [(object,), {{'__match_args__': ('_x',)}}]))", "'T'"
+"""The same with a class, whose own class is `type`: it has whatever the code reads."""
+
 OPERATIONS: Final[dict[str, str]] = {
     "next": "next(iter(A))",
+    "outcome": "A.result()",
     "list": "list(A)",
     "dict": "dict(A)",
     "str": "str(A)",

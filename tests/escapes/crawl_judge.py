@@ -26,7 +26,7 @@ _RAW_METHODS: Final = (
     *(type.__subclasses__, super.__getattribute__, object.__reduce_ex__, object.__reduce__),
 )
 _SECRET_OWNERS: Final = (types.FunctionType, types.FrameType, types.CodeType, types.GeneratorType, type)
-_HARMLESS_SLOTS: Final = frozenset({"gi_running", "gi_suspended", "__type_params__"})
+_HARMLESS_SLOTS: Final = frozenset({"gi_running", "gi_suspended", "__annotations__", "__type_params__"})
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), bytearray)
 _DESCRIPTORS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
@@ -144,6 +144,9 @@ class Judge:
             return "original", self._originals[id(value)]
         if id(value) in self._own_classes:
             return "ours", f"class {self._own_classes[id(value)]}"
+        known = id(value) in self._library_classes or adapter.is_session_class(value)
+        if not known and (name := adapter.unchecked(value)):
+            return "unchecked class", f"one that has {name}"
         return None
 
     def _of_dict(self, value: Any) -> tuple[str, str] | None:
@@ -302,6 +305,8 @@ def _put_back(owner: Any, key: str, before: dict[str, Any]) -> None:
 
 _POOL: Final = "import concurrent.futures\nreturn concurrent.futures.ThreadPoolExecutor(1)"
 """A library's function that calls what it is given, in a thread where no frame is the session's."""
+_CHAIN: Final = "import collections\nreturn collections.ChainMap.new_child"
+"""A library's function that calls the class of what it is given, in code that compiles text elsewhere."""
 
 
 def _attacks(session: Any) -> dict[str, list[Any]]:
@@ -312,12 +317,15 @@ def _attacks(session: Any) -> dict[str, list[Any]]:
             "return X.__new__(X, 'T', (object,), {'__reduce_ex__': last}) is not None",
             "class T(X):\n    def __eq__(s, o):\n        return last(s, o)\nreturn T is not None",
             "T = X('T', (type(note),), {})\nreturn T is not None",
+            f"{_CHAIN}(Lends(X, [(object,), {{'__reduce_ex__': last}}]), 'T') is not None",
+            f"{_POOL}.submit(X, 'T', (object,), {{'__reduce_ex__': last}}).result() is not None",
         ),
         "getattr": (
             "return X(note, '__globals__')",
             "return X(last, '__code__')",
             "return X(int, '__subclasses__')",
             f"{_POOL}.submit(X, note, '__globals__').result()",
+            f"{_CHAIN}(Lends(X, ['__globals__']), last)",
         ),
         "type.__call__": ("return X(type, 'T', (object,), {'__reduce_ex__': last}) is not None",),
         "setattr": ("X(last, '__code__', 1)\nreturn True", "X(Exception, 'x', 1)\nreturn True"),
@@ -328,9 +336,14 @@ def _attacks(session: Any) -> dict[str, list[Any]]:
         "compile": (
             "return X('len.__self__', 'x', 'eval')",
             f"{_POOL}.submit(X, 'len.__self__', 'x', 'eval').result()",
+            f"{_CHAIN}(Lends(X, ['x', 'eval']), 'len.__self__')",
         ),
         "open": ("with X(OUTSIDE) as f:\n    return f.read()",),
-        "__import__": ("return X('subprocess')", f"{_POOL}.submit(X, 'subprocess').result()"),
+        "__import__": (
+            "return X('subprocess')",
+            f"{_POOL}.submit(X, 'subprocess').result()",
+            f"{_CHAIN}(Lends(X, []), 'subprocess')",
+        ),
         "globals": ("return X()['__builtins__']",),
         "locals": ("return False",),
     }

@@ -13,6 +13,8 @@ import crawl_adapter as adapter
 from crawl_hostile import BLOCKS, INSTANCES, OPERATIONS, PLAIN, SAMPLES, STATEMENTS
 
 _NOTES_OF_A_STEP: Final = 300
+LENT: Final = {"LENT_getattr": getattr, "LENT_type": type, "LENT_eval": eval}
+"""Originals that the session has, as if a library had handed them out: holding one must not help it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class CrawlSession:
 
     def __init__(self, policy: Any, places: dict[str, str], planted: dict[str, Any]) -> None:
         self.notes = Notes()
-        helpers = {"note": self.notes.take, "OUTSIDE": places["outside"], "INSIDE": places["inside"], **planted}
+        helpers = {"note": self.notes.take, "OUTSIDE": places["outside"], "INSIDE": places["inside"], **LENT, **planted}
         self.wall = adapter.LanguageWall(policy, helpers=helpers)
         self.namespace: dict[str, Any] = {}
         self.refused: list[str] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import crawl_adapter as adapter
@@ -62,8 +62,8 @@ class Walker:
         self.findings: dict[str, Finding] = {}
         self.words = adapter.words_of_the_wall()
         self.steps = 0
-        self.crashes = False
-        """Whether to call methods of Cython classes on other objects, which ends the process."""
+        self.show: Callable[[str], None] = lambda _: None
+        """Is told the source of each step before it is taken."""
         self.answered = False
         """Whether the last call returned something."""
         self.kept: list[Piece] = []
@@ -110,7 +110,7 @@ class Walker:
     def callee(self, target: Target) -> tuple[Piece, bool]:
         """What to call: a method of an object where there is one; whether it is bound."""
         samples = self.samples_of(target.owner)
-        if target.kind == "method" and samples and (_is_cython(target.value) or self.random.random() < 0.7):
+        if target.kind == "method" and samples and self.random.random() < 0.7:
             sample = self.random.choice(samples)
             name = target.expression.rpartition(".")[2]
             reader = self.session.reader(name)
@@ -132,8 +132,6 @@ class Walker:
             )
             return
         callee, bound = self.callee(target)
-        if not bound and target.owner is not None and _is_cython(target.value) and not self.crashes:
-            return
         few, most, keywords = self._arity_of(callee.value)
         first: list[Piece] = []
         if target.kind == "method" and not bound and self.random.random() < 0.5:
@@ -170,6 +168,7 @@ class Walker:
 
     def _step(self, action: Any, pieces: list[Piece], line: str, origin: str) -> Any:
         self.steps += 1
+        self.show(line)
         lines = tuple(dict.fromkeys(text for piece in pieces for text in piece.lines))
         # What a step makes is the session's own: only what was there before can be poisoned.
         before = [
@@ -297,13 +296,15 @@ class Walker:
             except BaseException:
                 continue
             if name.startswith("_") and self._is_private_of_library(value, name, inner):
-                yield f"X.{name}", PRIVATE
+                yield f"X.{name}", INHERITED if adapter.is_session_class(type(value)) else PRIVATE
             yield f"X.{name}", inner
 
     def _is_private_of_library(self, value: Any, name: str, inner: Any) -> bool:
         kind = type(value)
-        if not adapter.is_private(name) or adapter.is_session_class(kind) or self.judge.is_tied(inner):
+        if not adapter.is_private(name) or self.judge.is_tied(inner) or type(inner) in _ATOMS:
             return False
+        if adapter.is_session_class(kind):
+            return not adapter.is_clean(kind)
         if issubclass(kind, type) and adapter.is_session_class(value):
             return False
         if kind is types.FunctionType and adapter.is_session_function(value):
@@ -318,10 +319,6 @@ def name_of(cls: type) -> str:
     return f"{cls.__dict__.get('__module__', '')}.{cls.__qualname__}"
 
 
-def _is_cython(value: Any) -> bool:
-    return type(value).__name__ == "cython_function_or_method"
-
-
 class _Mark:
     """Stands for something that no session may have, whatever it holds."""
 
@@ -334,6 +331,7 @@ class _Mark:
 
 
 PRIVATE: Final = _Mark("private")
+INHERITED: Final = _Mark("known private")
 LIVE: Final = _Mark("live namespace", "of an object of an own class that derives from a library's")
 
 

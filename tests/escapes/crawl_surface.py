@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import crawl_adapter as adapter
-from crawl_session import CrawlSession, Pool
+from crawl_session import LENT, CrawlSession, Pool
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,11 @@ def surface(session: CrawlSession, pool: Pool) -> list[Target]:
         elif callable(value):
             found[expression] = Target(expression, expression, value, "function", trusted=_is_python(value))
     for piece in pool.samples:
-        kind = type(piece.value)
-        if id(kind) not in seen and not adapter.is_session_class(kind):
-            seen.add(id(kind))
-            classes.append((f"type({piece.expression})", kind))
+        expression = f"type({piece.expression})"
+        made = session.make(expression)  # not always the class that it really is
+        if made is not None and id(made.value) not in seen and not adapter.is_session_class(made.value):
+            seen.add(id(made.value))
+            classes.append((expression, made.value))
     for expression, cls in classes:
         python = not _is_c(cls)
         found[expression] = Target(expression, expression, cls, "class", trusted=python)
@@ -56,8 +57,9 @@ def surface(session: CrawlSession, pool: Pool) -> list[Target]:
 
 
 def _named(session: CrawlSession) -> Iterator[tuple[str, Any]]:
+    left_out = {"note", *LENT, *session.wall.policy.language.blocked_names}
     for name, value in session.wall.builtins.items():
-        if not name.startswith("_") and name != "note" and name not in session.wall.policy.language.blocked_names:
+        if not name.startswith("_") and name not in left_out:
             yield name, value
     known = set(session.imported)
     for name, copy in sorted(adapter.copies(session.wall.policy).items()):
@@ -114,6 +116,15 @@ def _is_python(value: Any) -> bool:
 
 def _is_c(cls: type) -> bool:
     return not any(isinstance(value, types.FunctionType) for value in adapter.dict_of(cls).values())
+
+
+def names_read_by(target: Target) -> list[str]:
+    """The attributes that the code of a target reads, as far as it is Python."""
+    value = target.value
+    if isinstance(value, type):
+        value = adapter.dict_of(value).get("__init__")
+    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    return [name for name in code.co_names if not name.startswith("__")] if code is not None else []
 
 
 def arity(value: Any) -> tuple[int, int, tuple[str, ...]]:

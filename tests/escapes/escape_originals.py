@@ -30,6 +30,7 @@ _CALLERS: Final = (
     "it = lambda *given, it=it: list(map(it, *[[part] for part in given]))[0]",
     "it = lambda *given, it=it: pool.submit(it, *given).result()",
     "it = lambda *given, it=it: functools.reduce(it, given)",
+    "it = lambda *given, it=it: collections.ChainMap.new_child(Lender(it, given[1:]), given[0])",
 )
 _START: Final = """
 import asyncio, collections, copy, functools, json
@@ -39,6 +40,10 @@ result = []
 function = json.loads
 generator = (1 for _ in result)
 def reduce(self, protocol): return (str, ('ESCAPED',))
+class Lender:
+    def __init__(self, *lent): given.append(lent)
+    def __getattribute__(self, name): return given[-1][name != '__class__']
+given = []
 """
 _WHOLE: Final = (
     """

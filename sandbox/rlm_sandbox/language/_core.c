@@ -9,6 +9,7 @@ types are compared by identity, and no method of an object of the session is cal
     type        making a class from a frame of the session is making it by the session's rules
     proxies     a mapping proxy compares a copy of its mapping with foreign objects, never the mapping
     overlay     a file that code names is looked for in its own folder first, and made there
+    methods     those that Cython compiles look at the object that they are called with
     audit       files, processes, the network and late compilation (PEP 578)
     seal        what the wall consists of, to be compared with what it was
 */
@@ -109,7 +110,7 @@ static void *take(struct table *table, const void *key) {
 
 /* --- who calls -----------------------------------------------------------------------------------*/
 
-enum { TRUSTED = 1, GENERATOR = 2, IMPORTER = 4, OURS = 8 };
+enum { TRUSTED = 1, GENERATOR = 2, IMPORTER = 4, OURS = 8, CLASSES = 16 };
 
 static struct table sessions; /* the builtins of sessions */
 static struct table marks;    /* code objects, and what they are */
@@ -134,15 +135,27 @@ static intptr_t mark_of(const void *code) {
     return (intptr_t)find(&marks, code);
 }
 
-static intptr_t mark_of_caller(void) {
-    PyFrameObject *frame = PyEval_GetFrame();
-    if (frame == NULL) {
-        return 0;
+/* The code that runs, borrowed; NULL where none does. */
+static PyObject *running_code(void) {
+    PyThreadState *thread = PyThreadState_Get();
+#if PY_VERSION_HEX >= 0x030d0000
+    _PyInterpreterFrame *frame = _PyThreadState_GetFrame(thread);
+    return frame == NULL ? NULL : frame->f_executable;
+#elif PY_VERSION_HEX >= 0x030c0000
+    _PyInterpreterFrame *frame = _PyThreadState_GetFrame(thread);
+    return frame == NULL ? NULL : (PyObject *)frame->f_code;
+#else
+    _PyInterpreterFrame *frame = thread->cframe->current_frame;
+    while (frame != NULL && _PyFrame_IsIncomplete(frame)) {
+        frame = frame->previous;
     }
-    PyCodeObject *code = PyFrame_GetCode(frame);
-    intptr_t found = mark_of(code);
-    Py_DECREF(code);
-    return found;
+    return frame == NULL ? NULL : (PyObject *)frame->f_code;
+#endif
+}
+
+static intptr_t mark_of_caller(void) {
+    PyObject *code = running_code();
+    return code == NULL ? 0 : mark_of(code);
 }
 
 /* Whether the caller may change the wall: once it is sealed, only the wall's own code. */
@@ -346,31 +359,16 @@ static PyObject *expel(PyObject *module, PyObject *args) {
 
 Hiding the dangerous builtins has failed often enough: libraries keep them in attributes and defaults. Here it does not
 matter who holds one. Called from a frame of a session, it is the session's own builtin of that name, or refused if the
-session has none.
+session has none. The same goes for a library that is handed one and calls it while it works for the session
+(`pool.submit(function)`); only code that names the builtin itself calls it for itself.
 */
 
 static int in_force;
 static int reads_system(PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 
 static int armed(void);
+static int works_for_session(intptr_t others);
 static struct table named; /* code objects, and which originals they name themselves */
-
-static PyObject *running_code(void) {
-    PyThreadState *thread = PyThreadState_Get();
-#if PY_VERSION_HEX >= 0x030d0000
-    _PyInterpreterFrame *frame = _PyThreadState_GetFrame(thread);
-    return frame == NULL ? NULL : frame->f_executable;
-#elif PY_VERSION_HEX >= 0x030c0000
-    _PyInterpreterFrame *frame = _PyThreadState_GetFrame(thread);
-    return frame == NULL ? NULL : (PyObject *)frame->f_code;
-#else
-    _PyInterpreterFrame *frame = thread->cframe->current_frame;
-    while (frame != NULL && _PyFrame_IsIncomplete(frame)) {
-        frame = frame->previous;
-    }
-    return frame == NULL ? NULL : (PyObject *)frame->f_code;
-#endif
-}
 
 static int contains(PyObject *names, const char *name) {
     for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++) {
@@ -385,8 +383,8 @@ static uintptr_t named_by(PyObject *code);
 
 /* By whose rules an original is called: NULL for its own.
 
-A library that calls `getattr(...)` names it. One that calls whatever it was given (`pool.submit(function)`) does not, and
-then works for the session, unless code with a mark has called. */
+A library that calls `getattr(...)` names it. One that calls whatever it was given does not, and then works for the
+session, unless it is our own code or that of `import`. */
 static PyObject *rules_for(int which) {
     if (sessions.filled == 0) {
         return NULL;
@@ -396,7 +394,8 @@ static PyObject *rules_for(int which) {
         return builtins;
     }
     PyObject *code = in_force ? running_code() : NULL;
-    if (code == NULL || !PyCode_Check(code) || mark_of(code) != 0 || named_by(code) >> which & 1) {
+    if (code == NULL || !PyCode_Check(code) || mark_of(code) & (TRUSTED | OURS | IMPORTER) ||
+        named_by(code) >> which & 1) {
         return NULL;
     }
     return armed() ? newest : NULL;
@@ -470,8 +469,10 @@ typedef PyObject *(*FastWithKeywords)(PyObject *, PyObject *const *, Py_ssize_t,
     }                                                                                                           \
     static PyObject *keywords_##N(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {   \
         PyObject *builtins = rules_for(N);                                                                      \
-        return builtins == NULL || (N == OPENING && reads_system(args, count, names)) ? ((FastWithKeywords)(void *)original[N])(self, args, count, names)             \
-                                : by_session(builtins, ORIGINALS[N], args, count, names);                       \
+        if (builtins == NULL || (N == OPENING && reads_system(args, count, names))) {                           \
+            return ((FastWithKeywords)(void *)original[N])(self, args, count, names);                           \
+        }                                                                                                       \
+        return by_session(builtins, ORIGINALS[N], args, count, names);                                          \
     }
 
 EACH_ORIGINAL(GUARD_OF)
@@ -565,10 +566,16 @@ static PyObject *give_getattr(PyObject *module, PyObject *function) {
     Py_RETURN_NONE;
 }
 
-/* --- type ----------------------------------------------------------------------------------------*/
+/* --- type ----------------------------------------------------------------------------------------
+
+A session's frame makes classes by the session's rules. A library makes its own, and may be led to make one of what it
+was handed: the class of a class is the raw `type`, and `self.__class__(name, *self.maps)` calls it. So what a library
+makes for a session is looked at too, before anybody has the class.
+*/
 
 static ternaryfunc type_call;
 static newfunc type_new;
+static PyObject *look_at_class; /* takes bases and namespace; gives the namespace to make the class from, or refuses */
 
 static int makes_classes(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_TYPE_SUBCLASS);
@@ -597,7 +604,28 @@ static PyObject *guarded_type_new(PyTypeObject *type, PyObject *args, PyObject *
                                          "`class Name(Base): ...` or call `type(name, bases, namespace)`");
         return NULL;
     }
-    return type_new(type, args, keywords);
+    if (!in_force || look_at_class == NULL || mark_of_caller() & (TRUSTED | OURS | IMPORTER | CLASSES) ||
+        !works_for_session(IMPORTER)) {
+        return type_new(type, args, keywords);
+    }
+    PyObject *name, *bases, *namespace;
+    if (!PyArg_ParseTuple(args, "UO!O!:type.__new__", &name, &PyTuple_Type, &bases, &PyDict_Type, &namespace)) {
+        return NULL;
+    }
+    namespace = PyObject_CallFunctionObjArgs(look_at_class, bases, namespace, NULL);
+    PyObject *looked_at = namespace == NULL ? NULL : PyTuple_Pack(3, name, bases, namespace);
+    Py_XDECREF(namespace);
+    PyObject *made = looked_at == NULL ? NULL : type_new(type, looked_at, keywords);
+    Py_XDECREF(looked_at);
+    return made;
+}
+
+static PyObject *give_class_check(PyObject *module, PyObject *function) {
+    if (!may_change()) {
+        return NULL;
+    }
+    Py_XSETREF(look_at_class, Py_NewRef(function));
+    Py_RETURN_NONE;
 }
 
 /* Metaclasses inherited the functions of `type` when they were made; later ones will inherit ours. */
@@ -699,6 +727,96 @@ static int guard_proxies(void) {
     return redirect(&PyDictProxy_Type, "__or__", guarded_proxy_or) < 0
                ? -1
                : redirect(&PyDictProxy_Type, "__ror__", guarded_proxy_or);
+}
+
+/* --- methods -------------------------------------------------------------------------------------
+
+Read from its class, a method that Cython compiled takes any object for one of that class, and reads its memory so. Each
+gets a function in front of it that looks at the object. Classes written in Python need none: they read attributes.
+*/
+
+struct method {
+    PyTypeObject *owner;
+    vectorcallfunc call;
+};
+
+static struct table methods; /* functions, and what stands behind them */
+static struct table calls;   /* types of functions, and what called their functions in the other way */
+
+static int takes(const struct method *method, PyObject *self) {
+    if (self != NULL && PyObject_TypeCheck(self, method->owner)) {
+        return 1;
+    }
+    PyErr_Format(PyExc_TypeError, "a method of '%.100s' objects cannot be called with '%.100s'", method->owner->tp_name,
+                 self == NULL ? "nothing" : Py_TYPE(self)->tp_name);
+    return 0;
+}
+
+static PyObject *checked_vectorcall(PyObject *function, PyObject *const *args, size_t count, PyObject *keywords) {
+    const struct method *method = find(&methods, function);
+    return takes(method, PyVectorcall_NARGS(count) > 0 ? args[0] : NULL) ? method->call(function, args, count, keywords)
+                                                                         : NULL;
+}
+
+static PyObject *checked_call(PyObject *function, PyObject *args, PyObject *keywords) {
+    const struct method *method = find(&methods, function);
+    if (method != NULL && !takes(method, PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : NULL)) {
+        return NULL;
+    }
+    return ((ternaryfunc)find(&calls, Py_TYPE(function)))(function, args, keywords);
+}
+
+static int check_method(PyTypeObject *owner, PyObject *function) {
+    PyTypeObject *type = Py_TYPE(function);
+    if (find(&methods, function) != NULL) {
+        return 0;
+    }
+    struct method *method = PyMem_Malloc(sizeof(struct method));
+    if (method == NULL || put(&methods, function, method) < 0) {
+        PyMem_Free(method);
+        return -1;
+    }
+    vectorcallfunc *place = (vectorcallfunc *)((char *)function + type->tp_vectorcall_offset);
+    *method = (struct method){owner, *place};
+    Py_INCREF(function); /* its address must stay its own */
+    Py_INCREF(owner);
+    if (*place != NULL) {
+        *place = checked_vectorcall;
+    }
+    if (find(&calls, type) == NULL) {
+        if (put(&calls, type, (void *)type->tp_call) < 0) {
+            return -1;
+        }
+        type->tp_call = checked_call;
+    }
+    return 0;
+}
+
+static PyObject *check_methods(PyObject *module, PyObject *args) {
+    PyTypeObject *owner, *kind, *ordinary;
+    if (!may_change() ||
+        !PyArg_ParseTuple(args, "O!O!O!", &PyType_Type, &owner, &PyType_Type, &kind, &PyType_Type, &ordinary)) {
+        return NULL;
+    }
+    if (owner->tp_dealloc == ordinary->tp_dealloc || kind->tp_vectorcall_offset <= 0) {
+        Py_RETURN_NONE;
+    }
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject *namespace = PyType_GetDict(owner);
+#else
+    PyObject *namespace = Py_XNewRef(owner->tp_dict);
+#endif
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    int done = 0;
+    while (done == 0 && namespace != NULL && PyDict_Next(namespace, &at, &key, &value)) {
+        done = Py_TYPE(value) == kind ? check_method(owner, value) : 0;
+    }
+    Py_XDECREF(namespace);
+    if (done < 0) {
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
 }
 
 /* --- audit ---------------------------------------------------------------------------------------*/
@@ -839,6 +957,11 @@ static const struct rule *rule_for(const char *event) {
 The nearest frame that is either the session's or trusted decides. Where there is none, nobody called: a finaliser, a
 callback, a thread. In a kernel such code counts as the session's. So does all that runs while the collector works. */
 static int armed(void) {
+    return works_for_session(0);
+}
+
+/* As above; code with one of the marks `others` does its own work too. */
+static int works_for_session(intptr_t others) {
     if (collector != 0 && collector == PyThread_get_thread_ident()) {
         return 1;
     }
@@ -848,7 +971,7 @@ static int armed(void) {
     while (frame != NULL && decided < 0) {
         PyCodeObject *code = PyFrame_GetCode(frame);
         PyObject *builtins = PyFrame_GetBuiltins(frame);
-        if (mark_of(code) & TRUSTED) {
+        if (mark_of(code) & (TRUSTED | others)) {
             decided = 0;
         } else if (is_session(builtins)) {
             decided = 1;
@@ -1735,6 +1858,8 @@ static PyMethodDef METHODS[] = {
     {"admit", admit, METH_VARARGS, "Put a value into a set of `members` or `texts`."},
     {"expel", expel, METH_VARARGS, "Take an object out of a set of `members`."},
     {"give_getattr", give_getattr, METH_O, "Give `getattr` what decides about names that are not known."},
+    {"give_class_check", give_class_check, METH_O,
+     "Give `type` what looks at the classes that libraries make for a session."},
     {"getattr", (PyCFunction)(void *)session_getattr, METH_FASTCALL,
      "getattr(object, name[, default], /)\n--\n\nGet an attribute by the rules of the session."},
     {"hasattr", (PyCFunction)(void *)session_hasattr, METH_FASTCALL,
@@ -1749,6 +1874,8 @@ static PyMethodDef METHODS[] = {
     {"refusals", refused_events, METH_NOARGS, "How many events the audit hook has refused."},
     {"seal", seal, METH_O,
      "Take note of dicts, classes and functions that the wall consists of, and let only its own code change it."},
+    {"check_methods", check_methods, METH_VARARGS,
+     "Let the methods of a class that are of that type look at the object they are called with; not of an ordinary class."},
     {"freeze", freeze, METH_O, "Make a class refuse to be changed, for good."},
     {"changed", changed, METH_NOARGS, "The name of a part of the wall that is not what it was, or None."},
     {NULL, NULL, 0, NULL},
@@ -1783,7 +1910,8 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "TRUSTED", TRUSTED) < 0 ||
         PyModule_AddIntConstant(module, "GENERATOR", GENERATOR) < 0 ||
         PyModule_AddIntConstant(module, "IMPORTER", IMPORTER) < 0 || PyModule_AddIntConstant(module, "OURS", OURS) < 0 ||
-        guard_originals() < 0 || place_functions() < 0 || guard_type() < 0 || guard_proxies() < 0 || watch_collector() < 0 ||
+        PyModule_AddIntConstant(module, "CLASSES", CLASSES) < 0 || guard_originals() < 0 || place_functions() < 0 ||
+        guard_type() < 0 || guard_proxies() < 0 || watch_collector() < 0 ||
         PySys_AddAuditHook(hook, NULL) < 0) {
         Py_DECREF(module);
         return NULL;

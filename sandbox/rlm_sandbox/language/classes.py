@@ -5,18 +5,22 @@ to ``type`` in comparisons and ``isinstance``. The raw ``type``, should a sessio
 rules (see ``_core``).
 
 A class becomes the session's own here, and only when this very call has made it from what the session wrote: what a
-metaclass returns proves nothing.
+metaclass returns proves nothing. A class that a library makes for the session never does, and keeps the rules all the
+same (`library_class`).
 """
 
 from __future__ import annotations
 
 import builtins
+import collections
+import dataclasses
+import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from rlm_sandbox.language import advice
+from rlm_sandbox.language import _core, advice
 from rlm_sandbox.language.names import DENIED_STORES, Access, access
 from rlm_sandbox.language.registry import (
     CLEAN,
@@ -25,6 +29,7 @@ from rlm_sandbox.language.registry import (
     add_class,
     dict_of,
     is_class,
+    is_user_frame,
     is_user_function,
     mro_of,
     own_methods,
@@ -305,3 +310,73 @@ def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywor
     exec(function.__code__, function.__globals__, namespace, closure=function.__closure__)
     check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in resolved))
     return _make(meta, name, resolved, namespace, keywords)
+
+
+# -- classes that libraries make
+
+
+def library_class(bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any, Any]:
+    """Check a class that a library is about to make for the session; return the namespace to make it from.
+
+    Whoever leads a library to call a metaclass with arguments of its own gets no class by it that it could not have
+    written. What the library itself defines in a class statement may be anything.
+
+    Raises:
+        TypeError: The class would have a member that no class of a session may have, or such a base.
+    """
+    namespace = dict.copy(namespace)  # another thread of the session may hold the one that was given
+    parents = [parent for base in bases if is_class(base) for parent in mro_of(base)]
+    foreign = _ctypes_base()
+    if any(parent is banned for parent in parents for banned in (*_UNSUBCLASSABLE, foreign)):
+        raise TypeError("a class of the interpreter may not be subclassed in this session")
+    denied = DENIED_STORES | {"__del__"}
+    if any(parent is type for parent in parents):
+        denied |= _DENIED_TO_METACLASSES
+    written = any(map(_is_class_body, _codes_in(sys._getframe(1).f_code)))
+    for name, value in namespace.items():
+        if type(name) is not str:
+            raise TypeError("the names in a class namespace must be str")
+        if name in denied and not (written or _is_defined_here(value) or _is_own_finalizer(name, value)):
+            raise TypeError(f"a library may not make a class that has '{name}' of something else in this session")
+    own = namespace.get("__match_args__", ())
+    if type(own) is not tuple or not all(_may_match(name, plain=False) for name in own):
+        namespace["__match_args__"] = ()
+    return namespace
+
+
+def _is_own_finalizer(name: Any, value: Any) -> bool:
+    return name == "__del__" and is_user_function(value)
+
+
+def _is_defined_here(value: Any) -> bool:
+    """Whether library code that runs now has defined a function: in a class statement, so that nobody handed it in."""
+    if type(value) is types.GetSetDescriptorType:
+        return True  # `__dict__` and `__weakref__`, of a class that is copied
+    if type(value) is property:
+        value = value.fget
+    elif type(value) is classmethod or type(value) is staticmethod:
+        value = value.__func__
+    if type(value) is not types.FunctionType or is_user_function(value):
+        return False
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_frame(frame):
+        if any(code is value.__code__ for code in _codes_in(frame.f_code)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_class_body(code: types.CodeType) -> bool:
+    return not code.co_flags & inspect.CO_OPTIMIZED
+
+
+def _codes_in(code: types.CodeType) -> Iterable[types.CodeType]:
+    for constant in code.co_consts:
+        if type(constant) is types.CodeType:
+            yield constant
+            yield from _codes_in(constant)
+
+
+_core.give_class_check(library_class)
+for _maker in (vars(collections)["namedtuple"], vars(dataclasses)["_add_slots"]):
+    _core.mark(_maker.__code__, _core.CLASSES)  # they make what `__match_args__` names

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlm_sandbox.language.buffers import refuse_descriptors, refuse_forged_files, refuse_objects
+from rlm_sandbox.language.cython_methods import harden_methods
 from rlm_sandbox.language.evaluation import without_plumbing
 from rlm_sandbox.language.guards_pandas import (
     check_expression,
@@ -19,7 +20,7 @@ from rlm_sandbox.language.guards_pandas import (
     harmless_keywords,
 )
 from rlm_sandbox.language.host import HOST
-from rlm_sandbox.language.registry import is_user_frame
+from rlm_sandbox.language.registry import is_user_frame, mro_of
 from rlm_sandbox.language.shims_buffered import harden_buffered
 from rlm_sandbox.language.shims_named import harden_estimators, harden_formats, named_shims
 from rlm_sandbox.language.shims_reads import harden_reads
@@ -127,6 +128,7 @@ def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
 def harden_libraries() -> None:
     """Change in place what no copy of a module can hold back, in the libraries that have been imported."""
     harden_buffered()
+    harden_methods()
     harden_reads()
     harden_formats()
     harden_estimators()
@@ -157,7 +159,10 @@ def _evaluate_formula(
     environment: Any, expr: Any, source_name: str = "<string>", inner_namespace: Any = MappingProxyType({})
 ) -> Any:
     """``patsy.EvalEnvironment.eval``: a formula is Python, and follows the rules of a cell."""
-    names = sys.modules["patsy.eval"].__dict__["VarLookupDict"]([inner_namespace, *environment._namespaces])
+    patsy = sys.modules["patsy.eval"].__dict__
+    if not any(base is patsy["EvalEnvironment"] for base in mro_of(type(environment))):
+        raise TypeError("a formula is evaluated in an EvalEnvironment of patsy")  # its private parts are read
+    names = patsy["VarLookupDict"]([inner_namespace, *environment._namespaces])
     return HOST.evaluate(str.__str__(expr), names)
 
 

@@ -138,6 +138,16 @@ def test_accessors_named_aggregations_and_texts_that_format_work(session):
     assert result == (4, [[1, 2], [3, 3]], [3, 3], 2.0, "\N{MINUS SIGN}2.0 km", 100.0, "")
 
 
+def test_compiled_methods_look_at_their_object(session):
+    """Cython's methods, read from their class, would take the memory of any object for their own."""
+    with pytest.raises(TypeError, match="cannot be called with 'object'"):
+        session.run("import pyarrow\npyarrow.DataType.to_pandas_dtype(object())")
+    with pytest.raises(TypeError, match="cannot be called with 'nothing'"):
+        session.run("pyarrow.Array.slice()")
+    session.run("made = pyarrow.Array.slice(pyarrow.array([1, 2, 3]), 1, length=1).to_pylist()")
+    assert session.namespace["made"] == [2]
+
+
 def test_arrays_go_through_any_file(session, folders):
     """Files of open, compressed and temporary ones, and those in memory."""
     result = session.value(

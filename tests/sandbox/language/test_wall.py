@@ -215,6 +215,14 @@ with wall.user():
             id="a library's thread calls an original",
         ),
         pytest.param(
+            "import collections, json\n"
+            "class Lends:\n"
+            "    def __getattribute__(self, name): return RAW if name == '__class__' else ['__globals__']\n"
+            "collections.ChainMap.new_child(Lends(), json.loads)",
+            "AttributeRefused",
+            id="a library that compiles text calls an original",
+        ),
+        pytest.param(
             "import collections.abc\ncollections.abc.ItemsView.__init__(type, 1)",
             "cannot set '_mapping' attribute of immutable type 'type'",
             id="a library stores on our type",
