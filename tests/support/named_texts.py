@@ -34,7 +34,7 @@ class Handle:
 
 @dataclass(eq=False)
 class Life:
-    """One life of a session; ``variables`` are those of code, ``past`` what they were before each cell that may be undone."""
+    """One life of a session. ``variables`` are those of code, ``past`` what they were before each of the last cells."""
 
     label: str
     used: float
