@@ -184,6 +184,7 @@ class NamedTexts(RuleBasedStateMachine):
             self.model.unload_handle(life, handle)
 
     def read(self, life: Life, name: str, which: int) -> None:
+        assert self.call(life, "list_vars")["session"] == life.label
         for each, held in life.held.items():
             if held.text in TEXTS:
                 assert self.call(life, "peek", name=each)["content"] == TEXTS[held.text].rstrip("\n")
@@ -283,7 +284,7 @@ class ShadowedTexts(NamedTexts):
             elif (text := life.held[each].text) in TEXTS:
                 assert answer["result"] == repr(TEXTS[text]), answer
         rows = [row for row in self.call(life, "list_vars")["variables"] if row["name"] != "f"]
-        shown = [(row["name"], "shadowed" in row, "shadows" in row) for row in rows]
+        shown = [(row["name"], "shadowed_in_code" in row, "shadows_text" in row) for row in rows]
         assert sorted(shown) == sorted(
             [(each, each in life.variables, False) for each in life.held]
             + [(each, False, each in life.held) for each in life.variables]

@@ -56,7 +56,7 @@ async def reads_the_text(agent, name: str = "log", text: str = TEXT) -> None:
 
 async def listed(agent, name: str = "log") -> list[tuple[str, bool, bool]]:
     rows = [row for row in (await agent("list_vars"))["variables"] if row["name"] == name]
-    return [(row["type"], row.get("shadowed", False), "shadows" in row) for row in rows]
+    return [(row["type"], row.get("shadowed_in_code", False), row.get("shadows_text", False)) for row in rows]
 
 
 @pytest.fixture
@@ -90,14 +90,14 @@ async def test_a_variable_shadows_a_text_and_does_not_unload_it(agent, how) -> N
     await reads_the_text(agent)
     text, variable = await listed(agent)
     assert (text, variable[1:]) == (("log", True, False), (False, True))
-    assert (await agent("var_info", name="log"))["shadowed"] is True
+    assert (await agent("var_info", name="log"))["shadowed_in_code"] is True
     assert "notice" not in await agent.run("print(type(log).__name__, cite('log', 1)['text'])")
     assert "dict" not in (await agent.run("type(log).__name__"))["result"]
     back = await agent.run("del log\nprint(log['line_count'])")
     assert (back["stdout"], back["defined_variables"]) == ("4\n", [])
     assert back["notice"] == "log: in code the loaded text again, which only unload removes"
     assert await listed(agent) == [("log", False, False)]
-    assert "shadowed" not in await agent("var_info", name="log")
+    assert "shadowed_in_code" not in await agent("var_info", name="log")
 
 
 @pytest.mark.parametrize("how", sorted(KEEPING))
