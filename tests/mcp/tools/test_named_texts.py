@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -299,7 +299,8 @@ class ShadowedTexts(NamedTexts):
     def kill(self, life: Life, name: str, which: int) -> None:
         pid = self.call(life, "status")["kernel"].get("pid")
         if pid is not None:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # killed a moment ago, and nobody has asked for anything since
+                os.kill(pid, signal.SIGKILL)
 
     def undo(self, life: Life, name: str, which: int) -> None:
         if self.call(life, "rollback").get("undone"):
