@@ -117,13 +117,17 @@ class Files(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Context(Result):
-    """A loaded text; ``size`` in bytes. ``files`` are those that it was made of, if there were several."""
+    """A loaded text; ``size`` in bytes. ``files`` are those that it was made of, if there were several.
+
+    ``notice`` says that a variable of code has lost its name to it.
+    """
 
     name: str
     line_count: int
     size: int
     type: str
     files: Files | None = None
+    notice: str | None = None
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
@@ -172,12 +176,17 @@ class Found(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Variable(Result):
-    """A variable: a loaded text, or one that code made."""
+    """A variable: a loaded text, or one that code made.
+
+    A text is ``shadowed_in_code`` while a variable has its name there; that one ``shadows_text``.
+    """
 
     name: str
     line_count: int | None = None
     size: int | None = None
     type: str | None = None
+    shadowed_in_code: bool = False
+    shadows_text: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -1,7 +1,7 @@
 """Handles and grants: pointers to stored texts that other sessions may resolve.
 
 A handle reads ``ctx_{session[:8]}_{type}_{seq:03d}``. It names a *text*, not a variable: when its owner loads
-something else under the name or rebinds it in code, the handle still leads to what was registered. Sequence
+something else under the name, the handle still leads to what was registered. Sequence
 numbers are counted per eight-character prefix, so that two sessions whose ids begin alike never make the same
 handle. A well-formed handle opens nothing: resolving needs a row in the grants table.
 

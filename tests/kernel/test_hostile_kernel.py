@@ -213,13 +213,13 @@ async def test_an_answer_that_is_too_large_costs_one_call(host, run, hostile) ->
 )
 async def test_a_reply_is_of_the_right_types_or_none(host, run, reply) -> None:
     """Whoever gets a cell's result need not look: the daemon keeps it in sets and in its database."""
-    told = {"reply": reply, "defined": 5, "dropped": 7, "repeatable": float("nan")}
+    told = {"reply": reply, "defined": 5, "shadowed": 7, "returned": {"log": 1}, "repeatable": float("nan")}
     result = await run(f"say(tags.DONE, {json.dumps(told).encode()!r}); time.sleep(0.2)")
     assert result.status in ("ok", "error", "aborted")
     assert result.execution_count is None or isinstance(result.execution_count, int)
     assert result.error is None or all(isinstance(result.error[key], str) for key in ("ename", "evalue"))
     assert result.error is None or all(isinstance(line, str) for line in result.error["traceback"])
-    assert result.defined == result.dropped == []
+    assert result.defined == result.shadowed == result.returned == []
 
 
 async def test_descriptors_under_way_do_not_keep_others_from_starting(run, spawn, host) -> None:

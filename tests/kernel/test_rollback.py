@@ -140,15 +140,17 @@ async def test_without_copies_the_refusal_says_so(host, spawn, value, policy, to
 
 
 async def test_queries_and_texts_are_rows_and_not_undone(host, spawn, value, policy, tmp_path: Path) -> None:
-    """A query of an undone cell is asked no more, its id is not used again; a text that it hid is a variable again."""
+    """A query of an undone cell is asked no more, its id is not used again; a text that it hid has its name again."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
     store = ContextStore(tmp_path / "store")
     with store.attachment(store.put_text("alpha\nbeta\n")) as attachment:
         await host.attach(kernel.kernel_id, "log", attachment, "log", {})
     await value(kernel, "1")
     await value(kernel, "log = 5; asked = llm_query('why?')")
+    assert (await host.kernel_info(kernel.kernel_id)).shadowed == ["log"]
     done = await host.rollback(kernel.kernel_id, 1)
-    assert (done.queries, done.unloaded, done.restored, done.gone) == (["q_000"], ["log"], ["log"], ["asked"])
+    assert (done.queries, done.restored, done.gone) == (["q_000"], ["log"], ["asked"])
+    assert (await host.kernel_info(kernel.kernel_id)).shadowed == []
     assert await host.pending_queries(kernel.kernel_id) == []
     assert await value(kernel, "log['lines'][1]") == "'beta'"
     again = await host.execute(kernel.kernel_id, "asked = llm_query('again?')").result()

@@ -241,6 +241,8 @@ def _print_run(answer: dict[str, Any], session: str | None) -> None:
     say(answer.get("stderr") or "", sys.stderr)
     if answer.get("result") is not None:
         say(f"{answer['result']}\n", sys.stdout)
+    if answer.get("notice"):
+        say(f"{answer['notice']}\n", sys.stderr)
     error = answer.get("error")
     if error:
         say(f"{error if isinstance(error, str) else error.get('message', error)}\n", sys.stderr)

@@ -187,15 +187,16 @@ class Contexts:
         listed = await self._texts.take(taken.table, quota) if taken.table else None
         with self._store.transaction():
             self._drop_table(session, name)
+            table = self._free_name(session, f"{name}_files" + "{}", "")
             if listed is not None:
-                table = self._free_name(session, f"{name}_files" + "{}", "")
-                told = StoredContent(listed.digest, listed.size, listed.line_count, "json", {TABLE_OF: name})
-                contexts.put(self._store, session.key, table, told, now=self._clock(), quota=quota)
                 notes["files"] = {**notes["files"], "table": table}
             content = StoredContent(
                 stored.digest, stored.loaded, stored.line_count, content_type, {**notes, **metadata}
             )
             row = contexts.put(self._store, session.key, name, content, now=self._clock(), quota=quota)
+            if listed is not None:  # after it: what the name stood for before counts no more
+                told = StoredContent(listed.digest, listed.size, listed.line_count, "json", {TABLE_OF: name})
+                contexts.put(self._store, session.key, table, told, now=self._clock(), quota=quota)
         session.kernel.changed()
         return row
 

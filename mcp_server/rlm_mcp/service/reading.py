@@ -154,7 +154,7 @@ class Reading:
             shape = await self._texts.shape(row.content)
             found: dict[str, Any] = {} if shape is None else {"shape": shape.to_dict()}
             if name in await session.kernel.shadowed():
-                found["shadowed"] = True
+                found["shadowed_in_code"] = True
             return Answer({"name": name, **_described(row.content), **times, **found}, ("metadata",))
         rows = await self._variables.rows(session) or []
         for variable in rows:
@@ -231,14 +231,14 @@ def _described(content: StoredContent) -> dict[str, Any]:
 
 
 def _listed(row: ContextRow, shadowed: Collection[str]) -> dict[str, Any]:
-    """A context; it is ``shadowed`` while a variable has its name in code."""
+    """A context; a variable may have its name in code."""
     fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
-    told = {"shadowed": True} if row.name in shadowed else {}
+    told = {"shadowed_in_code": True} if row.name in shadowed else {}
     return {**fields, "created": moment(row.created_at), **told}
 
 
 def _listed_variable(row: dict[str, Any]) -> dict[str, Any]:
     """A kernel variable in the shape of a context; when it was created is not known."""
     fields = {"name": row.get("name"), "line_count": row.get("line_count"), "size": row.get("size")}
-    told = {"shadows": "the loaded text of this name"} if row.get("shadows") else {}
+    told = {"shadows_text": True} if row.get("shadows") else {}
     return {**fields, "type": row.get("type"), "created": None, "preview": row.get("preview"), **told}

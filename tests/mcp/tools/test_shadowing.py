@@ -1,6 +1,7 @@
 """What code does with the name of a loaded text: the text stays, and a variable shadows it for code."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rlm_mcp.service.snapshots import Request
 pytestmark = pytest.mark.anyio
 
 TEXT = "one\nERROR two\nthree\nERROR four\n"
+CAREFUL = "description: Loses nothing.\nextends: default\ncheckpoint: strict\nlimits: {rollback_cells: 3}\n"
 TAKING = {
     "assign": "log = [l for l in log['lines'] if 'ERROR' in l]",
     "unpack": "first, *log = log['lines']",
@@ -54,15 +56,26 @@ async def reads_the_text(agent, name: str = "log", text: str = TEXT) -> None:
 
 async def listed(agent, name: str = "log") -> list[tuple[str, bool, bool]]:
     rows = [row for row in (await agent("list_vars"))["variables"] if row["name"] == name]
-    return [(row["type"], row.get("shadowed", False), "shadows" in row) for row in rows]
+    return [(row["type"], row.get("shadowed_in_code", False), row.get("shadows_text", False)) for row in rows]
 
 
 @pytest.fixture
-async def agent(attach, request):
+async def agent(attach):
     """An agent with the texts ``log`` and ``other``, in a session of the test's own."""
     async with attach(f"shadowing-{os.urandom(4).hex()}") as agent:
         await agent("load_context", name="log", content=TEXT, content_type="log")
         await agent("load_context", name="other", content="other\n")
+        yield agent
+        await agent("end_session")
+
+
+@pytest.fixture
+async def careful(attach, tmp_path: Path):
+    """The same under a policy by which no cell is ever lost."""
+    policy = tmp_path / "careful.yaml"
+    policy.write_text(CAREFUL)
+    async with attach(f"careful-{os.urandom(4).hex()}", RLM_KERNEL_POLICY=str(policy)) as agent:
+        await agent("load_context", name="log", content=TEXT, content_type="log")
         yield agent
         await agent("end_session")
 
@@ -77,14 +90,14 @@ async def test_a_variable_shadows_a_text_and_does_not_unload_it(agent, how) -> N
     await reads_the_text(agent)
     text, variable = await listed(agent)
     assert (text, variable[1:]) == (("log", True, False), (False, True))
-    assert (await agent("var_info", name="log"))["shadowed"] is True
+    assert (await agent("var_info", name="log"))["shadowed_in_code"] is True
     assert "notice" not in await agent.run("print(type(log).__name__, cite('log', 1)['text'])")
     assert "dict" not in (await agent.run("type(log).__name__"))["result"]
     back = await agent.run("del log\nprint(log['line_count'])")
     assert (back["stdout"], back["defined_variables"]) == ("4\n", [])
     assert back["notice"] == "log: in code the loaded text again, which only unload removes"
     assert await listed(agent) == [("log", False, False)]
-    assert "shadowed" not in await agent("var_info", name="log")
+    assert "shadowed_in_code" not in await agent("var_info", name="log")
 
 
 @pytest.mark.parametrize("how", sorted(KEEPING))
@@ -189,39 +202,32 @@ async def test_a_restart_gives_names_back_to_their_texts(agent) -> None:
     assert await listed(agent) == [("log", False, False)]
 
 
-async def test_rollback_undoes_the_shadow_and_its_end(agent) -> None:
+async def test_rollback_undoes_the_shadow_and_its_end(careful) -> None:
     """Both are what cells did; a text that was unloaded or loaded is what no rollback brings back or takes."""
-    await agent.run("1")
-    await agent.run("log = [5]")
-    await agent.run("del log")
-    assert (await agent("rollback"))["undone"] == ["del log"]
-    assert [row[1:] for row in await listed(agent)] == [(True, False), (False, True)]
-    assert (await agent.run("log"))["result"] == "[5]"
-    await agent("rollback")
-    told = await agent("rollback")
+    await careful.run("1")
+    await careful.run("log = [5]")
+    await careful.run("del log")
+    assert (await careful("rollback"))["undone"] == ["del log"]
+    assert [row[1:] for row in await listed(careful)] == [(True, False), (False, True)]
+    assert (await careful.run("log"))["result"] == "[5]"
+    told = await careful("rollback", cells=2)
     assert told["variables_restored"] == ["log"]
-    assert (await agent.run("log['line_count']"))["result"] == "4"
-    await agent.run("log = [6]")
-    await agent("unload", name="log")
-    await agent("rollback")
-    assert await listed(agent) == []
-    assert (await agent.run("log"))["error"].endswith("NameError: name 'log' is not defined")
+    assert (await careful.run("log['line_count']"))["result"] == "4"
+    await careful.run("log = [6]")
+    await careful("unload", name="log")
+    await careful("rollback")
+    assert await listed(careful) == []
+    assert (await careful.run("log"))["error"].endswith("NameError: name 'log' is not defined")
 
 
-async def test_a_crash_keeps_the_shadow(agent) -> None:
+async def test_a_crash_keeps_the_shadow(careful) -> None:
     """A copy takes over: the variable is there, and so is the text behind it."""
-    await agent.run("log = [5]")
-    await agent("rollback", cells=99)  # refused; by then the copy has been taken
-    agent_pid = (await agent("status"))["kernel"]["pid"]
-    await agent.run("1")
-    os.kill(agent_pid, 9)
-    shown = await agent.run("log")
-    if not shown.get("success"):  # it was told of a cell that was lost
-        shown = await agent.run("log")
-    await reads_the_text(agent)
-    seen = {("[5]", True): "shadowed"}
-    assert seen.get((shown["result"], (await listed(agent))[0][1])) == "shadowed"
-    assert (await agent.run("del log\nlog['line_count']"))["result"] == "4"
+    await careful.run("log = [5]")
+    os.kill((await careful("status"))["kernel"]["pid"], signal.SIGKILL)
+    assert (await careful.run("log"))["result"] == "[5]"
+    assert [row[1:] for row in await listed(careful)] == [(True, False), (False, True)]
+    await reads_the_text(careful)
+    assert (await careful.run("del log\nlog['line_count']"))["result"] == "4"
 
 
 async def test_a_forked_session_begins_with_the_shadow(agent) -> None:
