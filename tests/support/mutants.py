@@ -313,11 +313,15 @@ class Tally:
     equivalent: int = 0
 
     @property
-    def row(self) -> str:
-        """The numbers, and the share of those killed."""
+    def share(self) -> str:
+        """How many of those that could be told from the original were killed."""
         tried = self.killed + len(self.survived)
-        share = f"{self.killed / tried:.0%}" if tried else "-"
-        return f"{tried:>6} {self.killed:>6} {len(self.survived):>8} {self.equivalent:>10} {share:>6}"
+        return f"{self.killed / tried:.0%}" if tried else "-"
+
+    @property
+    def row(self) -> str:
+        """The numbers of the table."""
+        return f"{self.killed:>6} {len(self.survived):>8} {self.equivalent:>10} {self.share:>6}"
 
 
 def examine(area: str, copied: Copy, sample: int | None, seed: int) -> Tally:
@@ -366,7 +370,8 @@ def main() -> None:
         copied = Copy(Path(folder))
         for area in areas:
             tallies[area] = examine(area, copied, given.sample or None, given.seed)
-    print(f"\n{'area':<12} {'tried':>6} {'killed':>6} {'survived':>8} {'equivalent':>10} {'share':>6}")
+            print(f"  {tallies[area].share} killed", flush=True)
+    print(f"\n{'area':<12} {'killed':>6} {'survived':>8} {'equivalent':>10} {'share':>6}")
     for area, tally in tallies.items():
         print(f"{area:<12} {tally.row}")
 

@@ -121,6 +121,8 @@ async def test_the_table_of_files_counts_as_the_files_do(connect, limited, tmp_p
         assert table > 1
         room = LIMIT - sizes["code"] - table
     async with connect("s", cwd=str(tmp_path), RLM_KERNEL_POLICY=limited()) as agent:
+        await agent("load_context", name="most", content="m" * (LIMIT - table + 1))
+        assert (await _refused(agent, name="code", path="code"))["used_bytes"] == LIMIT - table + 1
         await agent("load_context", name="most", content="m" * (room + 1))
         await _refused(agent, name="code", path="code")
         assert await _held(agent) == {"most": room + 1}
