@@ -21,7 +21,12 @@ AREAS = {
     ),
     "journal": Area(
         ("memory/rlm_memory/journal.py", "memory/rlm_memory/bounds.py", f"{SERVICE}/journal.py"),
-        ("tests/memory/test_journal.py", f"{TOOLS}/test_journal.py"),
+        (
+            "tests/memory/test_journal.py",
+            "tests/memory/test_journal_limits.py",
+            f"{TOOLS}/test_journal_writer.py",
+            f"{TOOLS}/test_journal.py",
+        ),
     ),
     "quota": Area(
         (
