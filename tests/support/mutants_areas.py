@@ -32,6 +32,7 @@ AREAS = {
         (
             "memory/rlm_memory/contexts.py:put,charged_bytes,_check_quota",
             f"{SERVICE}/contexts.py:Contexts._put,Contexts._drop_table,Contexts._ingest,Contexts._refuse_larger",
+            f"{SERVICE}/contexts.py:Contexts._unload_context",
         ),
         ("tests/memory/test_contexts.py", f"{TOOLS}/test_quota.py"),
     ),
@@ -39,9 +40,9 @@ AREAS = {
         (
             "memory/rlm_memory/handles.py",
             f"{SERVICE}/handles.py",
-            f"{SERVICE}/contexts.py:Contexts.attach,Contexts.find,Contexts._unload_handle,Contexts._unload_context",
+            f"{SERVICE}/contexts.py:Contexts.attach,Contexts.find,Contexts._unload_handle",
         ),
-        ("tests/memory/test_handles.py", f"{TOOLS}/test_sharing.py"),
+        ("tests/memory/test_handles.py", f"{TOOLS}/test_handles_told.py", f"{TOOLS}/test_sharing.py"),
     ),
     "search": Area(
         (
@@ -85,5 +86,11 @@ AREAS = {
 }
 """The areas, by the names that ``make mutants AREA=`` takes."""
 
-EQUIVALENT: dict[str, str] = {}
+_COMPARE = "sandbox/rlm_sandbox/policy_compare.py"
+_ZERO = "zero = inf if endless_at_zero else"
+
+EQUIVALENT: dict[str, str] = {
+    f'{_COMPARE}:_free: return "" -> return None': "either says that nothing is looser",
+    f"{_COMPARE}:_at_most.rule: {_ZERO} 0 -> {_ZERO} (0 - 1)": "no limit is between, or below, the two",
+}
 """Why no test can tell a mutant from the original, by `Mutant.name`."""

@@ -63,7 +63,9 @@ async def test_the_last_byte_is_taken_and_one_more_is_refused(connect, limited, 
         loaded = await agent("load_context", name="text", **given("fits"))
         assert loaded["size"] >= size
         await _refused(agent, name="text", **given("over"))
-        await _refused(agent, name="more", **given("over"))
+        refused = await _refused(agent, name="more", **given("over"))
+        if way == "path":  # known before it is read
+            assert (refused["used_bytes"], refused["message"].count("1,001 more asked")) == (LIMIT, 1)
 
 
 async def test_one_byte_more_beside_what_is_held_is_refused(connect, limited, tmp_path: Path) -> None:
@@ -182,3 +184,14 @@ async def test_what_is_noted_of_a_text_is_told(connect, tmp_path: Path) -> None:
         assert (await agent("var_info", name="copied"))["metadata"] == {"variable": "bad", "replacements": 2}
         await agent("load_context", name="plain", content="x")
         assert json.dumps((await agent("var_info", name="plain"))["metadata"]) == "{}"
+
+
+async def test_a_variable_of_code_is_met_by_the_same_limit(connect_own, limited) -> None:
+    """K-13: what code has made is loaded as any other text is."""
+    async with connect_own(RLM_KERNEL_POLICY=limited()) as agent:
+        await agent.run(f"fits, over = 'é' * {LIMIT // 2}, 'é' * {LIMIT // 2} + 'x'")
+        await _refused(agent, name="text", variable="over")
+        loaded = await agent("load_context", name="text", variable="fits")
+        assert loaded["size"] == LIMIT
+        assert (await agent("var_info", name="text"))["metadata"] == {"variable": "fits"}
+        assert (await agent("peek", name="text"))["content"] == "é" * (LIMIT // 2)
