@@ -190,7 +190,9 @@ async def test_a_variable_of_code_is_met_by_the_same_limit(connect_own, limited)
     """K-13: what code has made is loaded as any other text is."""
     async with connect_own(RLM_KERNEL_POLICY=limited()) as agent:
         await agent.run(f"fits, over = 'é' * {LIMIT // 2}, 'é' * {LIMIT // 2} + 'x'")
-        await _refused(agent, name="text", variable="over")
+        refused = await agent("load_context", name="text", variable="over")
+        assert "'over' is 1,001 bytes as text, over the 1,000 allowed" in refused["message"]
+        assert set(await _held(agent)) == {"fits", "over"}
         loaded = await agent("load_context", name="text", variable="fits")
         assert loaded["size"] == LIMIT
         assert (await agent("var_info", name="text"))["metadata"] == {"variable": "fits"}
