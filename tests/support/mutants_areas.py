@@ -42,7 +42,7 @@ AREAS = {
             f"{SERVICE}/handles.py",
             f"{SERVICE}/contexts.py:Contexts.attach,Contexts.find,Contexts._unload_handle",
         ),
-        ("tests/memory/test_handles.py", f"{TOOLS}/test_handles_told.py", f"{TOOLS}/test_sharing.py"),
+        ("tests/memory/test_handles.py", f"{TOOLS}/test_sharing.py", f"{TOOLS}/test_handles_told.py"),
     ),
     "search": Area(
         (
