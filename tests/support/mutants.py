@@ -134,6 +134,9 @@ class _Finder(ast.NodeVisitor):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """As above."""
 
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """What is said to the type checker."""
+
     def visit_If(self, node: ast.If) -> None:
         if ast.unparse(node.test) == "TYPE_CHECKING":
             return

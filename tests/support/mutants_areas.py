@@ -76,11 +76,11 @@ AREAS = {
             "kernel/rlm_kernel/host/copying.py",
         ),
         (
+            "tests/kernel/test_copies_book.py",
             "tests/kernel/test_rollback_model.py",
             "tests/kernel/test_rollback.py",
             "tests/kernel/test_repeatable.py",
             "tests/kernel/test_recovery.py",
-            "tests/kernel/test_fork.py",
         ),
     ),
 }
