@@ -67,7 +67,11 @@ AREAS = {
     ),
     "snapshots": Area(
         ("kernel/rlm_kernel/image/snapshot.py", "kernel/rlm_kernel/image/pickling.py"),
-        (f"{TOOLS}/test_snapshots.py",),
+        (
+            "tests/kernel/test_snapshot_bounds.py",
+            f"{TOOLS}/test_snapshot_names.py",
+            f"{TOOLS}/test_snapshots.py",
+        ),
     ),
     "checkpoints": Area(
         (
