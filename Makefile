@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
+.PHONY: help demo test test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -131,6 +131,9 @@ $(VENV)/.guided: $(STAMP) tests/fuzz/requirements.txt
 
 fuzz-scan: $(STAMP)  ## Compare scan with Python's re on 50,000 random patterns and texts (ARGS="--pairs 1000 --seed 1")
 	@$(BIN)/python tests/support/scan_pairs.py $(ARGS)
+
+mutants: $(STAMP)  ## Put small faults into the code that matters, and see whether the tests notice (AREA=quota SAMPLE=40 SEED=1)
+	@$(BIN)/python tests/support/mutants.py $(AREA) --sample $(or $(SAMPLE),40) --seed $(or $(SEED),1) $(ARGS)
 
 large: $(STAMP)  ## Load, page and search 5 GB, and use it as one string (11 GB of disk)
 	@RLM_LARGE=1 $(PYTEST) -q -n 0 tests/contexts/test_large.py $(ARGS)
