@@ -39,6 +39,7 @@ class SpawnRequest:
     gets. ``connection`` is a Jupyter connection to bind (None: ipc in the runtime folder), ``connection_file`` where
     to write it. ``query_base`` is the number of the first query. ``label`` is handed back by `HostClient.kernels`.
     A ``trusted`` fork may be without its parent's language wall; it ends with the front end that opens it.
+    ``writable`` are folders that other sessions may write: the policy's paths lead over no link there.
     An ``owned`` kernel is its caller's alone: it ends with the caller's connection, and when a Jupyter client asks it
     to shut down. Sessions of agents outlive both.
     """
@@ -52,6 +53,7 @@ class SpawnRequest:
     label: dict[str, Any] = field(default_factory=dict)
     owned: bool = False
     trusted: bool = False
+    writable: frozenset[str] = frozenset()
 
     def to_call(self, policy: Policy, scratch: Path) -> dict[str, Any]:
         """The request as the host takes it, with the resolved ``policy``."""
@@ -61,6 +63,12 @@ class SpawnRequest:
 
 
 SPAWN_FIELDS = ["kernel_id", "workspace", "connection", "connection_file", "query_base", "label", "owned", "trusted"]
+
+
+def _resolved(request: SpawnRequest, scratch: Path) -> Policy:
+    """The policy of a kernel that is asked for, with real paths."""
+    workspace = Path(request.workspace) if request.workspace else None
+    return resolve(request.policy, workspace, scratch, request.writable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +313,7 @@ class HostClient:
         runtime = rendezvous.runtime_dir()
         scratch = await asyncio.to_thread(new_scratch, runtime, request.kernel_id)
         try:
-            policy = resolve(request.policy, Path(request.workspace) if request.workspace else None, scratch)
+            policy = _resolved(request, scratch)
             content, _ = await self.call("spawn", request=request.to_call(policy, scratch))
             return await self._announced(request, KernelInfo(**content["kernel"]))
         except Exception:
@@ -323,8 +331,7 @@ class HostClient:
             ProcessError: the copy could not begin.
         """
         scratch = Path((await self.kernel_info(kernel_id)).scratch)
-        workspace = Path(request.workspace) if request.workspace else None
-        policy = await asyncio.to_thread(resolve, request.policy, workspace, scratch)
+        policy = await asyncio.to_thread(_resolved, request, scratch)
         content, _ = await self.call("fork", kernel_id=kernel_id, request=request.to_call(policy, scratch))
         info = await self._announced(request, KernelInfo(**content["kernel"]))
         return ForkInfo(info, **content["origin"])

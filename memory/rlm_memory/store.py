@@ -128,12 +128,13 @@ class Store:
     def purge(self) -> bool:
         """Let go of what outlives deleted rows; False when somebody reads the write-ahead log, which has them.
 
-        Statements that were compiled keep the values of their first use.
+        Statements that were compiled keep the values of their first use, and SQLite the pages that it has read.
         """
         self._engine.clear_compiled_cache()
         with self._lock, self._faults():
             connection = self._engine.raw_connection()  # a transaction of SQLAlchemy's would keep the log in use
             try:
+                connection.cursor().execute("PRAGMA shrink_memory")
                 busy: int = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             finally:
                 connection.close()

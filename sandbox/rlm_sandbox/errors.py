@@ -6,6 +6,7 @@
     ├── PolicyError                whoever wrote or named the policy
     │   ├── UnknownPolicyError     no policy has that name
     │   ├── PolicyLostError        a session's policy was not kept, or is not what was kept
+    │   ├── PolicyLinkError        a path of the policy leads over a link that code of a session could replace
     │   └── PolicyFileError        a policy file does not hold what it must: file, line, field
     │       └── PolicyUnreadableError  ... is no file that can be a policy; nothing of it is quoted
     ├── WallError                  the machine, or what it allows us
@@ -74,6 +75,20 @@ class UnknownPolicyError(PolicyError):
         )
         self.name = name
         self.known = tuple(known)
+
+
+class PolicyLinkError(PolicyError):
+    """A path of a policy leads over the symbolic link ``link``, below a folder that sessions may write.
+
+    Where it leads is then not for the policy to say: a session could put another link in its place.
+    """
+
+    def __init__(self, path: Path, link: str) -> None:
+        super().__init__(
+            f"{path} leads over the symbolic link {link}, which code of a session could replace: name the folder that "
+            "it leads to in the policy, or remove the link"
+        )
+        self.link = link
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,18 @@ are made from it.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from rlm_sandbox.errors import PolicyLinkError
 from rlm_sandbox.policy_urls import wrong_prefix
 from rlm_sandbox.wall_names import WALL_NAMES, WallName
+from rlm_sandbox.ways import link_below
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -283,18 +287,24 @@ class Policy(_Section):
         return prefixes
 
 
-def resolve(policy: Policy, workspace: str | Path | None, scratch: str | Path) -> Policy:
+def resolve(
+    policy: Policy, workspace: str | Path | None, scratch: str | Path, writable: Collection[str] = ()
+) -> Policy:
     """The policy with every path real and absolute (symbolic links followed now, not later).
 
     ``workspace`` is the folder the session works in; None (a session without one) drops paths that name it.
+    ``writable`` are real paths of folders that other sessions may write.
+
+    Raises:
+        PolicyLinkError: a path leads over a link that this session, or one of the others, could replace.
     """
     places = {"scratch": str(scratch)} | ({} if workspace is None else {"workspace": str(workspace)})
-    files = policy.files.model_copy(
-        update={
-            "read": _real_paths(policy.files.read, places),
-            "write": _real_paths(policy.files.write, places),
-        }
-    )
+    read, write = _filled(policy.files.read, places), _filled(policy.files.write, places)
+    folders = {*writable, *map(os.path.realpath, write)}
+    for path in (*read, *write):
+        if (link := link_below(path, folders)) is not None:
+            raise PolicyLinkError(path, link)
+    files = policy.files.model_copy(update={"read": _real_paths(read), "write": _real_paths(write)})
     return policy.model_copy(update={"files": files})
 
 
@@ -306,7 +316,10 @@ def without_language_wall(policy: Policy) -> Policy:
     return policy.model_copy(update={"language": language, "walls": walls})
 
 
-def _real_paths(paths: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:
+def _filled(paths: tuple[str, ...], places: dict[str, str]) -> list[Path]:
     known = [path for path in paths if all(name in places for name in _VARIABLE.findall(path))]
-    filled = [_VARIABLE.sub(lambda match: places[match[1]], path) for path in known]
-    return tuple(dict.fromkeys(str(Path(path).expanduser().resolve()) for path in filled))
+    return [Path(_VARIABLE.sub(lambda match: places[match[1]], path)).expanduser() for path in known]
+
+
+def _real_paths(paths: Iterable[Path]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(path.resolve()) for path in paths))

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +16,10 @@ from pydantic import ValidationError
 from rlm_sandbox.errors import PolicyLostError, PolicyProblem, PolicyUnreadableError
 from rlm_sandbox.policy_files import is_path, policy_directories, read_policy
 from rlm_sandbox.policy_model import Policy, resolve
+from rlm_sandbox.ways import way_to
 
 __all__ = ["PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"]
 
-_MOST_LINKS = 40
-"""Symbolic links that Linux follows in one path."""
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _NO_SCRATCH = "/nonexistent"
 """Stands for the scratch folder of a session that has none yet."""
@@ -95,7 +93,7 @@ def _refuse_writable(file: Path, roots: Collection[str], closed: Collection[str]
 
     Whoever cannot write what comes before on that way cannot change where it leads, so a file that passes stays.
     """
-    for place in map(Path, _way_to(file)):
+    for place in map(Path, way_to(file)):
         if any(place.is_relative_to(folder) or Path(folder).is_relative_to(place) for folder in closed):
             continue  # a session writes neither what is in them nor the folders on the way to them
         if any(place.is_relative_to(folder) for folder in _SYSTEM_FOLDERS):
@@ -107,25 +105,3 @@ def _refuse_writable(file: Path, roots: Collection[str], closed: Collection[str]
 
 def _unusable(file: Path, message: str) -> PolicyUnreadableError:
     return PolicyUnreadableError(file, [PolicyProblem(1, "", message)])
-
-
-def _way_to(file: Path) -> Iterator[str]:
-    """Every directory entry that is looked up to open a file, in that order; symbolic links are followed."""
-    here, links = "/", 0
-    left = deque(Path(os.path.abspath(file)).parts[1:])
-    while left:
-        part = left.popleft()
-        if part == "..":
-            here = os.path.dirname(here)
-            continue
-        entry = os.path.join(here, part)
-        yield entry
-        if not os.path.islink(entry):
-            here = entry
-            continue
-        links += 1
-        if links > _MOST_LINKS:
-            return
-        target = Path(os.readlink(entry))
-        here = "/" if target.is_absolute() else here
-        left.extendleft(reversed([name for name in target.parts if name != "/"]))

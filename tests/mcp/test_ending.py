@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from session_traces import MAKERS, SECONDS, traces, until_gone
+from inventory import host
+from session_traces import MAKERS, SECONDS, in_memory, traces, until_gone
 
 from rlm_kernel.client import Client, call_tool
 from rlm_kernel.connection import Control
@@ -70,8 +71,15 @@ def check(isolation: Any, folder: Path, names: list[str], how: str) -> None:
     with Client(session, policy=Idle.NAME if how == "idle" else None) as client:
         for name in names:
             MAKERS[name](client, mark, folder)
+        if sorted(MAKERS) == names:
+            assert in_memory(client.call("status")["kernel"]["pid"], mark)  # what is there is found
         ends(client, how)
     until_gone(isolation.root, mark)
+    serving = host()
+    assert serving is not None
+    left = {process.pid: process for process in serving.children(recursive=True)}
+    assert left
+    assert [str(process) for pid, process in left.items() if in_memory(pid, mark)] == []
     with pytest.raises(DaemonRefused, match="nothing of it is kept"), Control("journal", session=session):
         pass
     with Client(session) as again:

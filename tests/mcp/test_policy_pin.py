@@ -169,6 +169,27 @@ def test_a_client_that_lets_data_out_is_kept_from_sessions_that_do_not(safe: Pat
     assert cell("closer", "n", "default")["result"] == "1"
 
 
+def test_a_link_that_a_session_puts_in_place_of_a_folder_leads_nowhere(workspace: Path, safe: Path) -> None:
+    """K-28: folders are looked up again at each start, but not over what a session could have put there."""
+    own = safe / "mine.yaml"
+    own.write_text("language: {wall: 'off'}\nfiles: {read: ['${workspace}/of/data'], write: ['${workspace}']}\n")
+    (workspace / "of" / "data").mkdir(parents=True)
+    (workspace / "brought").mkdir()
+    (workspace / "brought" / "data").symlink_to("/etc")
+    read = f"open('{workspace}/of/data/passwd').read(4)"
+    swap = "os.rename('of', 'old')\nos.rename('brought', 'of')"
+    swapped = cell("s", f"import os\nos.chdir({str(workspace)!r})\n{swap}", str(own))
+    assert swapped["success"], swapped
+    assert is_held(cell("s", read))
+    kill_everything()
+    answer = cell("s", read)
+    assert is_held(answer)
+    assert answer["error"] == "policy_error"
+    assert f"{workspace}/of/data" in answer["message"]
+    (workspace / "of" / "data").unlink()
+    assert cell("s", "1")["success"]
+
+
 def test_a_session_that_rests_goes_on_under_its_policy(safe: Path) -> None:
     """K-28: what is left of it is still held to it, whoever uses it next."""
     own = safe / "brief.yaml"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rlm_sandbox.errors import PolicyLinkError
 from rlm_sandbox.policy import (
     MIB,
     FilePolicy,
@@ -162,6 +163,24 @@ def test_resolved_paths_are_real(tmp_path: Path) -> None:
     )
     assert resolved.files.write == (str(tmp_path / "scratch"),)
     assert resolve(resolved, "/elsewhere", "/elsewhere") == resolved
+
+
+@pytest.mark.parametrize("kind", ["own", "other", "below a link"])
+def test_no_path_leads_over_a_link_that_a_session_could_replace(tmp_path: Path, kind: str) -> None:
+    """Where it leads at the next start is not for a session to say; links elsewhere are the user's own."""
+    for name in ("work", "open", "safe"):
+        (tmp_path / name).mkdir()
+    at = tmp_path / ("open" if kind == "other" else "work")
+    (at / "data").symlink_to(tmp_path / "safe")
+    (tmp_path / "link").symlink_to(at / "data")
+    read = str(tmp_path / "link" if kind == "below a link" else at / "data" / "deep")
+    policy = Policy(files=FilePolicy(read=(read,), write=("${workspace}",)))
+    with pytest.raises(PolicyLinkError, match="could replace") as refused:
+        resolve(policy, tmp_path / "work", tmp_path / "scratch", [str(tmp_path / "open")])
+    assert refused.value.link == str(at / "data")
+    (at / "data").unlink()
+    (at / "data").mkdir()
+    assert resolve(policy, tmp_path / "work", tmp_path / "scratch", [str(tmp_path / "open")])
 
 
 def test_a_session_without_a_workspace_has_no_workspace_paths(tmp_path: Path) -> None:

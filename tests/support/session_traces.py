@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,20 @@ def traces(root: Path, mark: str) -> list[str]:
                 continue
             if mark in path.name or mark.encode() in held:
                 found.append(str(path.relative_to(root)))
+    return found
+
+
+def in_memory(pid: int, mark: str) -> int:
+    """How often the mark is in the memory of a process; 0 when the process has ended."""
+    found = 0
+    with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, rights, *_ = line.split()
+            start, end = (int(number, 16) for number in span.split("-"))
+            if "r" in rights and start < 1 << 63:  # the page of system calls is above, and cannot be read
+                with suppress(OSError):  # a page of a device, or one that has just gone
+                    memory.seek(start)
+                    found += memory.read(end - start).count(mark.encode())
     return found
 
 

@@ -21,7 +21,7 @@ from rlm_kernel.contexts.store import Attachment, ContextStore
 from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel, machine_full
 from rlm_kernel.hostclient import CellResult, Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
 from rlm_mcp.service.gateway import KernelGateway
-from rlm_memory import contexts, queries
+from rlm_memory import contexts, queries, sessions
 from rlm_memory.contexts import ContextRow
 from rlm_memory.errors import SessionEnded
 from rlm_memory.queries import QueryState
@@ -389,6 +389,7 @@ class SessionKernel:
             workspace=self.session.workspace or None,
             connection_file=str(rendezvous.runtime_dir() / "connections" / f"{kernel_id}.json"),
             query_base=queries.next_in_code(self._store, session),
+            writable=frozenset(sessions.writable(self._store)),
             label={"session": session, "key": key, "owner": self._gateway.owner, "policy": policy.digest},
         )
 

@@ -122,12 +122,12 @@ class Policies:
                 if row.policy not in found:
                     found[row.policy] = await self.read(row.policy, row.workspace)
                 policy = found[row.policy]
+                sessions.note_writable(self._store, write_roots(policy.policy, row.workspace))
             except PolicyError as error:
                 log.warning("session %s has no policy until it is applied: %s", row.id, error)
                 sessions.note_writable(self._store, [row.workspace] if row.workspace else [])
                 continue
             sessions.set_policy(self._store, row.key, as_row(policy), as_row(policy), row.idle_seconds)
-            sessions.note_writable(self._store, write_roots(policy.policy, row.workspace))
 
     async def refuse_client(
         self, row: SessionRow, policy: PinnedPolicy, family: Policy, hello: ClientHello, given: PinnedPolicy | None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlm_kernel import rendezvous
+from rlm_kernel import process, rendezvous
 from rlm_kernel.contexts.errors import ContextError
 from rlm_kernel.contexts.store import ContextStore
 from rlm_kernel.contexts.workers import ScanWorkers
@@ -304,10 +304,12 @@ class Service:
         self.doors.withdraw(session)
 
     async def _gone(self) -> None:
-        """Remove what sessions that have ended leave in files."""
+        """Remove what sessions that have ended leave in files, and give back the memory that they had."""
         await self.doors.end_copies()
         collected = await self._texts.collect()
-        if not (self._store.purge() and collected) and (self._tidying is None or self._tidying.done()):
+        purged = self._store.purge()
+        process.trim_heap()
+        if not (purged and collected) and (self._tidying is None or self._tidying.done()):
             self._tidying = asyncio.create_task(self._tidy_later())
 
     async def _tidy_later(self) -> None:
