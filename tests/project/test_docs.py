@@ -157,7 +157,7 @@ def test_every_block_says_what_language_it_is_in() -> None:
 
 @_of("console")
 def test_console_examples_run_and_print_what_the_page_shows(block: Block, place: Path) -> None:
-    """Every command exists; those that end by themselves are run in the order of the page, to the exit code it states."""
+    """Those that end by themselves are run, in the order of the page, and end with the exit code that it states."""
     for command, shown in _commands(block):
         program, *arguments = shlex.split(command, comments=True)
         if program == "make":
