@@ -285,6 +285,7 @@ class Runs:
         contexts.drop(self._store, session.key, gone)
         if untold := [query for query in result.queries if query.get("id") not in run.asked]:
             self.note_queries(session, untold)
+        notice = "; ".join(filter(None, (notice, _told_of_loss(result))))
         fields = _fields(result, notice, self._unanswered(session, result))
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.key, run.id, shown)
@@ -381,6 +382,14 @@ def _told_of_waiting(ahead: Sequence[Run], seconds: float) -> str:
         first = f"{first[:_LONGEST_LINE]}…"
     more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
     return f"waited {seconds:.1f} s for run {ahead[0].id} ({first}){more} in the same session: {_SIDE_BY_SIDE}"
+
+
+def _told_of_loss(result: CellResult) -> str:
+    """Say that there is more output than was kept; empty if all of it was."""
+    if not result.truncated or result.spool_complete:
+        return ""
+    where = "full_output has only the beginning" if result.spool else "only the beginning was kept"
+    return f"the output has {result.output_bytes:,} bytes, and {where}: print less, or write it to a file"
 
 
 def _tail(text: str) -> str:
