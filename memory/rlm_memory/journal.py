@@ -128,7 +128,7 @@ def _values(entry: JournalEntry) -> dict[str, object]:
     del values["number"]
     code = bounds.storable(entry.code, LONGEST_CODE)
     output = bounds.storable(entry.output, LONGEST_OUTPUT)
-    shown = sum(len(form) for display in entry.displays for form in display.values())
+    shown = sum(len(form.encode(errors="replace")) for display in entry.displays for form in display.values())
     size = len(code.encode()) + len(output.encode()) + shown
     status = bounds.storable(entry.status, LONGEST_STATUS)
     return {**values, "author": entry.author.value, "status": status, "code": code, "output": output, "size": size}

@@ -83,6 +83,25 @@ async def test_output_is_cut_at_its_cap_and_kept_whole(host, kernel, run) -> Non
     spool.unlink()
 
 
+@pytest.mark.parametrize("cap", [1000, 1001])
+async def test_output_is_cut_between_two_characters(host, spawn, policy, cap) -> None:
+    """K-19: a cap that falls into a character leaves it out, and no half of it."""
+    kernel = await spawn(policy(output_bytes=cap))
+    result = await host.execute(kernel.kernel_id, "print('é' * 5000)").result()
+    assert result.stdout.startswith("é" * 500 + "\n[output cut")
+    Path(result.spool).unlink()
+
+
+async def test_an_output_beyond_what_a_session_may_hold_is_not_called_whole(host, spawn, policy) -> None:
+    """K-19: the file ends at the session's bound for texts, and the result says that it is a part."""
+    kernel = await spawn(policy(output_bytes=1000, content_bytes=4096))
+    for size, whole in ((4096, True), (4097, False)):
+        result = await host.execute(kernel.kernel_id, f"print('x' * {size}, end='')").result()
+        assert (result.output_bytes, Path(result.spool).stat().st_size) == (size, 4096)
+        assert result.spool_complete is whole
+        Path(result.spool).unlink()
+
+
 async def test_output_of_exactly_the_cap_is_not_cut(host, spawn, policy) -> None:
     """The cap is what may arrive, not one byte less."""
     kernel = await spawn(policy(output_bytes=1000))

@@ -37,6 +37,24 @@ def test_the_oldest_rows_of_a_session_go_first_and_those_of_others_stay(store, s
     assert codes(store, B) == ["kept"]
 
 
+def test_bytes_are_counted_not_characters(store, session) -> None:
+    """In the code, in the output and in what a cell showed; up to the very byte."""
+    session("a")
+    shown = ({"text/html": "é" * 5},)
+    entries = [
+        entry(code="é" * 5),
+        entry(output="€" * 4, code=""),
+        entry(code="", displays=shown),
+        entry(code="1234567890"),
+    ]
+    for one, size in zip(entries, (10, 12, 10, 10), strict=True):
+        journal.append(store, [one])
+        journal.trim(store, A, size=size)
+        assert len(journal.of_session(store, A)) == 1
+        journal.trim(store, A, size=size - 1)
+        assert journal.of_session(store, A) == []
+
+
 def test_all_sessions_together_are_bounded(store, session) -> None:
     """Many sessions at once keep no more than there is room for."""
     session("a"), session("b")

@@ -35,6 +35,8 @@ PAGES = sorted(
         ROOT / "bench/README.md",
     ]
 )
+EXIT_CODE = re.compile(r" # exit code ([0-9]+)\b")
+"""How a page says that a command does not end with 0."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
 OUTSIDE = "docs/python.md"
@@ -103,6 +105,9 @@ def place(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     """
     folder = tmp_path_factory.mktemp("docs")
     write_samples(folder, LOG)
+    mine = next(block.text for block in BLOCKS if (block.page, block.language) == ("docs/policies.md", "yaml"))
+    (folder / "mine.yaml").write_text(mine)
+    (folder / "mistaken.yaml").write_text(mine.replace("cell_seconds", "cell_secs"))
     with served(ModelEndpoint(_analyst)) as model:
         model.configure(Path(os.environ["RLM_KERNEL_CONFIG_DIR"]))
         yield folder
@@ -122,10 +127,14 @@ def _analyst(asked: Asked) -> Reply:
 
 
 def _run(line: str, folder: Path) -> str:
+    """Run a command and return what it printed; it ends with the exit code that its comment states, or 0."""
     command = shlex.split(line, comments=True)
     command[0] = _program(command[0])
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
-    return result.stdout + result.stderr
+    printed = result.stdout + result.stderr
+    stated = EXIT_CODE.search(line)
+    assert result.returncode == (int(stated.group(1)) if stated else 0), f"{line}\nended otherwise\n{printed}"
+    return printed
 
 
 def _commands(block: Block) -> Iterator[tuple[str, str]]:
@@ -148,7 +157,7 @@ def test_every_block_says_what_language_it_is_in() -> None:
 
 @_of("console")
 def test_console_examples_run_and_print_what_the_page_shows(block: Block, place: Path) -> None:
-    """Every command exists; those that end by themselves are run, in the order of the page."""
+    """Those that end by themselves are run, in the order of the page, and end with the exit code that it states."""
     for command, shown in _commands(block):
         program, *arguments = shlex.split(command, comments=True)
         if program == "make":

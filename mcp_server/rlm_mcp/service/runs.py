@@ -301,6 +301,7 @@ class Runs:
         unanswered = self._unanswered(session, result)
         if unanswered:
             session.listed = tuple(str(query.get("id")) for query in unanswered)
+        notice = "; ".join(filter(None, (notice, _told_of_loss(result))))
         fields = _fields(result, notice, unanswered)
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.key, run.id, shown)
@@ -410,6 +411,14 @@ def _told_of_waiting(ahead: Sequence[Run], seconds: float) -> str:
         first = f"{first[:_LONGEST_LINE]}…"
     more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
     return f"waited {seconds:.1f} s for run {ahead[0].id} ({first}){more} in the same session: {_SIDE_BY_SIDE}"
+
+
+def _told_of_loss(result: CellResult) -> str:
+    """Say that there is more output than was kept; empty if all of it was."""
+    if not result.truncated or result.spool_complete:
+        return ""
+    where = "full_output has only the beginning" if result.spool else "only the beginning was kept"
+    return f"the output has {result.output_bytes:,} bytes, and {where}: print less, or write it to a file"
 
 
 def _tail(text: str) -> str:

@@ -38,6 +38,22 @@ async def test_cells_of_agents_are_written_with_what_came_of_them(connect_own, o
     assert {row["author"] for row in (hello, failed, asked)} == {"agent"}
 
 
+async def test_a_long_session_keeps_its_latest_thousand_cells(connect_own, own) -> None:
+    """The journal of a session is held to its bound while it goes on, at every fiftieth cell."""
+    async with connect_own("s") as agent:
+        await agent.run("0")
+    (session,) = own.sessions
+    await journal_of(own, "s", 1)
+    note = {"author": "notebook", "started": 1.0, "ended": 2.0, "status": "ok", "output": "", "queries": []}
+    for number in range(1, 1051):
+        own.journal.told(session.key, "another", {**note, "code": str(number), "serial": number})
+        if number % 10 == 0:
+            own.journal.flush()
+    kept = [row["code"] for row in own.list_journal("s")]
+    assert kept[-1] == "1050"
+    assert 1000 <= len(kept) < 1050
+
+
 async def test_a_cell_that_kills_its_kernel_is_in_the_journal(connect_own, own) -> None:
     """The cell that did the harm is the one that somebody looks for."""
     async with connect_own("s", RLM_KERNEL_POLICY="trusted") as agent:

@@ -83,3 +83,41 @@ async def test_code_reads_its_workspace_and_writes_its_scratch_folder_only(conne
         for code in ("open('/etc/passwd')", "open('new.txt', 'w')", "import subprocess", "import socket"):
             assert (await agent.run(code))["success"] is False, code
         assert not (work / "new.txt").exists()
+
+
+NARROW = """
+description: The default policy with room for little output.
+extends: default
+limits:
+  output_bytes: 4096
+  content_bytes: 65536
+  answer_chars: 2000
+"""
+
+
+@pytest.fixture
+async def narrow(connect_own, tmp_path: Path):
+    """An agent whose session keeps 64 KiB of texts."""
+    (tmp_path / "narrow.yaml").write_text(NARROW)
+    async with connect_own(RLM_KERNEL_POLICY=str(tmp_path / "narrow.yaml")) as agent:
+        yield agent
+
+
+async def test_kept_outputs_are_bounded_by_their_bytes(narrow) -> None:
+    """K-13, K-19: all together they take no more than the texts of a session may; the oldest make room."""
+    for _ in range(4):
+        await narrow.run("print('x' * 21_844)")  # three of them, with their newlines, are one byte less than 64 KiB
+    kept = [row for row in (await narrow("list_vars"))["variables"] if row["type"] == "output"]
+    assert [(row["name"], row["size"]) for row in kept] == [("out_2", 21_845), ("out_3", 21_845), ("out_4", 21_845)]
+    await narrow.run("print('xy')\nprint('x' * 21_844)")
+    kept = [row for row in (await narrow("list_vars"))["variables"] if row["type"] == "output"]
+    assert [row["name"] for row in kept] == ["out_4", "out_5"]
+
+
+async def test_an_output_of_which_a_part_was_kept_is_told_so(narrow) -> None:
+    """K-19: who reads the kept text does not take it for all."""
+    whole = await narrow.run("print('x' * 65_535)")
+    assert "notice" not in whole
+    part = await narrow.run("print('x' * 65_536)")
+    assert "65,537 bytes, and full_output has only the beginning" in part["notice"]
+    assert (await narrow("var_info", name=part["full_output"]))["size"] == 65_536
