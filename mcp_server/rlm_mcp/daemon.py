@@ -73,6 +73,7 @@ class Daemon:
             "mcp": self._serve_mcp,
             "status": self._serve_status,
             "sessions": self._serve_sessions,
+            "tidy": self._serve_tidy,
             "overview": self._serve_overview,
             "journal": self._serve_journal,
             "record": self._serve_record,
@@ -193,7 +194,12 @@ class Daemon:
         )
 
     async def _serve_sessions(self, caller: _Caller) -> None:
-        caller.reply(ok=True, **self._identity(), sessions=self._state.list_sessions())
+        caller.reply(
+            ok=True, **self._identity(), sessions=self._state.list_sessions(), resting=self._state.list_resting()
+        )
+
+    async def _serve_tidy(self, caller: _Caller) -> None:
+        await self._serve_work(caller, self._state.tidy())
 
     async def _serve_overview(self, caller: _Caller) -> None:
         caller.reply(ok=True, **self._identity(), overview=await self._state.watch.overview())

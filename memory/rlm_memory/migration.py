@@ -82,7 +82,8 @@ def _copy_sessions(new: sqlite3.Connection) -> None:
         f"FROM old.sessions s WHERE state <> 'ended' AND {_LIVES}"
     )
     new.execute(
-        f"INSERT INTO endings SELECT id, state, last_used_at FROM old.sessions s WHERE state = 'ended' OR NOT {_LIVES}"
+        "INSERT INTO endings (id, how, at) "
+        f"SELECT id, state, last_used_at FROM old.sessions s WHERE state = 'ended' OR NOT {_LIVES}"
     )
 
 

@@ -65,10 +65,12 @@ sessions = Table(
 endings = Table(
     "endings",
     metadata,
-    # That a session of this name has ended, how and when: nothing else is kept of it.
+    # That a session of this name has ended, how and when; of one that has expired, how much went with it.
     Column("id", Text, primary_key=True),
     Column("how", Text, CheckConstraint("how in ('ended', 'expired')"), nullable=False),
     Column("at", Float, nullable=False),
+    # Empty in rows of earlier versions, and of sessions that somebody has ended.
+    Column("went", JSON),
     Index("endings_by_time", "at"),
 )
 

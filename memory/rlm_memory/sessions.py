@@ -12,10 +12,11 @@ and when, up to which number its queries and handles went, and the folders that 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import Row, bindparam, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory.errors import SessionEnded, UnknownSession
@@ -29,6 +30,7 @@ __all__ = [
     "PolicyText",
     "SessionRow",
     "SessionState",
+    "Went",
     "all_sessions",
     "end",
     "ending_of",
@@ -71,12 +73,27 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Went:
+    """How much went with a session that has expired: texts and their bytes, pending queries; seconds it had idled.
+
+    ``variables`` says whether there were any, as far as is known.
+    """
+
+    texts: int
+    size: int
+    queries: int
+    idle_seconds: float
+    variables: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """That a session of the name ``id`` has ended, how, and when (epoch seconds)."""
 
     id: str
     how: How
     at: float
+    went: Went | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,14 +280,14 @@ def overdue(store: Store, now: float) -> list[SessionRow]:
         return [_row(dict(row)) for row in rows]
 
 
-def end(store: Store, session: int, how: How, now: float) -> None:
-    """End the session: its row goes, and with it everything that it owns."""
+def end(store: Store, session: int, how: How, now: float, went: Went | None = None) -> None:
+    """End the session: its row goes, and with it everything that it owns. ``went`` is how much that was."""
     with store.transaction() as connection:
         name = connection.execute(delete(table).where(table.c.key == session).returning(table.c.id)).scalar()
         if name is None:
             return
-        told = insert(endings).values(id=name, how=how.value, at=now)
-        again = {"how": told.excluded.how, "at": told.excluded.at}
+        told = insert(endings).values(id=name, how=how.value, at=now, went=None if went is None else asdict(went))
+        again = {column: told.excluded[column] for column in ("how", "at", "went")}
         connection.execute(told.on_conflict_do_update(index_elements=[endings.c.id], set_=again))
         newest = select(endings.c.id).order_by(endings.c.at.desc(), endings.c.id).limit(_MOST_ENDINGS)
         connection.execute(delete(endings).where(endings.c.id.not_in(newest)))
@@ -280,14 +297,18 @@ def ending_of(store: Store, name: str) -> Ending | None:
     """Return how the last session of that name ended, or None."""
     with store.transaction() as connection:
         row = connection.execute(select(endings).where(endings.c.id == name)).one_or_none()
-    return None if row is None else Ending(row.id, How(row.how), row.at)
+    return None if row is None else _ending(row)
 
 
 def latest_endings(store: Store, most: int) -> list[Ending]:
     """List the latest endings, the latest first; not those whose name a session has again."""
     statement = select(endings).where(endings.c.id.not_in(select(table.c.id))).order_by(endings.c.at.desc()).limit(most)
     with store.transaction() as connection:
-        return [Ending(row.id, How(row.how), row.at) for row in connection.execute(statement)]
+        return [_ending(row) for row in connection.execute(statement)]
+
+
+def _ending(row: Row[Any]) -> Ending:
+    return Ending(row.id, How(row.how), row.at, None if row.went is None else Went(**row.went))
 
 
 def _columns(policy: PolicyText, family: PolicyText) -> dict[str, str]:

@@ -155,6 +155,13 @@ class Limits(_Section):
         "all it holds. 0: none do; they are counted all the same. Cells that do not compile do not count.",
     )
     idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
+    unanswered_seconds: float = Field(
+        3600.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds for which a session that has idled away is kept with its texts, because queries of it are "
+        "pending; then they go too. 0: not at all.",
+    )
     image_bytes: Bytes = Field(
         MIB, description="Bytes of pictures (PNG) of one cell that `view_images` can show; larger ones are left out."
     )

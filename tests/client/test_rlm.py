@@ -25,9 +25,9 @@ pytestmark = pytest.mark.usefixtures("daemon")
 SUBMIT = "answer['content'] = {}\nanswer['ready'] = True"
 
 
-def code(*lines: str) -> Reply:
+def code(*lines: str, tokens: tuple[int, int] | None = None) -> Reply:
     """A reply with a block of code."""
-    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n")
+    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n", tokens=tokens)
 
 
 @pytest.fixture
@@ -168,6 +168,26 @@ def test_a_budget_ends_a_run(model: ModelEndpoint, limits: Limits, exceeded: str
     assert caught.value.limit == exceeded
     with Control("sessions") as control:
         assert [row["session"] for row in control.reply["sessions"] if row["session"].startswith("rlm-")] == []
+
+
+def test_tokens_of_all_answers_add_up(model: ModelEndpoint) -> None:
+    """Those in and those out, of turns and of queries."""
+    model.script(
+        code("said = llm_query('a')", tokens=(1, 10)),
+        Reply("ok", tokens=(2, 20)),
+        code(SUBMIT.format("said"), tokens=(4, 40)),
+    )
+    budget = RLM().completion("?", "text").budget
+    assert (budget.calls, budget.input_tokens, budget.output_tokens) == (3, 7, 70)
+
+
+@pytest.mark.parametrize(("tokens", "asked"), [(23, 2), (24, 2), (25, 3)])
+def test_a_run_ends_where_its_tokens_are_used_up(model: ModelEndpoint, tokens: int, asked: int) -> None:
+    """At the limit nothing is asked any more; one token below it something is."""
+    model.reply = lambda _: code("1 + 1", tokens=(2, 10))
+    with pytest.raises(BudgetExceeded, match="tokens"):
+        RLM(limits=Limits(tokens=tokens)).completion("?", "text")
+    assert len(model.requests) == asked
 
 
 def test_queries_count_against_the_budget(model: ModelEndpoint) -> None:

@@ -97,6 +97,12 @@ class State:
         }
         return [{"session": "a", "policy": "default", **rest}, {"session": "ses_b", "policy": "[x]", **rest}]
 
+    def list_resting(self):
+        return []
+
+    async def tidy(self):
+        return {"ended": [], "freed_bytes": 0, "still_read": 0, "resting": []}
+
 
 @asynccontextmanager
 async def lifespan(server):

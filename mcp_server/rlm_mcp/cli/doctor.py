@@ -14,9 +14,10 @@ from typing import Any
 import typer
 
 from rlm_kernel import rendezvous
-from rlm_kernel.connection import the_socket
+from rlm_kernel.connection import Control, the_socket
+from rlm_kernel.errors import DaemonUnavailable
 from rlm_kernel.version import VERSION
-from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show, size
 from rlm_sandbox.errors import SandboxError
 
 __all__ = ["Check", "checks", "doctor", "package"]
@@ -44,7 +45,7 @@ class Check:
 
 def checks() -> Iterator[Check]:
     """Look at everything; a check that fails in an unforeseen way is itself a failed check."""
-    for check in (_python, _packages, _folders, _daemon, _host, _policies, _walls, _kernelspec, _models):
+    for check in (_python, _packages, _folders, _daemon, _host, _kept, _policies, _walls, _kernelspec, _models):
         try:
             yield from check()
         except Exception as error:
@@ -152,6 +153,22 @@ def _server(name: str, path: Path, when: str) -> Check:
         return Check(name, True, f"not running; {when}")
     with sock:
         return Check(name, True, f"process {rendezvous.peer(sock).pid} at {path}")
+
+
+def _kept() -> Iterator[Check]:
+    """Have a running daemon free what nobody can reach, and say what it keeps; one that starts does that too."""
+    try:
+        with Control("tidy") as control:
+            done = control.reply["answer"]
+    except DaemonUnavailable:
+        return
+    freed, resting = done["freed_bytes"], done["resting"]
+    yield Check("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
+    for row in resting:
+        pending, until = len(row["pending_llm_queries"]), row["kept_until"] or "somebody ends it"
+        held = f"{size(row['content_bytes'])} of texts, {pending} unanswered queries"
+        fix = "answer its queries, or end it (the tool end_session), to free it now"
+        yield Check(f"session {row['session']}", True, f"rests with {held}, kept until {until}", fix)
 
 
 # --- policies and walls ---------------------------------------------------------------------------

@@ -42,14 +42,16 @@ def sessions(
     session: Annotated[str | None, typer.Argument(help="Show this session; default: list all.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the sessions of this user, or show one: its policy, kernel, walls and limits."""
+    """List the sessions of this user, or show one: its policy, kernel, walls, limits, and until when it is kept."""
     with Control("sessions", start=True) as control:
-        answer = {"sessions": control.reply["sessions"]}
+        answer = {name: control.reply[name] for name in ("sessions", "resting")}
     if session is not None:
-        _refuse_unknown(session, answer["sessions"], as_json)
-        show(call_tool("status", {}, session=session), as_json)
+        rests = next((row for row in answer["resting"] if row["session"] == session), None)
+        if rests is None:
+            _refuse_unknown(session, answer["sessions"], as_json)
+        show(rests or call_tool("status", {}, session=session), as_json)  # a call would wake one that rests
         return
-    show(answer, as_json, lambda: _print_sessions(answer["sessions"]))
+    show(answer, as_json, lambda: _print_sessions([*answer["sessions"], *answer["resting"]]))
 
 
 def _refuse_unknown(session: str, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -11,7 +11,8 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.gateway import KernelGateway
 from rlm_mcp.service.runs import Runs
 from rlm_mcp.service.sessions import Clock, Session, Sessions
-from rlm_memory import contexts, queries
+from rlm_memory import contexts, queries, sessions
+from rlm_memory.sessions import SessionState
 from rlm_memory.store import Store
 
 __all__ = ["Control"]
@@ -41,16 +42,45 @@ class Control:
             "content_bytes": contexts.charged_bytes(self._store, session.key),
             "runs": {run.id: "waiting" if run.suspended else run.state for run in self._runs.active(session)},
             "pending_llm_queries": queries.pending_ids(self._store, session.key),
+            "kept_until": self._kept_until(session),
             "limits": {
                 "content_bytes": limits.content_bytes,
                 "memory_bytes": limits.memory_bytes,
                 "cell_seconds": limits.cell_seconds,
                 "idle_seconds": limits.idle_seconds,
+                "unanswered_seconds": limits.unanswered_seconds,
             },
         }
         if session.kernel.notice:
             fields["notice"] = session.kernel.notice
         return Answer(fields, ("pending_llm_queries", "kernel"))
+
+    def _kept_until(self, session: Session) -> dict[str, str | None]:
+        """Until when what the session holds is kept if nobody uses it; None: until somebody ends it."""
+        limits = session.policy.limits
+        idle = session.last_used + limits.idle_seconds
+        if session.policy.reopen:
+            return {"variables": None, "texts_and_queries": None}
+        pending = queries.pending_ids(self._store, session.key)
+        until = idle + (limits.unanswered_seconds if pending else 0.0)
+        return {"variables": moment(idle), "texts_and_queries": moment(until)}
+
+    def resting(self) -> list[dict[str, Any]]:
+        """The sessions that have idled away and are kept: with what, and until when (None: until somebody ends it)."""
+        return [
+            {
+                "session": row.id,
+                "policy": row.policy,
+                "workspace": row.workspace,
+                "contexts": len(contexts.names(self._store, row.key)),
+                "content_bytes": contexts.charged_bytes(self._store, row.key),
+                "kernel": "rests",
+                "pending_llm_queries": queries.pending_ids(self._store, row.key),
+                "last_used": moment(row.last_used_at),
+                "kept_until": None if row.kept_until is None else moment(row.kept_until),
+            }
+            for row in sessions.all_sessions(self._store, SessionState.RESTING)
+        ]
 
     def row(self, session: Session) -> dict[str, Any]:
         """The session in one line: what a person picks it by, and what opens it in a notebook."""

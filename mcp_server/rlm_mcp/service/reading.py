@@ -137,6 +137,8 @@ class Reading:
             "variables": listed,
             "total_size": sum({row.digest: row.size for row in rows}.values()),
         }
+        if session.unsaid:
+            fields["notice"], session.unsaid = session.unsaid, ""
         if made is None:
             fields["note"] = "code is running: only loaded contexts are listed"
         return Answer(fields, ("variables",))

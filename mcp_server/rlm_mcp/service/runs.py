@@ -293,16 +293,16 @@ class Runs:
     async def _settle(self, run: Run, result: CellResult, notice: str) -> Answer:
         """Write down what the cell changed, and shape its answer."""
         session = run.session
-        notice = "; ".join(part for part in (notice, session.kernel.finished(result)) if part)
+        notices = [notice, session.kernel.finished(result)]
         if untold := [query for query in result.queries if query.get("id") not in run.asked]:
             self.note_queries(session, untold)
         if result.given:
-            notice = "; ".join(filter(None, (notice, await self._queries.given(session, result.given))))
+            notices.append(await self._queries.given(session, result.given))
+        notices.append(_told_of_loss(result))
         unanswered = self._unanswered(session, result)
         if unanswered:
             session.listed = tuple(str(query.get("id")) for query in unanswered)
-        notice = "; ".join(filter(None, (notice, _told_of_loss(result))))
-        fields = _fields(result, notice, unanswered)
+        fields = _fields(result, "; ".join(filter(None, notices)), unanswered)
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.key, run.id, shown)
             fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"

@@ -202,6 +202,19 @@ class Service:
         """One row for each open session, for the person whose sessions they are; no tool gives it to agents."""
         return [self.control.row(session) for session in self.sessions]
 
+    def list_resting(self) -> list[dict[str, Any]]:
+        """One row for each session that has idled away and is kept; to look at it does not wake it."""
+        return self.control.resting()
+
+    async def tidy(self) -> dict[str, Any]:
+        """Free what nobody can reach: sessions that were due, texts and snapshots of none; ``freed_bytes`` of texts."""
+        freed, ended = self._texts.freed, await self.sweep()
+        self.snapshots.tidy()
+        left = (await self._texts.collect()).leased
+        self._store.purge()
+        freed = self._texts.freed - freed
+        return {"ended": ended, "freed_bytes": freed, "still_read": left, "resting": self.list_resting()}
+
     def list_journal(self, session: str, last: int | None = None) -> list[dict[str, Any]]:
         """What ran in a session, the oldest cell first; raises ToolFault if there is none."""
         row = known_session(self._store, session)
@@ -306,10 +319,10 @@ class Service:
     async def _gone(self) -> None:
         """Remove what sessions that have ended leave in files, and give back the memory that they had."""
         await self.doors.end_copies()
-        collected = await self._texts.collect()
+        left = (await self._texts.collect()).leased
         purged = self._store.purge()
         process.trim_heap()
-        if not (purged and collected) and (self._tidying is None or self._tidying.done()):
+        if (left or not purged) and (self._tidying is None or self._tidying.done()):
             self._tidying = asyncio.create_task(self._tidy_later())
 
     async def _tidy_later(self) -> None:
@@ -318,8 +331,8 @@ class Service:
         while True:
             await asyncio.sleep(wait)
             with suppress(ContextError, StoreFault, OSError):
-                collected = await self._texts.collect()
-                if self._store.purge() and collected:
+                left = (await self._texts.collect()).leased
+                if self._store.purge() and not left:
                     return
             wait = min(2 * wait, _SWEEP_SECONDS)
 

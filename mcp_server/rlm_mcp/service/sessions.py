@@ -26,11 +26,11 @@ from rlm_mcp.service.names import session_id_for, workspace_for
 from rlm_mcp.service.policies import DEFAULT_POLICY, Policies, as_row
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.errors import StoreFault
-from rlm_memory.sessions import How, SessionRow, SessionState
+from rlm_memory.sessions import Ending, How, SessionRow, SessionState, Went
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, Policy
 
-__all__ = ["REST_SECONDS", "Clock", "Session", "Sessions"]
+__all__ = ["Clock", "Session", "Sessions"]
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,6 @@ Clock = Callable[[], float]
 
 _JUMP_SECONDS = 5.0
 """By how much clocks may drift apart between two looks before it counts as a jump."""
-REST_SECONDS = 7 * 86_400.0
-"""How long a session that has idled away is kept for the answers to its queries."""
 _MOST_EXPELLED = 100
 _TOUCH_SECONDS = 10.0
 """How far a row's last_used_at may lag behind: after a restart, a session idles away that much sooner."""
@@ -58,6 +56,8 @@ class Session:
     last_used: float
     expired: bool = False
     """Whether it, or the one before it of this name, has idled away: an agent that misses a variable is told."""
+    unsaid: str = ""
+    """What ``list_vars`` has to tell once: that the session has expired, and what went."""
     woken: bool = False
     """Whether it has rested, and goes on."""
     listed: tuple[str, ...] = ()
@@ -175,6 +175,7 @@ class Sessions:
         session = self._admit(row, last_used=now)
         session.woken = earlier is not None
         session.expired = session.woken or (ending is not None and ending.how is How.EXPIRED)
+        session.unsaid = session.kernel.notice = _lost(earlier, ending)
         if reason := self._expelled.pop(name, ""):
             session.kernel.notice = f"the session before this one was ended: {reason}"
         if earlier is None:
@@ -223,8 +224,9 @@ class Sessions:
         ``before`` is called with each of them; a session that is used meanwhile does not end.
         """
         now = self._clock()
-        for row in sessions.overdue(self._store, now):
-            sessions.end(self._store, row.key, How.EXPIRED, now)
+        overdue = sessions.overdue(self._store, now)
+        for row in overdue:
+            sessions.end(self._store, row.key, How.EXPIRED, now, self._went(row, variables=True))
         self._absorb_jump(now)
         due = self._take_due(now)
         try:
@@ -240,7 +242,7 @@ class Sessions:
                 if session.is_idle(now) and self._open.get(session.id) is session:
                     await self._idled(session, now)
                     ended.append(session.id)
-            if ended:
+            if ended or overdue:
                 await self.on_gone()
             return ended
         finally:
@@ -315,24 +317,58 @@ class Sessions:
 
     async def _idled(self, session: Session, now: float) -> None:
         """End a session that has idled away; it rests if answers are awaited, or if its policy has it come back."""
-        comes_back = session.policy.reopen
-        if not comes_back and not queries.pending_ids(self._store, session.key):
+        comes_back, keep = session.policy.reopen, session.policy.limits.unanswered_seconds
+        if not comes_back and not (keep and queries.pending_ids(self._store, session.key)):
             await self._end(session, How.EXPIRED)
             return
         self._forget(session)
         self.on_rest(session)
-        sessions.rest(self._store, session.key, None if comes_back else now + REST_SECONDS)
+        sessions.rest(self._store, session.key, None if comes_back else now + keep)
         await session.kernel.stop()
 
     async def _end(self, session: Session, how: How) -> None:
-        sessions.end(self._store, session.key, how, self._clock())
+        went = self._went(session.row, variables=session.kernel.alive) if how is How.EXPIRED else None
+        sessions.end(self._store, session.key, how, self._clock(), went)
         self._forget(session)
         self.on_ended(session)
         await session.kernel.stop()
 
+    def _went(self, row: SessionRow, *, variables: bool) -> Went:
+        """What is about to go with a session that expires."""
+        texts = contexts.of_session(self._store, row.key)
+        pending = queries.pending_ids(self._store, row.key)
+        size = sum(text.size for text in texts)
+        return Went(len(texts), size, len(pending), row.idle_seconds, variables)
+
     def _forget(self, session: Session) -> None:
         if self._open.get(session.id) is session:
             del self._open[session.id]
+
+
+def _lost(resting: SessionRow | None, ending: Ending | None) -> str:
+    """What is said of the idling away of a session, or of the one before it of its name; empty if there is nothing.
+
+    One that comes back with its variables tells that itself.
+    """
+    if resting is not None:
+        said = f"the session was not used for {resting.idle_seconds:,.0f} s: its variables went, texts and queries stay"
+        return "" if resting.kept_until is None else said
+    went = None if ending is None or ending.how is not How.EXPIRED else ending.went
+    if went is None:
+        return ""
+    gone = [
+        *([_counted(went.texts, "text") + f" ({went.size:,} bytes)"] if went.texts else []),
+        *(["its variables"] if went.variables else []),
+        *([_counted(went.queries, "unanswered query", "unanswered queries")] if went.queries else []),
+    ]
+    if not gone:
+        return ""
+    listed = " and ".join(filter(None, (", ".join(gone[:-1]), gone[-1])))
+    return f"the session was not used for {went.idle_seconds:,.0f} s and expired: {listed} went; load them again"
+
+
+def _counted(number: int, one: str, more: str = "") -> str:
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 async def _nothing() -> None:

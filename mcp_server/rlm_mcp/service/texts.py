@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlm_kernel.contexts.collector import Collected
 from rlm_kernel.contexts.model import StoredText
 from rlm_kernel.contexts.shape import Shape, hint_of, shape_of
 from rlm_kernel.contexts.store import ContextStore
@@ -28,6 +29,8 @@ class Texts:
         self._store = store
         self.files = files
         self._open: OrderedDict[str, Text] = OrderedDict()
+        self.freed = 0
+        """Bytes on disk of all that was collected."""
 
     async def take(self, content: str | bytes, limit: int) -> StoredText:
         """Store inline content of at most ``limit`` bytes; raises TextTooLarge."""
@@ -74,11 +77,12 @@ class Texts:
         """Whether a row refers to the text."""
         return contexts.is_held(self._store, str(digest))
 
-    async def collect(self) -> bool:
-        """Delete the stored texts that no row refers to; False when some are read just now and stay until later."""
+    async def collect(self) -> Collected:
+        """Delete the stored texts that no row refers to; those that are read just now (``leased``) stay until later."""
         self.close_unused()
         done = await asyncio.to_thread(self.files.collect, 0.0, keep=self)
-        return not done.leased
+        self.freed += done.freed
+        return done
 
 
 def _chunks(path: Path, most: int) -> Iterator[bytes]:

@@ -84,6 +84,16 @@ async def wait_for_nobody(agent: Any, own: Any, clock: Any) -> str:
     return json.dumps(answer)
 
 
+async def wait_unanswered(agent: Any, own: Any, clock: Any) -> str:
+    """Ask what nobody answers, idle away, and come back two minutes after that."""
+    await agent("load_context", name="log", content="x")
+    await agent.run("llm_query('p')")
+    for seconds in (301, 120):
+        clock.now += seconds
+        await own.sweep()
+    return json.dumps(await agent("list_vars"))
+
+
 async def list_tools(agent: Any, own: Any, clock: Any) -> str:
     """Ask which tools there are."""
     return " ".join(tool.name for tool in (await agent.client.list_tools()).tools) + "."
@@ -241,6 +251,7 @@ CASES = [
          {"llm.mode": "provider"}),
     Case("limits.query_depth", 0, 1, cell("rlm_query('p')"), "echo: p", "worked by itself", {"llm.mode": "provider"}),
     Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
+    Case("limits.unanswered_seconds", 60, 600, wait_unanswered, "expired: 1 text", "its variables went"),
     Case("limits.refused_attempts", 3, 0, cell("import os\nfor _ in range(5):\n    try: os.kill(1, 0)\n"
          "    except PermissionError: pass\n6 * 7"), "session_ended", '"result": "42"', OFF),
     Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),
