@@ -16,8 +16,9 @@ Optional for a case: ``works`` (with every wall off: ``always``, for ``root`` on
 not succeed on a plain system either and is kept as a regression), ``python`` (a version specifier it needs),
 ``expect: refused`` (the first step of an escape: it must raise behind the language wall, and gets nothing by itself
 unless ``works`` says so), ``expect: absent`` (the session is not given a module, or a name of one, that the case uses:
-that is all that it tries of the language wall, and no other case may be held by that), ``sibling`` (needs another process to attack), ``request`` and ``content`` (of a message; ``request: host`` is one of the host's own, which
-a stock kernel does not have), ``policy`` and ``note``.
+that is all that it tries of the language wall, and no other case may be held by that), ``sibling`` (needs another
+process to attack), ``request`` and ``content`` (of a message; ``request: host`` is one of the host's own, which a stock
+kernel does not have), ``policy`` and ``note``.
 """
 
 from __future__ import annotations
