@@ -109,7 +109,7 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
 
 
 def _is_absent(error: BaseException) -> bool:
-    """Whether an error says that a session does not get a module, or a name of one; not that it is not installed."""
+    """Whether an error says that a session is not given a module, or a name of one; not that it is not installed."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, types.ModuleType)
     return isinstance(error, ImportError) and type(error) is not ModuleNotFoundError

@@ -24,7 +24,7 @@ class SystemModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in _STREAMS:
             return getattr(sys, name)
-        raise AttributeError(f"module 'sys' has no attribute '{name}' in this session", name=name)
+        raise AttributeError(f"module 'sys' has no attribute '{name}' in this session", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _STREAMS:
