@@ -202,7 +202,7 @@ class Runs:
         fields = {
             "status": "waiting",
             "run": run.id,
-            "stdout": _tail(await run.stdout_so_far()),
+            **_tail(await run.stdout_so_far()),
             "pending_llm_queries": [row_shown(row) for row in asked],
             "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
         }
@@ -354,7 +354,7 @@ async def _running(run: Run) -> Answer:
     fields: dict[str, Any] = {
         "status": "running",
         "run": run.id,
-        "stdout": _tail(await run.stdout_so_far()),
+        **_tail(await run.stdout_so_far()),
         "hint": f"call wait(run={run.id!r}) for the result",
     }
     if run.state == "queued":
@@ -364,11 +364,12 @@ async def _running(run: Run) -> Answer:
     return Answer(fields)
 
 
-def _tail(text: str) -> str:
+def _tail(text: str) -> dict[str, Any]:
     """The end of what a cell has printed so far; all of it comes with the result."""
     if len(text) <= _LONGEST_TAIL:
-        return text
-    return f"…[{len(text) - _LONGEST_TAIL:,} characters before]…\n{text[-_LONGEST_TAIL:]}"
+        return {"stdout": text}
+    before = f"…[{len(text) - _LONGEST_TAIL:,} characters before, which come with the result]…"
+    return {"stdout": f"{before}\n{text[-_LONGEST_TAIL:]}", "cut": True}
 
 
 def _fields(result: CellResult, notice: str, asked: list[dict[str, Any]]) -> dict[str, Any]:
