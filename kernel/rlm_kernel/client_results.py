@@ -53,7 +53,7 @@ class Result:
 class Query(Result):
     """A query that waits for its answer; ``schema`` is the JSON schema that it must fit, if there is one.
 
-    ``cut`` says that the answer had no room for the ``prompt``, which is empty then; ``client.pending_queries()`` has it.
+    ``cut`` says that the answer had no room for the ``prompt``, which is then empty; `Client.pending_queries` has it.
     """
 
     id: str
@@ -152,7 +152,7 @@ class Page(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Match(Result):
-    """A line that matches; ``line`` counts from 0, ``context`` holds the lines around it. ``cut``: not all are whole."""
+    """A line that matches; ``line`` counts from 0, ``context`` the lines around it. ``cut`` says that some are cut."""
 
     line: int
     text: str
