@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,8 @@ _MOST_WAITING = 32
 """Cells of one session that may wait for their turn."""
 _MOST_KEPT = 64
 """Finished runs of one session whose answers are kept."""
+_MOST_CHARS = 16_000_000
+"""Characters of these answers together, the latest aside: under a policy with room an answer has millions."""
 _LONGEST_TAIL = 2000
 """Characters shown of the output of a cell that still runs."""
 _LAST_WORD_SECONDS = 10.0
@@ -70,6 +72,13 @@ class Run:
         if self.outcome.done():
             return "finished"
         return "queued" if self.execution is None else "running"
+
+    @property
+    def chars(self) -> int:
+        """How long the answer is that somebody got."""
+        outcome = self.outcome
+        told = outcome.done() and not outcome.cancelled() and outcome.exception() is None
+        return len(outcome.result().text or "") if told else 0
 
     @property
     def suspended(self) -> bool:
@@ -149,7 +158,7 @@ class Runs:
         for earlier in held.values():
             earlier.let_go()
         held[run.id] = run
-        for old in [known for known in held.values() if known.outcome.done()][:-_MOST_KEPT]:
+        for old in _surplus([known for known in held.values() if known.outcome.done()]):
             del held[old.id]
         return run
 
@@ -338,6 +347,17 @@ def _raise_if_died(result: CellResult, expelled: str) -> None:
 def _halves(said: str) -> tuple[str, str]:
     reason, _, lost = said.partition("; ")
     return reason, lost or "variables may be lost, loaded contexts are kept"
+
+
+def _surplus(finished: Sequence[Run]) -> Sequence[Run]:
+    """The oldest finished runs, beyond those whose answers are kept."""
+    kept = chars = 0
+    for run in reversed(finished):
+        chars += run.chars
+        if kept and (kept == _MOST_KEPT or chars > _MOST_CHARS):
+            break
+        kept += 1
+    return finished[: len(finished) - kept]
 
 
 def _result_of(run: Run) -> Answer:

@@ -133,3 +133,16 @@ async def test_rows_that_are_left_out_are_told(attach, session) -> None:
         assert (listed["truncated"], len(listed["variables"]) < 120) == (True, True)
         kept = await agent("peek", name=listed["full_output"], max_chars=100_000)
         assert len([json.loads(line) for line in kept["content"].split("\n")]) == 120
+
+
+async def test_the_daemon_keeps_few_answers_that_are_long(live, attach, session) -> None:
+    """K-25: the latest is asked for again as it was, those beyond a bound of characters are gone."""
+    async with attach(session, RLM_KERNEL_TOOLS="compat") as agent:
+        for _ in range(20):
+            assert len((await agent.run("print('o' * 1_000_000)"))["stdout"]) == 1_000_001
+        (runs,) = (held.values() for held in live.runs._runs.values() if len(held) > 10)
+        kept = [run.id for run in runs]
+        assert len(kept) == 16
+        assert (await agent("wait", run=kept[0]))["stdout"] == "o" * 1_000_000 + "\n"
+        gone = f"r{int(kept[0][1:]) - 1}"
+        assert (await agent("wait", run=gone))["error"] == "run_not_found"
