@@ -51,12 +51,16 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Query(Result):
-    """A query that waits for its answer; ``schema`` is the JSON schema that it must fit, if there is one."""
+    """A query that waits for its answer; ``schema`` is the JSON schema that it must fit, if there is one.
+
+    ``cut`` says that the answer had no room for the ``prompt``, which is then empty; `Client.pending_queries` has it.
+    """
 
     id: str
-    prompt: str
+    prompt: str = ""
     model: str | None = None
     schema: Mapping[str, Any] | None = None
+    cut: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +142,7 @@ class Context(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Result):
-    """Lines of a text."""
+    """Lines of a text; ``cut`` says that lines in ``content`` are cut, and where one is, how long it is."""
 
     name: str
     offset: int
@@ -146,15 +150,18 @@ class Page(Result):
     returned: int
     has_more: bool
     content: str
+    next_offset: int | None = None
+    cut: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Match(Result):
-    """A line that matches; ``line`` counts from 0, ``context`` holds the lines around it."""
+    """A line that matches; ``line`` counts from 0, ``context`` the lines around it. ``cut`` says that some are cut."""
 
     line: int
     text: str
     context: tuple[str, ...] = ()
+    cut: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,8 +116,11 @@ def load_context(
     )
 
 
-def peek(name: str, offset: int = 0, limit: int = 2000, *, max_chars: int | None = None) -> Call[Page]:
-    """Return lines of a text or variable; ``offset`` counts from 0."""
+def peek(name: str, offset: int = 0, limit: int | None = None, *, max_chars: int | None = None) -> Call[Page]:
+    """Return lines of a text or variable; ``offset`` counts from 0.
+
+    With ``limit`` so many, the longest of them cut if need be; without it as many whole ones as there is room for.
+    """
     return Call.of(Page.read, "peek", name=name, offset=offset, limit=limit, max_chars=max_chars)
 
 

@@ -440,12 +440,17 @@ class HostClient:
         limit: int,
         max_chars: int,
         *,
+        every: bool = False,
         wait_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Lines of a variable: ``total_lines``, ``returned``, ``content``; raises `UnknownVariable`, `KernelBusy`."""
-        request = {"op": "peek", "name": name, "offset": offset, "limit": limit, "max_chars": max_chars}
-        content, blobs = await self._request(kernel_id, wait_seconds, **request)
-        return {**content, "content": blobs[0].decode("utf-8", "replace")}
+        """Lines of a variable: ``total_lines``, and ``lines``, each with how many characters it has.
+
+        Without ``every`` the first whole ones that have at most ``max_chars``; with it as many as ``limit`` says, the
+        longest cut. Raises `UnknownVariable`, `KernelBusy`.
+        """
+        request = {"op": "peek", "name": name, "offset": offset, "limit": limit, "max_chars": max_chars, "every": every}
+        content, _ = await self._request(kernel_id, wait_seconds, **request)
+        return content
 
     async def scan_variable(
         self,

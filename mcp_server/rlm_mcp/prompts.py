@@ -27,7 +27,7 @@ You work with the context kernel: large texts live in a shared Python session, a
 5. Code may ask you: `note = llm_query("Summarize these errors: …")` queues a question. When a result lists
    `pending_llm_queries`, answer with `answer_queries(answers={"q_000": "…"})`; in the next cell `note` is the
    answer and `llm_answers` holds all of them. Code that says `llm_query("…", mode="blocking")` waits for you
-   (status "waiting"): `answer_queries` then returns what comes of it.
+   (status "waiting"): `answer_queries` then returns what comes of it. `peek("q_000")` reads a prompt that is `cut`.
 6. Code that runs longer than a call may block gives {"status": "running", "run": "r7"}: `wait(run="r7")`.
 7. To share with another session: `register_handle("prod_log")` gives a handle, which works there wherever a
    name does.

@@ -33,7 +33,7 @@ from rlm_mcp import prompts
 from rlm_mcp.hello import ClientHello, current_hello
 from rlm_mcp.sampling import InputRequired, Sampling
 from rlm_mcp.service.pictures import PNG
-from rlm_mcp.service.policies import DEFAULT_POLICY
+from rlm_mcp.service.policies import policy_for
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
@@ -101,7 +101,7 @@ def tier_for(hello: ClientHello) -> Tier:
     if wanted in TIERS:
         return wanted
     try:
-        return load_policy(hello.env.get("RLM_KERNEL_POLICY") or DEFAULT_POLICY).tools
+        return load_policy(policy_for(hello)).tools
     except PolicyError:
         return "core"  # each call will say what is wrong with the policy
 

@@ -1,6 +1,7 @@
 """The Python client on a real daemon with real kernels."""
 
 import inspect
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,28 @@ def test_code_runs_and_its_queries_are_answered(client: Client) -> None:
     failed = client.eval_code("1 / 0")
     assert failed.success is False
     assert "ZeroDivisionError" in (failed.error or "")
+
+
+def test_what_an_answer_has_no_room_for_is_told_and_can_be_read(client: Client) -> None:
+    """K-22, K-2: a long prompt, a long line; whole by another call."""
+    [query] = client.eval_code("why = llm_query('why? ' * 5000)").pending_llm_queries
+    assert (query.cut, query.prompt, query.raw["chars"]) == (True, "", 25_000)
+    assert [whole.prompt for whole in client.pending_queries()] == ["why? " * 5000]
+    client.answer_queries({query.id: "because"})
+    client.load_context("log", content="\n".join("x" * 100 for _ in range(500)))
+    page = client.peek("log", 0, 100)
+    assert (page.returned, page.cut, page.next_offset) == (100, True, 100)
+    rest = client.peek("log", page.next_offset or 0)
+    assert (rest.cut, rest.next_offset) == (False, 100 + rest.returned)
+
+
+def test_the_command_line_prints_a_long_prompt_whole(client: Client, daemon: Path) -> None:
+    """K-22: a person answers what is asked, not the beginning of it."""
+    client.status()
+    command = [daemon, "run", "--session", client.session, "why = llm_query('why? ' * 5000)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"pending query q_000: {'why? ' * 5000}\n" in done.stderr
+    client.answer_queries({"q_000": "because"})
 
 
 def test_a_cell_that_waits_goes_on_with_its_answer(client: Client) -> None:

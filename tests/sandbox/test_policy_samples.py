@@ -11,7 +11,7 @@ import pytest
 from rlm_sandbox.errors import CellError
 from rlm_sandbox.language.wall import LanguageWall
 from rlm_sandbox.policy import load_policy, resolve
-from rlm_sandbox.policy_compare import is_stricter_or_equal
+from rlm_sandbox.policy_compare import is_stricter_or_equal, loosened
 from rlm_sandbox.policy_files import policy_names
 
 # Name -> (a cell that it is for, a cell that it refuses)
@@ -25,6 +25,7 @@ CELLS = {
     "teaching": ("print(eval('6 * 7'))", "import os\nos.remove('WORKSPACE/note.txt')"),
     "review": ("from pathlib import Path\nprint(Path('WORKSPACE/note.txt').read_text())", "open('WORKSPACE/x', 'w')"),
     "recursive": ("import re\nprint(re.findall('[0-9]', 'a 1'))", "import socket"),
+    "compat": ("import re\nprint(re.findall('[0-9]', 'a 1'))", "import socket"),
     "untrusted": ("print(sum(range(10)))", "import os"),
 }  # fmt: skip
 
@@ -74,3 +75,13 @@ def test_a_shipped_policy_runs_what_it_is_for_and_refuses_what_it_is_not_for(nam
 def test_the_samples_are_as_strict_as_they_say(inner: str, outer: str) -> None:
     """K-28: each of these allows no more than the other."""
     assert is_stricter_or_equal(load_policy(inner), load_policy(outer))
+
+
+def test_compat_is_default_with_room_for_whole_answers() -> None:
+    """K-28: a program of the first Context Kernel gets what an ordinary session gets, in longer answers."""
+    compat, default = load_policy("compat"), load_policy("default")
+    assert set(loosened(compat, default)) == {"limits.answer_chars"}
+    assert is_stricter_or_equal(default, compat)
+    tools = {"name": "compat", "tools": "compat", "extends": "default", "description": compat.description}
+    limits = default.limits.model_copy(update={"answer_chars": compat.limits.answer_chars})
+    assert compat == default.model_copy(update={**tools, "limits": limits})

@@ -17,6 +17,7 @@ from .errors import BadRange, NotSearchable, ScanTimeout
 from .finder import Finder, Found, InvertedFinder
 from .lines import Lines
 from .plan import USUAL, Plan, Syntax, compile_pattern, may_backtrack, plan_for, searches
+from .shares import Shown
 from .text import Text
 from .variable import ContextVariable
 
@@ -31,14 +32,22 @@ class Match:
     Attributes:
         line: its 0-based number, as `peek(line, 1)` takes it.
         text: the line; when it has more than line_chars characters, a part around the match.
-        context: the lines around it, itself included, in order; empty when no context was asked for.
-        clipped: text is only a part.
+        context: the lines around it, itself included, in order; empty when no context was asked for. Behind one of
+            more than line_chars characters stands how long it is.
+        chars: characters of the line.
     """
 
     line: int
     text: str
     context: tuple[str, ...] = ()
-    clipped: bool = False
+    chars: int = 0
+    context_cut: bool = False
+    """Whether lines around it are cut."""
+
+    @property
+    def clipped(self) -> bool:
+        """Whether text is only a part of the line."""
+        return len(self.text) < self.chars
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,34 +237,27 @@ def _out_of_time(text: Text, hits: list[Found], finder: Finder | InvertedFinder,
 
 
 def _matches(text: Text, hits: list[Found], request: Request) -> Iterator[Match]:
+    known: dict[int, Shown] = {}  # lines around several matches
     for found in hits:
         line = text.index.line_of(found.start)
-        shown, clipped = _clip(text, found, request.line_chars)
-        yield Match(line, shown, _context(text, line, request), clipped)
+        near = _around(line, text.line_count, request)
+        for at in near:
+            if at not in known:
+                start = text.index.start_of(at)
+                known[at] = text.clip(start, text.end_of_line(start), request.line_chars)
+        shown = text.clip(found.start, found.stop, request.line_chars, found.at)
+        yield _match(line, shown, [known[at] for at in near])
 
 
-def _clip(text: Text, found: Found, line_chars: int) -> tuple[str, bool]:
-    """The line, or line_chars characters of it from a little before the match on."""
-    view, start, stop = text.view, found.start, found.stop
-    if stop - start <= line_chars:
-        return str(view[start:stop], "utf-8").removesuffix("\r"), False
-    # Decode a window that surely holds enough characters; ignore those cut at its ends.
-    low = max(start, min(found.at - line_chars // 4, stop - line_chars))
-    window = str(view[low : min(stop, low + 4 * line_chars + 4)], "utf-8", "ignore")
-    whole = low == start and low + 4 * line_chars + 4 >= stop and len(window) <= line_chars
-    return (window.removesuffix("\r"), False) if whole else (window[:line_chars], True)
-
-
-def _context(text: Text, line: int, request: Request) -> tuple[str, ...]:
+def _around(line: int, lines: int, request: Request) -> range:
+    """The numbers of the lines around a match, itself included; none when none are asked for."""
     if not request.context_lines:
-        return ()
-    low, high = max(0, line - request.context_lines), min(text.line_count, line + request.context_lines + 1)
-    return tuple(_clip(text, _line(text, at), request.line_chars)[0] for at in range(low, high))
+        return range(0)
+    return range(max(0, line - request.context_lines), min(lines, line + request.context_lines + 1))
 
 
-def _line(text: Text, number: int) -> Found:
-    start = text.index.start_of(number)
-    return Found(start, text.end_of_line(start), start)
+def _match(line: int, shown: Shown, context: Sequence[Shown]) -> Match:
+    return Match(line, shown.text, tuple(map(str, context)), shown.chars, any(near.cut for near in context))
 
 
 def _scan_items(items: Sequence[Any], request: Request) -> ScanResult:
@@ -288,7 +290,9 @@ def _item(items: Sequence[Any], at: int) -> str:
 
 
 def _item_match(items: Sequence[Any], at: int, request: Request) -> Match:
-    low, high = max(0, at - request.context_lines), min(len(items), at + request.context_lines + 1)
-    context = tuple(_item(items, near)[: request.line_chars] for near in range(low, high) if request.context_lines)
-    item = _item(items, at)
-    return Match(at, item[: request.line_chars], context, len(item) > request.line_chars)
+    near = [_shown(_item(items, number), request) for number in _around(at, len(items), request)]
+    return _match(at, _shown(_item(items, at), request), near)
+
+
+def _shown(item: str, request: Request) -> Shown:
+    return Shown(item[: request.line_chars], len(item))

@@ -14,11 +14,15 @@ from .ingest import Ingest
 from .lines import Lines
 from .mapping import Mapping
 from .model import StoredText
+from .shares import Shown, fair_share
 
 MAX_PAGE_LINES = 20_000
 """Most lines one page holds; larger limits are clamped."""
 _LARGE = 1 << 22  # bytes of a text whose lines are worth large pages
 _FIRST_PIECE = 1 << 12  # bytes of the first piece of an iteration; the next ones grow
+_COUNTED = 1 << 20  # bytes whose characters are counted at once
+_CARRIAGE_RETURN = 13
+_NOT_FIRST = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,33 @@ class Text:
         high = self._character_start(low, min(high, low + 8 * max_chars + 8))
         return self._fit("\n".join(split(self.view[low:high], self.facts.crlf, False)), offset, stop, max_chars)
 
+    def peek_every(self, offset: int, limit: int, max_chars: int) -> list[Shown]:
+        """The lines of a page, every one of them: the longest are cut so that all have about `max_chars` characters.
+
+        Raises: BadRange.
+        """
+        check_page(offset, limit, max_chars)
+        stop = min(offset + min(limit, MAX_PAGE_LINES), self.line_count)
+        at, bounds = self.start_of(offset), []
+        for _ in range(offset, stop):
+            end = self.end_of_line(at)
+            bounds.append((at, end))
+            at = end + 1
+        room = max_chars * self.size // max(self.facts.chars, 1)
+        share = fair_share((end - start for start, end in bounds), room)
+        return [self.clip(start, end, share) for start, end in bounds]
+
+    def clip(self, start: int, stop: int, chars: int, at: int | None = None) -> Shown:
+        """The line between two byte offsets; of a longer one `chars` characters, from a little before `at` on."""
+        view = self.view
+        stop -= stop > start and view[stop - 1] == _CARRIAGE_RETURN
+        length = stop - start if self.facts.ascii else self._chars(start, stop)
+        if length <= chars:
+            return Shown(str(view[start:stop], "utf-8"), length)
+        # Decode a window that surely holds enough characters; ignore those cut at its ends.
+        low = start if at is None else max(start, min(at - chars // 4, stop - chars))
+        return Shown(str(view[low : min(stop, low + 4 * chars + 4)], "utf-8", "ignore")[:chars], length)
+
     def decoded(self, start: int, stop: int) -> list[str]:
         """Lines `start` to `stop` (exclusive, at most line_count) as a list."""
         if start >= stop:
@@ -160,6 +191,11 @@ class Text:
     def end_of_line(self, offset: int) -> int:
         """Offset of the first newline at or after `offset`, or the size of the text."""
         return find_newline(self.view, offset, self.size)
+
+    def _chars(self, start: int, stop: int) -> int:
+        """How many characters there are between two byte offsets."""
+        pieces = (self.view[low : min(low + _COUNTED, stop)] for low in range(start, stop, _COUNTED))
+        return sum(len(bytes(piece).translate(None, _NOT_FIRST)) for piece in pieces)
 
     def _character_start(self, low: int, offset: int) -> int:
         """Where the character that holds `offset` starts, not before `low`."""

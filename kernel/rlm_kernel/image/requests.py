@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_kernel.contexts import sharedstr
 from rlm_kernel.contexts.scan import scan
+from rlm_kernel.contexts.shares import fair_share
 from rlm_kernel.contexts.variable import attach
 from rlm_kernel.errors import CallerError
 from rlm_kernel.image import snapshot, variables
@@ -82,15 +83,17 @@ def _lines(worker: Worker, name: str) -> Any:
 def _peek(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
     lines = _lines(worker, request["name"])
     offset, limit, room = request["offset"], request["limit"], request["max_chars"]
-    taken: list[str] = []
-    for line in lines[offset : offset + limit]:
-        room -= len(line) + 1
-        if room < 0 and taken:
-            break
-        taken.append(line if room >= 0 else line[: len(line) + 1 + room])
+    wanted = lines[offset : offset + limit]
+    if request["every"]:
+        share = fair_share(map(len, wanted), room)
+        return {"total_lines": len(lines), "lines": [[line[:share], len(line)] for line in wanted]}, ()
+    taken: list[list[str | int]] = []
+    for line in wanted:
+        room -= len(line)
         if room < 0:
             break
-    return {"total_lines": len(lines), "returned": len(taken)}, ("\n".join(taken).encode("utf-8", "replace"),)
+        taken.append([line, len(line)])
+    return {"total_lines": len(lines), "lines": taken}, ()
 
 
 def _scan(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
@@ -102,7 +105,10 @@ def _scan(worker: Worker, request: dict[str, Any], message: Message) -> Reply:
         seconds=request["seconds"],
         **request["options"],
     )
-    matches = [{"line": m.line, "text": m.text, "context": list(m.context)} for m in found.matches]
+    matches = [
+        {"line": m.line, "text": m.text, "context": list(m.context), "chars": m.chars, "context_cut": m.context_cut}
+        for m in found.matches
+    ]
     return {"matches": matches, "truncated": found.truncated, "total": found.total, "exact": found.exact}, ()
 
 

@@ -228,7 +228,7 @@ class ClientWorkspace:
         offset: int | None = 0
         while offset is not None:
             try:
-                page = self._client.peek(name, offset, pages.LINES, max_chars=pages.CHARS)
+                page = self._client.peek(name, offset, max_chars=pages.CHARS)
             except ToolFailed as error:
                 if error.answer.get("error") == "variable_not_found":
                     return None

@@ -14,7 +14,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from rlm_kernel.client import call_tool
+from rlm_kernel.client import Client, call_tool
 from rlm_kernel.connection import Control
 from rlm_mcp.cli.output import (
     FAILED,
@@ -238,6 +238,15 @@ def _show_run(answer: dict[str, Any], session: str | None, as_json: bool) -> Non
         raise typer.Exit(FAILED)
 
 
+def _whole(asked: list[dict[str, Any]], session: str | None) -> list[dict[str, Any]]:
+    """The queries with the prompts for which the answer had no room."""
+    if not any(query.get("cut") for query in asked):
+        return asked
+    with Client(session) as client:
+        whole = {query.id: query.prompt for query in client.pending_queries()}
+    return [{**query, "prompt": query.get("prompt") or whole.get(query["id"])} for query in asked]
+
+
 def _print_run(answer: dict[str, Any], session: str | None) -> None:
     say(answer.get("stdout") or "", sys.stdout)
     say(answer.get("stderr") or "", sys.stderr)
@@ -248,7 +257,7 @@ def _print_run(answer: dict[str, Any], session: str | None) -> None:
     error = answer.get("error")
     if error:
         say(f"{error if isinstance(error, str) else error.get('message', error)}\n", sys.stderr)
-    for query in answer.get("pending_llm_queries") or []:
+    for query in _whole(answer.get("pending_llm_queries") or [], session):
         say(f"pending query {query.get('id')}: {query.get('prompt')}\n", sys.stderr)
         waits = "the code waits for it; " if answer.get("status") == "waiting" else ""
         words = ["rlm-kernel", "answer", str(query.get("id")), "TEXT", *(["--session", session] if session else [])]

@@ -1,6 +1,8 @@
 """Answers: one text of compact JSON, without lone surrogates, at most ``answer_chars`` of the policy long.
 
-What is too long is cut to its head and tail around a marker that names the context which holds the whole.
+What is too long is cut to its head and tail around a marker that names the context which holds the whole. The answer
+then says ``cut``, and so does each item of a list that is cut. A query's prompt is never cut: it is there, or it is
+read by the query's id.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rlm_kernel.contexts.shares import Shown
+
 __all__ = ["Answer", "clean", "clean_text", "encode", "encoded_length", "fit", "moment", "whole_of"]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -23,6 +27,10 @@ _LONG = 400
 """Characters of JSON above which a field is worth keeping whole."""
 _ITEM_TEXTS = (1000, 300, 100)
 """Characters left of each text in a long list, in steps, before items are dropped."""
+_TRUNCATED = len(',"truncated":true')
+_PROMPT = "prompt"
+_REST = "full_output"
+"""Where the rest of an item is: in the context that the answer names in this field."""
 _HEAD_SHARE = 0.6
 """How much of a preview is the head: errors stand at the end of an output, its nature at the start."""
 
@@ -83,21 +91,24 @@ def fit(fields: dict[str, Any], cuttable: Sequence[str], limit: int, whole: str)
     None is cut to less than its share of half the room while another one is larger than that. ``whole`` is the name of
     the context with all of it; the answer tells it as ``full_output``.
     """
-    shown = {**fields, "full_output": whole}
+    shown = {**fields, "cut": True, "full_output": whole}
     for share, name in itertools.product((limit // (2 * max(len(cuttable), 1)), 0), cuttable):
-        excess = len(encode(shown)) - limit
-        if excess <= 0:
-            break
-        excess = min(excess, len(encode({"": shown.get(name)})) - share)
+        value = shown.get(name)
+        excess = min(len(encode(shown)) - limit, len(encode({"": value})) - share)
         if excess <= 0:
             continue
-        shorter = _shorter(shown.get(name), excess, whole)
-        if len(encode({name: shorter})) < len(encode({name: shown.get(name)})):
+        if name == _PROMPT:
+            shown = _without_prompt(shown)
+            continue
+        shorter = _shorter(value, excess, whole)
+        if len(encode({name: shorter})) < len(encode({name: value})):
             shown[name] = shorter
+            if isinstance(value, list) and len(shorter) < len(value):
+                shown["truncated"] = True
     text = encode(shown)
     if len(text) <= limit:
         return text
-    return encode({key: _tiny(value) for key, value in shown.items()})
+    return encode({**_tiny_fields(shown), "truncated": True})
 
 
 def whole_of(fields: dict[str, Any], cuttable: Sequence[str]) -> str:
@@ -121,7 +132,7 @@ def _shorter(value: Any, excess: int, whole: str) -> Any:
     if isinstance(value, str):
         return _preview(value, max(encoded_length(value) - excess, _SHORTEST_PREVIEW), whole)
     if isinstance(value, list):
-        return _first_items(value, excess)
+        return _first_items(value, excess + _TRUNCATED)
     return value
 
 
@@ -141,36 +152,74 @@ def _preview(text: str, room: int, whole: str) -> str:
 def _first_items(items: list[Any], excess: int) -> list[Any]:
     """The items without ``excess`` encoded characters: long texts in them are shortened, then the last go.
 
-    So a pending query keeps its id and the start of its prompt, a match its line number.
+    So a match keeps its line number, and a pending query its id: its prompt is whole or not there.
     """
     room = len(encode({"": items})) - excess
-    kept = list(items)
+    if any(_is_query(item) for item in items):
+        return _dropped(_queries(items, room), room)
+    kept = items
     for longest in _ITEM_TEXTS:
-        kept = [_clipped(item, longest) for item in kept]
-        excess = len(encode({"": kept})) - room
-        if excess <= 0:
+        kept = [_clipped(item, longest) for item in items]
+        if len(encode({"": kept})) <= room:
             return kept
+    return _dropped(kept, room)
+
+
+def _dropped(items: list[Any], room: int) -> list[Any]:
+    """The first items that take at most ``room`` encoded characters together."""
+    kept, excess = list(items), len(encode({"": items})) - room
     while kept and excess > 0:
         excess -= len(encode({"": kept.pop()})) - 4
     return kept
 
 
+def _is_query(item: Any) -> bool:
+    return isinstance(item, dict) and "id" in item and isinstance(item.get(_PROMPT), str)
+
+
+def _queries(items: list[Any], room: int) -> list[Any]:
+    """Every query, the first ones with their prompts as long as there is room for these, the others without."""
+    kept = [_without_prompt(item) for item in items]
+    room -= len(encode({"": kept}))
+    for at, item in enumerate(items):
+        more = len(encode({"": item})) - len(encode({"": kept[at]}))
+        if more <= max(room, 0):
+            kept[at] = item
+            room -= more
+    return kept
+
+
+def _without_prompt(query: dict[str, Any]) -> dict[str, Any]:
+    """A query whose prompt is read by its id."""
+    if not _is_query(query):
+        return query
+    kept = {key: value for key, value in query.items() if key != _PROMPT and value is not None}
+    return {**kept, "cut": True, "chars": len(query[_PROMPT]), "rest": f"peek({query['id']!r})"}
+
+
 def _clipped(item: Any, longest: int) -> Any:
-    if isinstance(item, str):
-        return item if len(item) <= longest else item[:longest] + "…"
+    """The item with its texts cut to ``longest`` characters; what it holds under names then says so."""
+    if isinstance(item, Shown | str):
+        text = item if isinstance(item, Shown) else Shown(item, len(item))
+        return item if len(text.text) <= longest else text.shorter(longest)
     if isinstance(item, list):
         return [_clipped(part, longest) for part in item]
     if isinstance(item, dict):
-        return {key: _clipped(part, longest) for key, part in item.items()}
+        kept = {key: _clipped(part, longest) for key, part in item.items()}
+        return item if kept == item else {"rest": _REST, **kept, "cut": True}
     return item
+
+
+def _tiny_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: _tiny(value) for key, value in fields.items()}
 
 
 def _tiny(value: Any) -> Any:
     """The last resort, when even previews do not fit: a little of each text, two items of each list."""
-    if isinstance(value, str):
-        return value if len(value) <= _SHORTEST_PREVIEW else value[: _SHORTEST_PREVIEW // 2] + "…"
+    if isinstance(value, Shown | str):
+        return _clipped(value, _SHORTEST_PREVIEW // 2) if len(str(value)) > _SHORTEST_PREVIEW else value
     if isinstance(value, list):
         return [_tiny(item) for item in value[:2]]
     if isinstance(value, dict):
-        return {key: _tiny(item) for key, item in list(value.items())[:8]}
+        return _tiny_fields(dict(list(_without_prompt(value).items())[:8]))
     return value

@@ -31,11 +31,19 @@ from rlm_sandbox.policy import (
     write_roots,
 )
 
-__all__ = ["DEFAULT_POLICY", "Policies", "as_row"]
+__all__ = ["Policies", "as_row", "policy_for"]
 
 log = logging.getLogger(__name__)
 
 DEFAULT_POLICY = "default"
+COMPAT = "compat"
+"""The tool set of the first Context Kernel, and the policy with room for the answers that its programs expect."""
+
+
+def policy_for(hello: ClientHello) -> str:
+    """Return the name or path of the policy that a client's sessions begin with: the one it states, if it does."""
+    usual = COMPAT if hello.env.get("RLM_KERNEL_TOOLS") == COMPAT else DEFAULT_POLICY
+    return hello.env.get("RLM_KERNEL_POLICY") or usual
 
 
 class Policies:
@@ -143,7 +151,7 @@ class Policies:
         stated = hello.env.get("RLM_KERNEL_POLICY")
         if given is None and stated == row.policy and not is_path(stated):
             return
-        own = given or await self.read(stated or DEFAULT_POLICY, workspace_for(hello))
+        own = given or await self.read(policy_for(hello), workspace_for(hello))
         if is_path(own.origin) and own.origin == row.policy and own.digest != policy.digest:
             said = f"{own.origin} has changed since session {row.id} began, which keeps what it said then"
             raise _conflict(row, said, f"rlm-kernel policy apply {row.id} {own.origin}")

@@ -5,32 +5,35 @@ Loaded texts are read in the daemon, from the context store, so that they answer
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_kernel.contexts.scan import ScanResult
-from rlm_kernel.contexts.text import Page
+from rlm_kernel.contexts.scan import Match, ScanResult
+from rlm_kernel.contexts.shares import Shown
+from rlm_kernel.contexts.text import Text
 from rlm_kernel.contexts.workers import ScanWorkers
 from rlm_mcp.service.answers import Answer, encoded_length, moment
 from rlm_mcp.service.contexts import Contexts
 from rlm_mcp.service.files import FileTables
 from rlm_mcp.service.names import is_handle
+from rlm_mcp.service.pages import MAX_CHARS, fitting, pieces
 from rlm_mcp.service.sessions import Session
 from rlm_mcp.service.texts import Texts
 from rlm_mcp.service.variables import KernelVariables
-from rlm_memory import contexts, handles, sessions
+from rlm_memory import contexts, handles, queries, sessions
 from rlm_memory.contexts import ContextRow, StoredContent
+from rlm_memory.errors import UnknownQuery
 from rlm_memory.store import Store
 
-__all__ = ["MAX_CHARS", "MAX_LINES", "MAX_MATCHES", "Reading", "Search"]
+__all__ = ["MAX_LINES", "MAX_MATCHES", "Reading", "Search"]
 
+USUAL_LINES = 2000
+"""Most lines of a page whose caller does not say how many."""
 MAX_LINES = 20_000
 """Most lines of a page; more are clamped."""
 MAX_MATCHES = 200
 """Most matches of a search; more are clamped."""
-MAX_CHARS = 1_000_000
-"""Most characters of a page that its caller can ask for."""
 SCAN_SECONDS = 20.0
 _COUNT_SECONDS = 0.2
 """How long a search that has found enough goes on counting."""
@@ -40,6 +43,7 @@ _PAGE_OVERHEAD = 180
 """Characters of a page's answer beside its content and what the caller chose."""
 _LEAST_ROOM = 64
 _LISTS = ("files", "results")
+_REST = "ask for fewer lines or more max_chars, or slice the line with eval_code"
 _OPTIONS = {"case": "case_sensitive", "fixed": "fixed", "word": "word", "invert": "invert"}
 """The flags that are arguments of `contexts.scan.scan`."""
 
@@ -89,33 +93,41 @@ class Reading:
         self._scanner = scanner
         self._files = FileTables(texts, named)
 
-    async def peek(self, session: Session, name: str, offset: int, limit: int, max_chars: int | None) -> Answer:
-        """Return a page of lines: as many whole ones as the answer has room for."""
-        limit = min(limit, MAX_LINES)
-        most = min(max_chars, MAX_CHARS) if max_chars else session.policy.limits.answer_chars
-        fields: dict[str, Any] = {"name": name, "offset": offset, "limit": limit}
+    async def peek(self, session: Session, name: str, offset: int, limit: int | None, max_chars: int | None) -> Answer:
+        """Return a page of lines: ``limit`` of them, the longest cut if need be, or as many whole ones as fit.
+
+        Where more lines follow, the answer's ``limit`` is how many it has, so that none is skipped by whoever goes on
+        at ``offset + limit``.
+
+        Raises:
+            ToolFault: there is no such variable, or no room for a piece of each line.
+        """
+        offset, asked = max(offset, 0), min(limit or USUAL_LINES, MAX_LINES)
+        usual = session.policy.limits.answer_chars
+        most = min(max_chars, max(MAX_CHARS, usual)) if max_chars else usual
+        fields: dict[str, Any] = {"name": name, "offset": offset, "limit": asked}
         room = max(most - encoded_length(str(fields)) - _PAGE_OVERHEAD, _LEAST_ROOM)
-        page = _fitting(await self._page(session, name, offset, limit, room), room)
-        fields |= {
-            "total_lines": page.total_lines,
-            "returned": page.returned,
-            "has_more": page.has_more,
-            "content": page.text,
-        }
-        if page.has_more:
-            fields["next_offset"] = page.next_offset
-        if page.cut_line:
-            fields["cut_line"] = f"line {offset} is longer; raise max_chars, or slice it with eval_code"
-        return Answer(fields, limit=MAX_CHARS * 2)
+        lines, total = await self._first(session, name, offset, asked, room)
+        shown, cut, left = fitting(lines, room), 0, max(total - offset, 0)
+        wanted = min(asked, left) if limit is not None else max(len(shown), min(left, 1))
+        if len(shown) < wanted:
+            found = pieces(await self._every(session, name, offset, wanted, room), room)
+            shown, cut = [str(line) for line in found], sum(line.cut for line in found)
+        has_more = len(shown) < left
+        if has_more:
+            fields["limit"] = len(shown)
+        fields |= {"total_lines": total, "returned": len(shown), "has_more": has_more, "content": "\n".join(shown)}
+        if has_more:
+            fields["next_offset"] = offset + len(shown)
+        if cut:
+            fields |= {"cut": True, "cut_lines": cut, "rest": _REST}
+        return Answer(fields, limit=2 * (most + MAX_CHARS))
 
     async def scan(self, session: Session, name: str, search: Search) -> Answer:
         """Search the lines."""
         table = await self._files.of(session, name) if "per_file" in search.flags else []
         found = await self._search(session, name, search, [row.line for row in table])
-        results = [
-            {"line": m.line, "text": _short(m.text), "context": [_short(line) for line in m.context]}
-            for m in found.matches
-        ]
+        results = [_result(match, name, search.context_lines) for match in found.matches]
         fields: dict[str, Any] = {"name": name, "pattern": search.pattern, "matches": len(results)}
         fields["truncated"] = found.truncated
         if found.truncated or search.counts:
@@ -164,15 +176,39 @@ class Reading:
                 return Answer(_listed_variable(variable), ("preview",))
         raise self._variables.missing(session, name, [str(row["name"]) for row in rows])
 
-    async def _page(self, session: Session, name: str, offset: int, limit: int, room: int) -> Page:
-        content = self._named.find(session, name)
-        if content is None:
+    async def _first(
+        self, session: Session, name: str, offset: int, limit: int, room: int
+    ) -> tuple[Sequence[str], int]:
+        """Return the first whole lines of a page that fit into ``room`` characters, and how many lines there are."""
+        text = await self._text(session, name)
+        if text is None:
             return await self._variables.peek(session, name, offset, limit, room)
-        return (await self._texts.open(content.digest)).peek(offset, limit, room)
+        page = text.peek(offset, limit, room)
+        whole = page.returned and not page.cut_line
+        return page.text.split("\n") if whole else (), page.total_lines
+
+    async def _every(self, session: Session, name: str, offset: int, limit: int, room: int) -> list[Shown]:
+        """Return every line of a page, the longest cut so that all have about ``room`` characters."""
+        text = await self._text(session, name)
+        if text is None:
+            return await self._variables.peek_every(session, name, offset, limit, room)
+        return text.peek_every(offset, limit, room)
+
+    async def _text(self, session: Session, name: str) -> Text | None:
+        """Return the loaded text of that name, or the prompt of the query of that id; None for what code has made."""
+        content = self._named.find(session, name)
+        if content is not None:
+            return await self._texts.open(content.digest)
+        try:
+            asked = queries.get(self._store, session.key, name)
+        except UnknownQuery:
+            return None
+        return Text.from_bytes(asked.prompt.encode())
 
     async def _search(self, session: Session, name: str, search: Search, parts: list[int]) -> ScanResult:
         content = self._named.find(session, name)
         most = min(search.max_matches, MAX_MATCHES)
+        line_chars = max(_LONGEST_MATCH, session.policy.limits.answer_chars // MAX_MATCHES)
         if content is None:
             return await self._variables.scan(
                 session,
@@ -181,7 +217,7 @@ class Reading:
                 context_lines=search.context_lines,
                 max_matches=most,
                 seconds=SCAN_SECONDS,
-                options=search.options(),
+                options={**search.options(), "line_chars": line_chars},
             )
         return await self._scanner.scan(
             self._texts.stored(content.digest),
@@ -190,41 +226,20 @@ class Reading:
             max_matches=most,
             seconds=SCAN_SECONDS,
             count_seconds=SCAN_SECONDS if search.counts else _COUNT_SECONDS,
-            line_chars=_LONGEST_MATCH,
+            line_chars=line_chars,
             parts=parts,
             **search.options(),
         )
 
 
-def _fitting(page: Page, room: int) -> Page:
-    """The part of the page that takes at most ``room`` characters inside JSON, in whole lines if possible."""
-    if encoded_length(page.text) <= room:
-        return page
-    lines = page.text.split("\n")
-    kept = _how_many_fit(lines, room)
-    if kept:
-        end = page.offset + kept
-        return Page("\n".join(lines[:kept]), page.offset, kept, page.total_lines, True, end, False)
-    line = lines[0]
-    while encoded_length(line) > room:
-        line = line[: max(1, len(line) * room // encoded_length(line) - 1)]
-    end = page.offset + 1
-    return Page(line, page.offset, 1, page.total_lines, end < page.total_lines, end, True)
-
-
-def _how_many_fit(lines: list[str], room: int) -> int:
-    for number, line in enumerate(lines):
-        room -= encoded_length(line)
-        if room < 0:
-            return number
-        room -= 2  # a newline is two characters in JSON
-    return len(lines)
-
-
-def _short(line: str) -> str:
-    if len(line) <= _LONGEST_MATCH:
-        return line
-    return f"{line[:_LONGEST_MATCH]}…[{len(line) - _LONGEST_MATCH:,} more characters]"
+def _result(match: Match, name: str, around: int) -> dict[str, Any]:
+    """A match as an agent sees it. One that is cut says so, how long its line is, and where the rest is."""
+    fields: dict[str, Any] = {"line": match.line, "text": match.text, "context": list(match.context)}
+    if not match.clipped and not match.context_cut:
+        return fields
+    text = Shown(match.text, match.chars)
+    rest = f"peek({name!r}, {max(match.line - around, 0)}, {max(len(match.context), 1)})"
+    return {**fields, "text": text, "cut": True, "chars": match.chars, "rest": rest}
 
 
 def _described(content: StoredContent) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class _ServiceWorkspace:
         offset: int | None = 0
         while offset is not None:
             try:
-                page = await self._service.reading.peek(self._session, name, offset, pages.LINES, pages.CHARS)
+                page = await self._service.reading.peek(self._session, name, offset, None, pages.CHARS)
             except (ToolFault, KernelError) as error:
                 if fault_from(error).code == "variable_not_found":
                     return None

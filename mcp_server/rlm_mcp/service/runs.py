@@ -34,6 +34,8 @@ _MOST_WAITING = 32
 """Cells of one session that may wait for their turn."""
 _MOST_KEPT = 64
 """Finished runs of one session whose answers are kept."""
+_MOST_CHARS = 16_000_000
+"""Characters of these answers together, the latest aside: under a policy with room an answer has millions."""
 _LONGEST_TAIL = 2000
 """Characters shown of the output of a cell that still runs."""
 _LAST_WORD_SECONDS = 10.0
@@ -78,6 +80,13 @@ class Run:
         if self.outcome.done():
             return "finished"
         return "queued" if self.execution is None else "running"
+
+    @property
+    def chars(self) -> int:
+        """How long the answer is that somebody got."""
+        outcome = self.outcome
+        told = outcome.done() and not outcome.cancelled() and outcome.exception() is None
+        return len(outcome.result().text or "") if told else 0
 
     @property
     def suspended(self) -> bool:
@@ -167,7 +176,7 @@ class Runs:
         for earlier in held.values():
             earlier.let_go()
         held[run.id] = run
-        for old in [known for known in held.values() if known.outcome.done()][:-_MOST_KEPT]:
+        for old in _surplus([known for known in held.values() if known.outcome.done()]):
             del held[old.id]
         return run
 
@@ -221,7 +230,7 @@ class Runs:
         fields = {
             "status": "waiting",
             "run": run.id,
-            "stdout": _tail(await run.stdout_so_far()),
+            **_tail(await run.stdout_so_far()),
             "pending_llm_queries": [row_shown(row) for row in asked],
             "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
         }
@@ -378,6 +387,17 @@ def _halves(said: str) -> tuple[str, str]:
     return reason, lost or "variables may be lost, loaded contexts are kept"
 
 
+def _surplus(finished: Sequence[Run]) -> Sequence[Run]:
+    """The oldest finished runs, beyond those whose answers are kept."""
+    kept = chars = 0
+    for run in reversed(finished):
+        chars += run.chars
+        if kept and (kept == _MOST_KEPT or chars > _MOST_CHARS):
+            break
+        kept += 1
+    return finished[: len(finished) - kept]
+
+
 def _result_of(run: Run) -> Answer:
     if run.outcome.cancelled():
         said = "was given up while it ran: its session ended" if run.began else "was stopped before it began"
@@ -392,7 +412,7 @@ async def _running(run: Run) -> Answer:
     fields: dict[str, Any] = {
         "status": "running",
         "run": run.id,
-        "stdout": _tail(await run.stdout_so_far()),
+        **_tail(await run.stdout_so_far()),
         "hint": f"call wait(run={run.id!r}) for the result",
     }
     if run.state == "queued":
@@ -421,11 +441,12 @@ def _told_of_loss(result: CellResult) -> str:
     return f"the output has {result.output_bytes:,} bytes, and {where}: print less, or write it to a file"
 
 
-def _tail(text: str) -> str:
+def _tail(text: str) -> dict[str, Any]:
     """The end of what a cell has printed so far; all of it comes with the result."""
     if len(text) <= _LONGEST_TAIL:
-        return text
-    return f"…[{len(text) - _LONGEST_TAIL:,} characters before]…\n{text[-_LONGEST_TAIL:]}"
+        return {"stdout": text}
+    before = f"…[{len(text) - _LONGEST_TAIL:,} characters before, which come with the result]…"
+    return {"stdout": f"{before}\n{text[-_LONGEST_TAIL:]}", "cut": True}
 
 
 def _fields(result: CellResult, notice: str, asked: list[dict[str, Any]]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from rlm_mcp.hello import ClientHello
 from rlm_mcp.service.gateway import KernelGateway
 from rlm_mcp.service.kernels import SessionKernel
 from rlm_mcp.service.names import session_id_for, workspace_for
-from rlm_mcp.service.policies import DEFAULT_POLICY, Policies, as_row
+from rlm_mcp.service.policies import Policies, as_row, policy_for
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.errors import StoreFault
 from rlm_memory.sessions import Ending, How, SessionRow, SessionState, Went
@@ -155,7 +155,7 @@ class Sessions:
         """Open a session that is not open. One that rests goes on under the policy and workspace that it had."""
         policy, workspace = given, workspace_for(hello)
         if policy is None and sessions.find(self._store, name) is None:
-            policy = await self._policies.read(hello.env.get("RLM_KERNEL_POLICY") or DEFAULT_POLICY, workspace)
+            policy = await self._policies.read(policy_for(hello), workspace)
         if (opened := self._open.get(name)) is not None:  # by another call, meanwhile
             return opened
         now, earlier, ending = self._clock(), sessions.find(self._store, name), sessions.ending_of(self._store, name)

@@ -85,7 +85,9 @@ class _Rows:
 
     def answer(self) -> Answer:
         """Columns and rows, and how many there are."""
-        fields = {"columns": self._columns, "row_count": self._count, "rows": self._first}
+        fields: dict[str, Any] = {"columns": self._columns, "row_count": self._count, "rows": self._first}
+        if self._spool is not None:
+            fields["truncated"] = True
         return Answer(fields, ("rows",), spool=self._spool)
 
     def _fill(self, rows: Iterator[list[Any]]) -> None:

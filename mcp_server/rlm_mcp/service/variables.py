@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from rlm_kernel.contexts.plan import Syntax, compile_pattern
 from rlm_kernel.contexts.scan import Match, ScanResult
-from rlm_kernel.contexts.text import Page
+from rlm_kernel.contexts.shares import Shown
 from rlm_kernel.errors import KernelBusy, UnknownVariable
 from rlm_kernel.hostclient import HostClient
 from rlm_mcp.service.errors import ToolFault, variable_not_found
@@ -58,16 +58,27 @@ class KernelVariables:
         )
         return data
 
-    async def peek(self, session: Session, name: str, offset: int, limit: int, room: int) -> Page:
-        """Return a page of a variable's lines, of at most ``room`` characters."""
-        found = await self._ask(
+    async def peek(self, session: Session, name: str, offset: int, limit: int, room: int) -> tuple[Sequence[str], int]:
+        """Return the first lines of a page that have at most ``room`` characters, and how many lines there are."""
+        found = await self._peek(session, name, offset, limit, room, every=False)
+        return [str(text) for text, _ in found["lines"][:limit]], int(found["total_lines"])
+
+    async def peek_every(self, session: Session, name: str, offset: int, limit: int, room: int) -> list[Shown]:
+        """Return every line of a page, the longest cut so that all have at most ``room`` characters."""
+        found = await self._peek(session, name, offset, limit, room, every=True)
+        return [Shown(str(text), int(chars)) for text, chars in found["lines"][:limit]]
+
+    async def _peek(
+        self, session: Session, name: str, offset: int, limit: int, room: int, *, every: bool
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await self._ask(
             session,
             name,
-            lambda client, kernel: client.peek_variable(kernel, name, offset, limit, room, wait_seconds=_ASK_SECONDS),
+            lambda client, kernel: client.peek_variable(
+                kernel, name, offset, limit, room, every=every, wait_seconds=_ASK_SECONDS
+            ),
         )
-        returned, total = int(found["returned"]), int(found["total_lines"])
-        end = offset + returned
-        return Page(str(found["content"]), offset, returned, total, end < total, end, False)
+        return found
 
     async def scan(
         self,
@@ -97,7 +108,12 @@ class KernelVariables:
                 wait_seconds=_ASK_SECONDS,
             ),
         )
-        matches = tuple(Match(int(m["line"]), str(m["text"]), tuple(map(str, m["context"]))) for m in found["matches"])
+        matches = tuple(
+            Match(
+                int(m["line"]), str(m["text"]), tuple(map(str, m["context"])), int(m["chars"]), bool(m["context_cut"])
+            )
+            for m in found["matches"]
+        )
         return ScanResult(matches, bool(found["truncated"]), int(found["total"]), bool(found["exact"]), None)
 
     async def delete(self, session: Session, name: str) -> None:

@@ -96,8 +96,8 @@ class Peek(Arguments):
     """Arguments of peek."""
 
     name: str
-    offset: Annotated[int, Field(ge=0)] = 0
-    limit: Annotated[int, Field(ge=1)] = 2000
+    offset: int = 0
+    limit: Annotated[int | None, Field(ge=1)] = None
     max_chars: Annotated[int | None, Field(ge=1)] = None
 
 

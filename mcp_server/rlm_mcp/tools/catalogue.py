@@ -33,7 +33,7 @@ async def load_context(service: Service, session: Session, given: take.LoadConte
 
 
 @TOOLS.add(
-    "Read lines of a variable by 0-based offset; limit at most 20000.",
+    "Read a variable's lines by 0-based offset: limit of them, else what fits.",
     take.Peek,
     tier="core",
     read_only=True,

@@ -15,6 +15,7 @@ from mcp_types import Tool as McpTool
 from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
+from rlm_kernel.contexts.shares import Shown
 from rlm_mcp.sampling import InputRequired
 from rlm_mcp.service.answers import Answer, clean, encode
 from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments
@@ -170,5 +171,5 @@ def _capped(said: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, list) and len(value) > _MOST_LISTED:
             said[key] = [*value[:_MOST_LISTED], f"… and {len(value) - _MOST_LISTED} more"]
         elif isinstance(value, str) and len(value) > _LONGEST_MESSAGE:
-            said[key] = value[:_LONGEST_MESSAGE] + "…"
+            said[key] = str(Shown(value[:_LONGEST_MESSAGE], len(value)))
     return said

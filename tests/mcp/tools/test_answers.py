@@ -1,10 +1,14 @@
 """Answers: what is too long is cut to a preview that fits, whatever is in it."""
 
 import json
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rlm_mcp.service.answers import encode, encoded_length, fit, whole_of
+from rlm_kernel.contexts.shares import Shown
+from rlm_mcp.service.answers import clean, encode, encoded_length, fit, whole_of
 
 
 @pytest.mark.parametrize("limit", [512, 2000, 8000])
@@ -37,14 +41,54 @@ def test_a_list_keeps_its_first_items() -> None:
     assert len(lines) > 20
 
 
-def test_a_list_shortens_its_texts_before_it_drops_an_item() -> None:
-    """K-22: every pending query keeps its id and the start of its prompt."""
-    asked = [{"id": f"q_{n:03d}", "prompt": f"{n} " + "x" * 5000, "model": None} for n in range(20)]
-    answer = fit({"pending_llm_queries": asked}, ("pending_llm_queries",), 8000, "out_1")
+@pytest.mark.parametrize(("queries", "chars"), [(20, 5000), (100, 25_000), (3, 7000), (100, 60)])
+def test_a_prompt_is_whole_or_not_there(queries: int, chars: int) -> None:
+    """K-22: every pending query is listed; the first have their prompts, the others say how long these are."""
+    asked = [{"id": f"q_{n:03d}", "prompt": f"{n} " + "x" * chars, "model": None} for n in range(queries)]
+    fields = {"stdout": "o" * 9000, "pending_llm_queries": asked}
+    answer = fit(fields, ("stdout", "pending_llm_queries"), 8000, "out_1")
     shown = json.loads(answer)["pending_llm_queries"]
     assert len(answer) <= 8000
-    assert [row["id"] for row in shown] == [row["id"] for row in asked]
-    assert shown[7]["prompt"].startswith("7 xxx")
+    whole = [row for row in shown if "cut" not in row]
+    assert whole == asked[: len(whole)]
+    stubs = [
+        {"id": row["id"], "cut": True, "chars": len(row["prompt"]), "rest": f"peek('{row['id']}')"} for row in asked
+    ]
+    assert shown[len(whole) :] == stubs[len(whole) :]
+    room = 8000 - len(answer)
+    assert len(whole) == queries or room < chars
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.fixed_dictionaries({"id": st.text("q_0123", max_size=9), "prompt": st.text(max_size=900)}),
+            st.dictionaries(st.sampled_from(["line", "text", "context"]), st.text(max_size=900) | st.integers()),
+            st.text(max_size=900),
+            st.lists(st.text(max_size=300), max_size=9),
+        ),
+        max_size=40,
+    ),
+    st.text(max_size=3000),
+    st.integers(256, 4000),
+)
+def test_whatever_is_cut_says_so_where_it_is_cut(items: list[Any], text: str, limit: int) -> None:
+    """K-19: in every answer each item is as it was, says that it is cut, or the answer says that items are missing."""
+    answer = json.loads(fit({"results": items, "stdout": text}, ("stdout", "results"), limit, "out_1"))
+    assert (answer["cut"], answer["full_output"]) == (True, "out_1")
+    assert answer["stdout"] == text or "cut here" in answer["stdout"] or "…[of " in answer["stdout"]
+    assert answer.get("truncated", False) == (len(answer["results"]) < len(items))
+    for shown, item in zip(answer["results"], clean(items), strict=False):
+        assert shown == item or (shown["cut"] if isinstance(item, dict) else "…[of " in str(shown))
+        if isinstance(item, dict) and "prompt" in item and shown != item:
+            assert "prompt" not in shown
+
+
+def test_a_text_that_is_cut_twice_says_how_long_it_was_at_first() -> None:
+    """What a search has cut already is cut on by its length, not by that of the mark."""
+    row = {"line": 3, "text": Shown("y" * 2000, 5_000_000), "cut": True, "rest": "peek('log', 3, 1)"}
+    shown = json.loads(fit({"results": [row] * 20}, ("results",), 8000, "out_1"))["results"][0]
+    assert shown == {**row, "text": f"{'y' * 300}…[of 5,000,000 characters]"}
 
 
 def test_several_long_fields_are_all_cut() -> None:

@@ -38,9 +38,12 @@ async def test_the_last_page_says_so_and_beyond_it_is_nothing(agent) -> None:
 
 
 async def test_limits_are_clamped_and_defaulted(agent) -> None:
-    """K-2: 2,000 lines unless told, 20,000 at most."""
-    assert (await agent("peek", name="log"))["limit"] == 2000
-    assert (await agent("peek", name="log", limit=50000))["limit"] == 20000
+    """K-2: 2,000 lines unless told, 20,000 at most; what lies before the first line begins with it."""
+    await agent("load_context", name="short", content="line\n" * 500)
+    assert (await agent("peek", name="short"))["limit"] == 2000
+    assert (await agent("peek", name="short", limit=50000))["limit"] == 20000
+    assert (await agent("peek", name="log", offset=-7, limit=2))["content"] == "ERROR: failure 0\nline 1"
+    assert (await agent("peek", name="log", offset=-7, limit=2))["offset"] == 0
 
 
 async def test_a_long_page_stops_at_a_whole_line_within_the_answers_limit(agent) -> None:
@@ -62,8 +65,11 @@ async def test_a_long_page_stops_at_a_whole_line_within_the_answers_limit(agent)
 async def test_max_chars_asks_for_a_larger_or_smaller_page(agent) -> None:
     """K-2: a caller with room takes more at once, up to a million characters."""
     await agent("load_context", name="wide", content="\n".join("x" * 99 for _ in range(20_000)))
-    assert len((await agent("peek", name="wide", limit=20000, max_chars=1_000_000))["content"]) > 900_000
-    assert len((await agent("peek", name="wide", limit=20000, max_chars=9_000_000))["content"]) < 1_000_000
+    await agent("load_context", name="far", content="\n".join("x" * 999 for _ in range(2000)))
+    assert len((await agent("peek", name="far", max_chars=1_000_000))["content"]) > 900_000
+    assert len((await agent("peek", name="far", max_chars=9_000_000))["content"]) < 1_000_000
+    every = await agent("peek", name="wide", limit=20000, max_chars=1_000_000)
+    assert (every["returned"], every["cut_lines"], len(every["content"]) > 900_000) == (20000, 20000, True)
     assert (await agent("peek", name="wide", max_chars=400))["returned"] < 4
 
 
@@ -73,7 +79,8 @@ async def test_a_line_longer_than_the_answer_is_cut_and_says_so(agent) -> None:
     page = await agent("peek", name="long")
     assert len(agent.text) <= 8000
     assert (page["returned"], page["has_more"], page["next_offset"]) == (1, True, 1)
-    assert "line 0 is longer" in page["cut_line"]
+    assert (page["cut"], page["cut_lines"], "max_chars" in page["rest"]) == (True, 1, True)
+    assert page["content"].endswith("a…[of 5,000,000 characters]")
     assert (await agent("peek", name="long", offset=1))["content"] == "end"
 
 
@@ -130,8 +137,10 @@ async def test_a_long_result_is_a_preview_and_the_name_of_the_whole(agent) -> No
     await agent("load_context", name="wide", content="\n".join(f"ERROR {n} " + "x" * 300 for n in range(200)))
     found = await agent("scan", name="wide", pattern="error", max_matches=200)
     assert len(agent.text) <= 8000
-    assert found["matches"] == 200
+    assert (found["matches"], found["truncated"], found["cut"]) == (200, True, True)
     assert 5 < len(found["results"]) < 200
+    assert {(row["cut"], row["rest"]) for row in found["results"]} == {(True, "full_output")}
+    assert all(row["text"].endswith("x…[of 308 characters]") for row in found["results"][:10])
     whole = await agent("peek", name=found["full_output"], max_chars=500_000)
     assert [json.loads(line)["line"] for line in whole["content"].split("\n")] == list(range(200))
 
