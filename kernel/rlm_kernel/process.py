@@ -88,13 +88,17 @@ class _PollFd(ctypes.Structure):
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
+_SignalSet: Final = ctypes.c_ulong * 16
+"""``sigset_t`` of any C library. Made once: in a session's kernel no library makes classes of the interpreter's types."""
+
+
 def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:
     """A call that waits for input or for the other end to close, with the signals of ``held`` held back.
 
     All that it needs is made here: two processes that share their memory, and wait, are to have next to none of their
     own, and whatever runs writes to pages.
     """
-    mask = ctypes.byref((ctypes.c_ulong * 16)(sum(1 << number - 1 for number in held)))  # sigset_t of any C library
+    mask = ctypes.byref(_SignalSet(sum(1 << number - 1 for number in held)))
     wanted = ctypes.byref(_PollFd(descriptor, select.POLLIN, 0))
     return partial(_ppoll, wanted, ctypes.c_ulong(1), None, mask)
 

@@ -160,6 +160,7 @@ class Worker:
         except MemoryError:
             os._exit(process.EXIT_MEMORY)
         except BaseException:
+            self.link.hold(False)
             self.link.send(tags.FATAL, (traceback.format_exc().encode("utf-8", "replace"),))
             os._exit(process.EXIT_FAULT)
         os._exit(0)
