@@ -1495,6 +1495,73 @@ static int beside(PyObject *path, char *found) {
     return is && is_folder(strcat(strcpy(found, upper), rest)) && in_force && armed();
 }
 
+/* An entry of the upper folder under the path by which code looked: an `os.DirEntry` in all else. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *entry, *path;
+} Entry;
+
+static void entry_dealloc(PyObject *self) {
+    Py_XDECREF(((Entry *)self)->entry);
+    Py_XDECREF(((Entry *)self)->path);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *entry_getattr(PyObject *self, PyObject *name) {
+    Entry *entry = (Entry *)self;
+    if (PyUnicode_CompareWithASCIIString(name, "path") == 0) {
+        return Py_NewRef(entry->path);
+    }
+    int is_public = PyUnicode_GetLength(name) > 0 && PyUnicode_ReadChar(name, 0) != '_';
+    return is_public ? PyObject_GetAttr(entry->entry, name) : PyObject_GenericGetAttr(self, name);
+}
+
+static PyObject *entry_repr(PyObject *self) {
+    return PyObject_Repr(((Entry *)self)->entry);
+}
+
+static PyObject *entry_fspath(PyObject *self, PyObject *unused) {
+    return Py_NewRef(((Entry *)self)->path);
+}
+
+static PyMethodDef entry_methods[] = {
+    {"__fspath__", entry_fspath, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject Entry_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "rlm_sandbox.language._core.Entry",
+    .tp_basicsize = sizeof(Entry),
+    .tp_dealloc = entry_dealloc,
+    .tp_repr = entry_repr,
+    .tp_getattro = entry_getattr,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_methods = entry_methods,
+};
+
+/* The entry with its path below `base`, the text or bytes that were looked for. */
+static PyObject *entry_below(PyObject *entry, PyObject *name, PyObject *base) {
+    Entry *made = PyObject_New(Entry, &Entry_Type);
+    if (made == NULL) {
+        return NULL;
+    }
+    made->entry = Py_NewRef(entry);
+    if (PyBytes_Check(base)) {
+        const char *text = PyBytes_AS_STRING(base);
+        Py_ssize_t size = PyBytes_GET_SIZE(base);
+        const char *slash = size > 0 && text[size - 1] == '/' ? "" : "/";
+        made->path = PyBytes_FromFormat("%s%s%s", text, slash, PyBytes_AsString(name));
+    } else {
+        Py_ssize_t size = PyUnicode_GetLength(base);
+        const char *slash = size > 0 && PyUnicode_ReadChar(base, size - 1) == '/' ? "" : "/";
+        made->path = PyUnicode_FromFormat("%U%s%U", base, slash, name);
+    }
+    if (made->path == NULL) {
+        Py_CLEAR(made);
+    }
+    return (PyObject *)made;
+}
+
 /* What `os.scandir` gives for two folders: an iterator that can be closed. */
 typedef struct {
     PyObject_HEAD
@@ -1538,15 +1605,17 @@ static PyTypeObject Entries_Type = {
     .tp_methods = entries_methods,
 };
 
-/* Put what is in a folder into a list, but for names that were there before. */
-static int gather(PyObject *found, PyObject *into, PyObject *names) {
+/* Put what is in a folder into a list, but for names that were there before; entries below `base`, if it is given. */
+static int gather(PyObject *found, PyObject *into, PyObject *names, PyObject *base) {
     PyObject *iterator = found == NULL ? NULL : PyObject_GetIter(found), *entry;
     while (iterator != NULL && (entry = PyIter_Next(iterator)) != NULL) {
-        PyObject *name = PyUnicode_Check(entry) || PyBytes_Check(entry) ? Py_NewRef(entry)
-                                                                          : PyObject_GetAttrString(entry, "name");
+        int is_name = PyUnicode_Check(entry) || PyBytes_Check(entry);
+        PyObject *name = is_name ? Py_NewRef(entry) : PyObject_GetAttrString(entry, "name");
         int known = name == NULL ? -1 : PySet_Contains(names, name);
-        if (known == 0 && (PySet_Add(names, name) < 0 || PyList_Append(into, entry) < 0)) {
-            known = -1;
+        if (known == 0) {
+            PyObject *shown = is_name || base == NULL ? Py_NewRef(entry) : entry_below(entry, name, base);
+            known = shown == NULL || PySet_Add(names, name) < 0 || PyList_Append(into, shown) < 0 ? -1 : 0;
+            Py_XDECREF(shown);
         }
         Py_XDECREF(name);
         Py_DECREF(entry);
@@ -1558,10 +1627,11 @@ static int gather(PyObject *found, PyObject *into, PyObject *names) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* What is in both folders; a file of the upper one stands for that of the lower one. */
-static PyObject *merged(PyObject *first, PyObject *second, int is_list) {
+/* What is in the upper folder and in the lower one, if there is one; a file of the former stands for that of the latter. */
+static PyObject *merged(PyObject *above, PyObject *below, PyObject *base, int is_list) {
     PyObject *list = PyList_New(0), *names = PySet_New(NULL), *result = NULL;
-    if (list != NULL && names != NULL && gather(second, list, names) == 0 && gather(first, list, names) == 0) {
+    if (list != NULL && names != NULL && gather(above, list, names, base) == 0 &&
+        (below == NULL || gather(below, list, names, NULL) == 0)) {
         Entries *entries = is_list ? NULL : PyObject_New(Entries, &Entries_Type);
         if (entries != NULL) {
             entries->entries = Py_NewRef(list);
@@ -1587,7 +1657,8 @@ static const struct {
     {"truncate", FOUND, FOUND, 1}, {"mkdir", KEPT, FOUND, 1},    {"rename", FOUND, MADE, 2},
     {"replace", FOUND, MADE, 2},
 };
-enum { PLACED_COUNT = sizeof(PLACED) / sizeof(PLACED[0]), POSIX_OPEN = 0, LISTDIR = 4, SCANDIR = 5, BUILTIN_OPEN = PLACED_COUNT, MOST_ARGUMENTS = 16 };
+enum { PLACED_COUNT = sizeof(PLACED) / sizeof(PLACED[0]), MOST_ARGUMENTS = 16 };
+enum { POSIX_OPEN = 0, LISTDIR = 4, SCANDIR = 5, BUILTIN_OPEN = PLACED_COUNT };
 
 static PyCFunction unplaced[PLACED_COUNT + 1];
 static PyMethodDef placed[PLACED_COUNT];
@@ -1618,17 +1689,25 @@ static int from_descriptor(PyObject *const *args, Py_ssize_t count, PyObject *na
     return 0;
 }
 
-/* What is listed of a folder, and what is in the upper folder beside it. */
-static PyObject *with_upper(int which, PyObject *self, PyObject *result, PyObject *path) {
+/* What is listed of a folder, and what is in the upper folder beside it. `asked` is the path of the call, NULL for none,
+and `used` what it means. */
+static PyObject *with_upper(int which, PyObject *self, PyObject *result, PyObject *asked, PyObject *used) {
     char found[PATH_MAX];
-    if (!beside(path == Py_None ? NULL : path, found)) {
+    int moved = used != asked;
+    if (!moved && !beside(used == Py_None ? NULL : used, found)) {
         return result;
     }
-    PyObject *other = path != NULL && PyBytes_Check(path) ? PyBytes_FromString(found) : PyUnicode_DecodeFSDefault(found);
-    PyObject *more = other == NULL ? NULL : ((FastWithKeywords)(void *)unplaced[which])(self, &other, 1, NULL);
-    PyObject *both = more == NULL ? NULL : merged(result, more, which == LISTDIR);
-    Py_XDECREF(other);
-    Py_XDECREF(more);
+    PyObject *base = asked == NULL || asked == Py_None ? PyUnicode_FromString(".") : PyOS_FSPath(asked), *both = NULL;
+    if (base != NULL && moved) {
+        both = which == LISTDIR ? Py_NewRef(result) : merged(result, NULL, base, 0);
+    } else if (base != NULL) {
+        PyObject *other = PyBytes_Check(base) ? PyBytes_FromString(found) : PyUnicode_DecodeFSDefault(found);
+        PyObject *more = other == NULL ? NULL : ((FastWithKeywords)(void *)unplaced[which])(self, &other, 1, NULL);
+        both = more == NULL ? NULL : merged(more, result, base, which == LISTDIR);
+        Py_XDECREF(other);
+        Py_XDECREF(more);
+    }
+    Py_XDECREF(base);
     Py_DECREF(result);
     return both;
 }
@@ -1664,7 +1743,8 @@ static PyObject *call_placed(int which, PyObject *self, PyObject *const *args, P
         result = call(self, given, count, names);
     }
     if (result != NULL && (which == LISTDIR || which == SCANDIR)) {
-        result = with_upper(which, self, result, own[0]);
+        Py_ssize_t at = argument_at(0, "path", "path", count, names);
+        result = with_upper(which, self, result, at < 0 ? NULL : args[at], own[0]);
     }
     Py_XDECREF(own[0]);
     Py_XDECREF(own[1]);
@@ -1689,7 +1769,8 @@ static int place_functions(void) {
     PyObject *module = PyImport_ImportModule("posix");
     for (int at = 0; module != NULL && at < PLACED_COUNT; at++) {
         PyObject *function = PyObject_GetAttrString(module, PLACED[at].name);
-        PyMethodDef *method = function != NULL && PyCFunction_CheckExact(function) ? ((PyCFunctionObject *)function)->m_ml : NULL;
+        int is_function = function != NULL && PyCFunction_CheckExact(function);
+        PyMethodDef *method = is_function ? ((PyCFunctionObject *)function)->m_ml : NULL;
         if (method == NULL || (method->ml_flags & (METH_FASTCALL | METH_KEYWORDS)) != (METH_FASTCALL | METH_KEYWORDS)) {
             PyErr_Format(PyExc_SystemError, "the function '%s' is not CPython's", PLACED[at].name);
             Py_XDECREF(function);
@@ -1898,7 +1979,8 @@ static int watch_collector(void) {
 
 PyMODINIT_FUNC PyInit__core(void) {
     Key_Type.tp_base = &_PyWeakref_RefType;
-    if (PyType_Ready(&Members_Type) < 0 || PyType_Ready(&Key_Type) < 0 || PyType_Ready(&Entries_Type) < 0) {
+    if (PyType_Ready(&Members_Type) < 0 || PyType_Ready(&Key_Type) < 0 || PyType_Ready(&Entry_Type) < 0 ||
+        PyType_Ready(&Entries_Type) < 0) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&MODULE);

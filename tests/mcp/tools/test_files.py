@@ -92,6 +92,11 @@ async def test_a_folder_of_the_workspace_takes_new_files(agent, workspace: Path)
     walked = "print(sorted((at, sorted(names)) for at, _, names in os.walk('.')))"
     expected = "[('.', ['notes.txt']), ('./docs', ['new.md', 'page.md']), ('./made', []), ('./made/deep', [])]\n"
     assert (await agent.run(walked))["stdout"] == expected
+    listed = "from pathlib import Path\nprint(*sorted(map(str, [*Path().rglob('*'), *Path('made').glob('*')])))"
+    expected = "docs docs/new.md docs/page.md made made/deep made/deep notes.txt\n"
+    assert (await agent.run(listed))["stdout"] == expected
+    entries = "print(sorted((e.path, e.is_file(), e.stat().st_size) for e in os.scandir('docs')))"
+    assert (await agent.run(entries))["stdout"] == "[('docs/new.md', True, 3), ('docs/page.md', True, 6)]\n"
     assert "FileNotFoundError" in (await agent.run("open('missing/new.md', 'w')"))["error"]
     assert os.listdir(workspace / "docs") == ["page.md"]
 
