@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_kernel import process, rendezvous
+from rlm_kernel.jsonsize import has_too_many_values
 from rlm_kernel.link import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
 from rlm_kernel.version import VERSION
 from rlm_mcp.errors import ClientFault, HelloRefused, RlmMcpError, SetupFault, WrongUsage
@@ -320,7 +321,8 @@ class _Caller:
             return None
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                return json.loads(await self.reader.readexactly(size))
+                data = await self.reader.readexactly(size)
+                return None if has_too_many_values(data) else json.loads(data)
         except (TimeoutError, ValueError, RecursionError, asyncio.IncompleteReadError):
             return None
 

@@ -28,8 +28,10 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from rlm_kernel.jsonsize import MOST_VALUES, has_too_many_values
 from rlm_kernel.link import (
     CHUNK,
+    EDGE,
     INVALID_REQUEST,
     MAX_LINE,
     PARSE_ERROR,
@@ -108,6 +110,7 @@ class LineStream:
             refusal = None
         else:
             try:
+                _refuse_too_many_values(line)
                 return parse_message(line)
             except MessageRefused as refused:
                 log.info("message refused", extra={"reason": str(refused)})
@@ -156,9 +159,17 @@ def parse_message(line: bytes) -> JSONRPCMessage:
     return message
 
 
+def _refuse_too_many_values(line: bytes) -> None:
+    """Raise :class:`MessageRefused` for a line of which the objects would take many times its size in memory."""
+    if has_too_many_values(line):
+        _, request_id = edge_id(line[:EDGE], line[-EDGE:])
+        reason = f"the message has more than {MOST_VALUES:,} values; write them to a file and load that"
+        raise MessageRefused(INVALID_REQUEST, f"{reason}: load_context(name, path=...)", request_id)
+
+
 def _refusal(line: bytes, error: ValidationError | None) -> MessageRefused:
     """Say what is wrong with a line that the SDK does not take."""
-    _, request_id = edge_id(line[:4096], line[-4096:])
+    _, request_id = edge_id(line[:EDGE], line[-EDGE:])
     try:
         raw = json.loads(line)
     except UnicodeDecodeError as bad:

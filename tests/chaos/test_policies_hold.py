@@ -118,6 +118,8 @@ class Policies(RuleBasedStateMachine):
         self.written = False
         """Whether any session of this example ever could write the folder `work`."""
         self.client = Client()
+        self.trail: list[tuple[str, str, str, str, str, int]] = []
+        """The operations so far."""
         self.work = self.root / f"w{self.number}"
         safe = self.root / f"x{self.number}"
         self.files = {
@@ -159,6 +161,7 @@ class Policies(RuleBasedStateMachine):
         """One operation, and what must hold after it."""
         method = getattr(self, operation)
         done[operation] += 1
+        self.trail.append((operation, name, other, place, text, number))
         if operation not in BEGINNING:
             name = self.one_of(name)
         given = {"name": name, "other": other, "place": place, "text": text, "number": number}

@@ -91,6 +91,28 @@ async def test_json_of_many_small_values_is_not_made_into_objects(host, run) -> 
     assert most_memory(host) - before < 120 * MIB
 
 
+@pytest.mark.parametrize("tag", ["SHOWN", "DONE", "QUERIES", "WAITING"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        "b'[' * 100_000",
+        "b'{\"a\":' * 100_000",
+        "b'{\"reply\": ' + b'9' * (1 << 20) + b'}'",
+        "b'{' + b','.join(b'\"k%d\":1' % number for number in range(1_000_000)) + b'}'",
+        'b\'{"queries": [], "queries": NaN, "ids": [NaN, 1e999], "reply": -Infinity}\'',
+    ],
+    ids=["lists", "objects", "number", "keys", "twice"],
+)
+async def test_json_that_costs_more_than_it_tells_costs_that_session_alone(host, run, tag, told) -> None:
+    """It is read as nothing, or not at all; `hostile` looks for the bystander afterwards."""
+    forget_peak(host)
+    before = most_memory(host)
+    with suppress(KernelError):
+        await run(f"say(tags.{tag}, {told}); time.sleep(0.1)")
+    assert host.alive
+    assert most_memory(host) - before < 160 * MIB
+
+
 async def test_large_texts_are_still_shown(run) -> None:
     """What is bounded is what JSON makes of bytes, not what an honest cell shows."""
     result = await run("'a,' * 4_000_000")

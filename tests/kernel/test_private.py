@@ -65,6 +65,19 @@ def value(host):
     return run
 
 
+@pytest.fixture
+def failure(host):
+    """Run a cell that fails; return its error."""
+
+    async def run(kernel: KernelInfo, code: str) -> dict[str, str]:
+        async with asyncio.timeout(50):
+            result = await host.execute(kernel.kernel_id, code).result()
+        assert result.error is not None, result.result
+        return result.error
+
+    return run
+
+
 async def until(reached) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(50):
@@ -108,7 +121,9 @@ def offspring(host) -> set[int]:
 
 
 @pytest.mark.parametrize("name", ["strict", "untrusted"])
-async def test_native_code_finds_no_path_and_no_process_but_its_own(host, spawn, native, value, name, tmp_path) -> None:
+async def test_native_code_finds_no_path_and_no_process_but_its_own(
+    host, spawn, native, value, failure, name, tmp_path
+) -> None:
     """Not even that they exist: what Landlock leaves of the file system, this wall takes away."""
     kernel = await spawn(native(name, checkpoint="off"))
     assert kernel.walls["private"]["standing"], kernel.walls["private"]
@@ -117,8 +132,7 @@ async def test_native_code_finds_no_path_and_no_process_but_its_own(host, spawn,
     secret.write_text("secret")
     await value(kernel, "import os")
     for path in paths:
-        result = await host.execute(kernel.kernel_id, f"os.stat({path!r})").result()
-        assert result.error["ename"] == "FileNotFoundError", path
+        assert (await failure(kernel, f"os.stat({path!r})"))["ename"] == "FileNotFoundError", path
     largest = int(Path("/proc/sys/kernel/pid_max").read_text())
     seen = f"[n for n in range(1, {min(largest, 100_000)}) if os.path.exists(f'/proc/{{n}}')]"
     assert await value(kernel, f"{seen}, os.getpid(), os.getppid()") == "([2], 2, 0)"
@@ -142,7 +156,9 @@ async def test_default_has_it_not(host, kernel) -> None:
     assert Path(f"/proc/{kernel.pid}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
 
 
-async def test_paths_of_the_policy_are_there_with_the_links_on_their_way(host, spawn, native, value, tmp_path) -> None:
+async def test_paths_of_the_policy_are_there_with_the_links_on_their_way(
+    host, spawn, native, value, failure, tmp_path
+) -> None:
     """What may be read can be read, what may be written written, and their neighbours do not exist."""
     for name in ("readable", "writable", "neither"):
         (tmp_path / "real" / name).mkdir(parents=True)
@@ -159,12 +175,13 @@ async def test_paths_of_the_policy_are_there_with_the_links_on_their_way(host, s
     await value(kernel, "open('writable/new', 'w').write('x'); open('readable/inner/new', 'w').write('x')")
     assert (real / "writable" / "new").read_text() == (real / "readable" / "inner" / "new").read_text() == "x"
     for place in ("readable/new", "new", "/new"):
-        result = await host.execute(kernel.kernel_id, f"open({place!r}, 'w')").result()
-        assert result.error is not None, place
+        await failure(kernel, f"open({place!r}, 'w')")
     await host.shutdown(kernel.kernel_id)
 
 
-async def test_a_crash_loses_nothing_and_contexts_come_back(host, spawn, native, value, tmp_path: Path) -> None:
+async def test_a_crash_loses_nothing_and_contexts_come_back(
+    host, spawn, native, value, failure, tmp_path: Path
+) -> None:
     """Copies live among the same numbers, and not by the kernel that they were made of."""
     store = ContextStore(tmp_path / "store")
     kernel = await spawn(native(checkpoint="strict"))
@@ -178,8 +195,7 @@ async def test_a_crash_loses_nothing_and_contexts_come_back(host, spawn, native,
     with store.attachment(store.put_text("gamma")) as attachment:
         await host.attach(kernel.kernel_id, "more", attachment, "more", {})
     assert await value(kernel, "more['content']") == "'gamma'"
-    result = await host.execute(kernel.kernel_id, "import os; kept = None; os.abort()").result()
-    assert "was killed by" in result.error["evalue"]
+    assert "was killed by" in (await failure(kernel, "import os; kept = None; os.abort()"))["evalue"]
     assert await value(kernel, "kept") == "[2]"
     await host.shutdown(kernel.kernel_id)
 
@@ -243,7 +259,7 @@ async def test_a_fork_cannot_do_without_it(host, spawn, native, fork) -> None:
     await host.shutdown(parent.kernel_id)
 
 
-async def test_what_a_kernel_has_forked_ends_with_it(host, spawn, native) -> None:
+async def test_what_a_kernel_has_forked_ends_with_it(host, spawn, native, value) -> None:
     """Also what the host was not told of, in a process group of its own, whose parent is gone."""
     kernel = await spawn(native(checkpoint="off", processes=4))
     code = """
@@ -255,8 +271,7 @@ async def test_what_a_kernel_has_forked_ends_with_it(host, spawn, native) -> Non
             os._exit(0)
         os.wait()
     """
-    result = await host.execute(kernel.kernel_id, textwrap.dedent(code)).result()
-    assert result.error is None, result.error
+    await value(kernel, textwrap.dedent(code))
     [orphan] = [psutil.Process(pid) for pid in offspring(host) if inner_number(pid) > 2]
     assert inner_number(orphan.ppid()) == 1
     await host.shutdown(kernel.kernel_id)

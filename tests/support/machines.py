@@ -27,7 +27,7 @@ def first_failure(step: Step) -> Step:
         try:
             step(*args, **given)
         except Exception as error:
-            error.add_note(f"in the step {given}")
+            error.add_note(f"after {getattr(args[0], 'trail', '')}, in {given}")
             _failed.append(error)
             raise
 

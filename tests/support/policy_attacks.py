@@ -47,6 +47,7 @@ KNOWN = (
     *(("restore", "b", "b", "tables", "", number) for number in (1, 6, 2)),
     # Sessions write where policies are read, or are kept.
     ("apply", "c", "c", "tables", "", 0),
+    ("open", "c", "c", "strict", "", 1),
     ("apply", "a", "a", "work", "", 0),
     ("edit", "c", "c", "named", OURS, 0),
     ("apply", "c", "c", "named", "", 1),

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import time
@@ -19,6 +18,7 @@ from rlm_kernel import tags, wire
 from rlm_kernel.errors import KernelError
 from rlm_kernel.host.space import Space
 from rlm_kernel.host.stream import Stream, Unfinished
+from rlm_kernel.jsonsize import has_too_many_values
 
 MAX_KERNEL_PAYLOAD = 512 << 20
 MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
@@ -28,9 +28,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MAX_WORD = 1 << 20
 """Bytes of one message of a process that serves no session (yet): a zygote, or a copy that sleeps."""
 LARGEST_JSON = 32 << 20
-MOST_VALUES = 1 << 20
 """Of the JSON that a kernel sends. Values take some twenty times the memory of the bytes that tell them."""
-_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 log = logging.getLogger(__name__)
 
@@ -266,15 +264,9 @@ def ignores_interrupts(pid: int) -> bool:
 
 def parse(data: bytes) -> Any:
     """JSON of a kernel; raises ValueError and RecursionError, also for what is too much to be held."""
-    if len(data) > LARGEST_JSON or (len(data) > MOST_VALUES and _values(data) > MOST_VALUES):
+    if len(data) > LARGEST_JSON or has_too_many_values(data):
         raise ValueError(f"{len(data):,} bytes of JSON are too much")
     return json.loads(data)
-
-
-def _values(data: bytes) -> int:
-    """At least as many as there are values in JSON, whatever its texts hold."""
-    bare = _TEXT.sub(b"", data)
-    return sum(map(bare.count, (b",", b":", b"[", b"{")))
 
 
 def load(message: wire.Message, read: Callable[[bytes], Any] = parse) -> dict[str, Any]:

@@ -40,12 +40,13 @@ class KernelGateway:
         self._client: HostClient | None = None
         self._lock = asyncio.Lock()
         self._listeners: dict[str, Callable[[dict[str, Any]], None]] = {}
+        self._may_start = True
 
     async def client(self, *, start: bool = True) -> HostClient:
-        """Return the connection; raises HostGone when there is no host and none may be started."""
+        """Return the connection; raises HostGone when there is no host and none may be started, or no more."""
         async with self._lock:
             if self._client is None or not self._client.alive:
-                client = await self._connect(start)
+                client = await self._connect(start and self._may_start)
                 client.on_event(self._dispatch)
                 self._client = client
             return self._client
@@ -88,6 +89,10 @@ class KernelGateway:
             client = await self.client(start=False)
             shared = await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
         await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
+
+    def start_no_more(self) -> None:
+        """Start no host from now on, because the daemon stops: one that is there may be stopping too."""
+        self._may_start = False
 
     def close(self) -> None:
         """Close the connection; the host and its kernels go on."""

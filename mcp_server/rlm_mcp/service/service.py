@@ -438,6 +438,7 @@ class Service:
             session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
 
     async def _stop(self) -> None:
+        self.gateway.start_no_more()
         tasks = self._tasks if self._tidying is None else [*self._tasks, self._tidying]
         for task in tasks:
             task.cancel()

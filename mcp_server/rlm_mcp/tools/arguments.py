@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from rlm_kernel.jsonsize import has_too_many_values
 
 __all__ = [
     "AnswerQueries",
@@ -40,9 +42,18 @@ def _parsed(value: Any) -> Any:
     """An object or list that came as its JSON text."""
     if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
         try:
-            return json.loads(value)
+            return value if has_too_many_values(value.encode("utf-8", "replace")) else json.loads(value)
         except (ValueError, RecursionError):
             return value
+    return value
+
+
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
+    """An object that is JSON: without the numbers that only Python and JavaScript have."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ValueError("JSON has no NaN and no Infinity; send null, or the number as a text") from None
     return value
 
 
@@ -52,7 +63,7 @@ def _listed(value: Any) -> Any:
     return [parsed] if isinstance(parsed, str) else parsed
 
 
-JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed), AfterValidator(_finite)]
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 
 Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]

@@ -55,6 +55,14 @@ def ground(tmp_path: Path) -> tuple[Path, Path]:
     return inside, outside
 
 
+@pytest.fixture
+def remote(connect: Any, isolation: Any, ground: tuple[Path, Path]) -> Any:
+    """A client that may load what its policy lets code read: the folder inside."""
+    (isolation.config / "policies").mkdir()
+    (isolation.config / "policies" / "held.yaml").write_text(POLICY.format(folder=ground[0]))
+    return connect(RLM_KERNEL_POLICY="held")
+
+
 async def loaded(agent: Any, paths: list[str]) -> dict[str, int]:
     """Load each path many times; nothing of what arrives comes from outside. Returns how many loads came to what."""
     came: dict[str, int] = {}
@@ -67,19 +75,15 @@ async def loaded(agent: Any, paths: list[str]) -> dict[str, int]:
     return came
 
 
-async def test_a_remote_client_gets_nothing_from_outside_by_a_rename(
-    connect: Any, isolation: Any, ground: tuple[Path, Path]
-) -> None:
+async def test_a_remote_client_gets_nothing_from_outside_by_a_rename(remote: Any, ground: tuple[Path, Path]) -> None:
     """K-21: for folders and files that change places with links: paths, folders and patterns."""
     inside, _ = ground
-    (isolation.config / "policies").mkdir()
-    (isolation.config / "policies" / "held.yaml").write_text(POLICY.format(folder=inside))
     paths = [f"{inside}/notes/a.txt", f"{inside}/file", f"{inside}/notes", f"{inside}/notes/*.txt", f"{inside}/*/a.txt"]
-    async with connect(RLM_KERNEL_POLICY="held") as remote:
+    async with remote as agent:
         for path in paths:
-            assert "error" not in await remote("load_context", name="x", path=path), path
+            assert "error" not in await agent("load_context", name="x", path=path), path
         with swapping((inside / "notes", inside / "other"), (inside / "file", inside / "link")):
-            came = await loaded(remote, paths)
+            came = await loaded(agent, paths)
     assert set(came) <= {"loaded", "cannot_read"}
     assert min(came.get("loaded", 0), came.get("cannot_read", 0)) > 10, came
 
@@ -103,19 +107,17 @@ async def test_a_local_client_gets_nothing_of_other_sessions(connect: Any, groun
 
 
 async def test_whether_something_is_there_is_not_told_of_what_may_not_be_read(
-    connect: Any, isolation: Any, ground: tuple[Path, Path]
+    remote: Any, ground: tuple[Path, Path]
 ) -> None:
     """K-21: to a remote client a file outside and none outside are one thing, by a path as by a link."""
     inside, outside = ground
-    (isolation.config / "policies").mkdir()
-    (isolation.config / "policies" / "held.yaml").write_text(POLICY.format(folder=inside))
-    async with connect(RLM_KERNEL_POLICY="held") as remote:
+    async with remote as agent:
         for there, none in (
             (outside / "a.txt", outside / "b.txt"),
             (inside / "other" / "a.txt", inside / "other" / "b.txt"),
             (outside / "a.txt", outside / "a.txt" / "b.txt"),
         ):
-            said = [await remote("load_context", name="x", path=str(path)) for path in (there, none)]
+            said = [await agent("load_context", name="x", path=str(path)) for path in (there, none)]
             told = [answer["message"].replace(str(path), "") for answer, path in zip(said, (there, none), strict=True)]
             assert told[0] == told[1]
 
@@ -151,21 +153,17 @@ async def test_a_pattern_that_never_ends_is_refused_while_others_are_answered(
         assert (answers[0]["error"], "more than 50 files" in answers[0]["message"]) == ("cannot_read", True)
 
 
-async def test_links_from_one_allowed_folder_into_another_are_followed(
-    connect: Any, isolation: Any, ground: tuple[Path, Path]
-) -> None:
+async def test_links_from_one_allowed_folder_into_another_are_followed(remote: Any, ground: tuple[Path, Path]) -> None:
     """K-21: relative and absolute links, and .. , lead where they lead; only that is judged."""
     inside, _ = ground
-    (isolation.config / "policies").mkdir()
-    (isolation.config / "policies" / "held.yaml").write_text(POLICY.format(folder=inside))
     (inside / "notes" / "up").symlink_to("../file")
     (inside / "notes" / "away").symlink_to(inside / "notes" / "up")
     (inside / "loop").symlink_to("loop")
     os.mkfifo(inside / "pipe")
-    async with connect(RLM_KERNEL_POLICY="held") as remote:
+    async with remote as agent:
         for path in ("notes/up", "notes/away", "notes/../file", "other/../notes/a.txt"):
-            answer = await remote("load_context", name="x", path=f"{inside}/{path}")
+            answer = await agent("load_context", name="x", path=f"{inside}/{path}")
             expected = "cannot_read" if path.startswith("other") else None  # above where the link leads
             assert answer.get("error") == expected, path
         for path in ("loop", "pipe", "file/x"):
-            assert (await remote("load_context", name="x", path=f"{inside}/{path}"))["error"] == "cannot_read"
+            assert (await agent("load_context", name="x", path=f"{inside}/{path}"))["error"] == "cannot_read"
