@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from rlm_kernel.contexts.shares import Shown
 from rlm_mcp.service.answers import clean, encode, encoded_length, fit, whole_of
 
+LONG = st.builds(str.__mul__, st.text(min_size=1, max_size=9), st.integers(0, 200))
+"""Texts of up to 1,800 characters."""
+
 
 @pytest.mark.parametrize("limit", [512, 2000, 8000])
 @pytest.mark.parametrize("piece", ["x", "\n", '"\\', "é", "\x00", "日本", "line of text\n"])
@@ -60,14 +63,14 @@ def test_a_prompt_is_whole_or_not_there(queries: int, chars: int) -> None:
 
 
 @given(
-    st.lists(
-        st.one_of(
-            st.fixed_dictionaries({"id": st.text("q_0123", max_size=9), "prompt": st.text(max_size=900)}),
-            st.dictionaries(st.sampled_from(["line", "text", "context"]), st.text(max_size=900) | st.integers()),
-            st.text(max_size=900),
-            st.lists(st.text(max_size=300), max_size=9),
-        ),
-        max_size=40,
+    st.one_of(
+        st.lists(item, max_size=40)
+        for item in (
+            st.fixed_dictionaries({"id": st.text("q_0123", max_size=9), "prompt": LONG}),
+            st.dictionaries(st.sampled_from(["line", "text", "context"]), LONG | st.integers()),
+            LONG,
+            st.lists(LONG, max_size=9),
+        )
     ),
     st.text(max_size=3000),
     st.integers(256, 4000),
