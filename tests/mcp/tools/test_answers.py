@@ -119,6 +119,14 @@ def test_what_no_preview_can_save_still_fits() -> None:
     assert len(fit(fields, tuple(fields), 2500, "out_1")) <= 2500
 
 
+def test_the_last_resort_cuts_no_prompt() -> None:
+    """K-22: where there is hardly any room, a query that is still shown has no prompt."""
+    asked = [{"id": f"q_{n}", "prompt": "p" * 5000} for n in range(9)]
+    shown = json.loads(fit({"queries": asked, "notes": ["n" * 500] * 50}, ("notes",), 600, "out_1"))
+    assert (shown["cut"], shown["truncated"]) == (True, True)
+    assert [set(row) for row in shown["queries"]] == [{"id", "cut", "chars", "rest"}] * 2
+
+
 def test_the_whole_is_the_text_itself_or_all_parts_under_headings() -> None:
     """K-19: one field is kept as it is, so that line numbers mean something."""
     assert whole_of({"stdout": "a\nb", "stderr": ""}, ("stdout", "stderr")) == "a\nb"
