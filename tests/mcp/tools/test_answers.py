@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from rlm_kernel.contexts.shares import Shown
 from rlm_mcp.service.answers import clean, encode, encoded_length, fit, whole_of
 
+LONG = st.builds(str.__mul__, st.text(min_size=1, max_size=9), st.integers(0, 200))
+"""Texts of up to 1,800 characters."""
+
 
 @pytest.mark.parametrize("limit", [512, 2000, 8000])
 @pytest.mark.parametrize("piece", ["x", "\n", '"\\', "é", "\x00", "日本", "line of text\n"])
@@ -60,14 +63,14 @@ def test_a_prompt_is_whole_or_not_there(queries: int, chars: int) -> None:
 
 
 @given(
-    st.lists(
-        st.one_of(
-            st.fixed_dictionaries({"id": st.text("q_0123", max_size=9), "prompt": st.text(max_size=900)}),
-            st.dictionaries(st.sampled_from(["line", "text", "context"]), st.text(max_size=900) | st.integers()),
-            st.text(max_size=900),
-            st.lists(st.text(max_size=300), max_size=9),
-        ),
-        max_size=40,
+    st.one_of(
+        st.lists(item, max_size=40)
+        for item in (
+            st.fixed_dictionaries({"id": st.text("q_0123", max_size=9), "prompt": LONG}),
+            st.dictionaries(st.sampled_from(["line", "text", "context"]), LONG | st.integers()),
+            LONG,
+            st.lists(LONG, max_size=9),
+        )
     ),
     st.text(max_size=3000),
     st.integers(256, 4000),
@@ -114,6 +117,14 @@ def test_what_no_preview_can_save_still_fits() -> None:
     """Many long fields in little room: a few characters of each."""
     fields = {f"field{n}": {"deep": ["y" * 5000] * 9} for n in range(5)}
     assert len(fit(fields, tuple(fields), 2500, "out_1")) <= 2500
+
+
+def test_the_last_resort_cuts_no_prompt() -> None:
+    """K-22: where there is hardly any room, a query that is still shown has no prompt."""
+    asked = [{"id": f"q_{n}", "prompt": "p" * 5000} for n in range(9)]
+    shown = json.loads(fit({"queries": asked, "notes": ["n" * 500] * 50}, ("notes",), 600, "out_1"))
+    assert (shown["cut"], shown["truncated"]) == (True, True)
+    assert [set(row) for row in shown["queries"]] == [{"id", "cut", "chars", "rest"}] * 2
 
 
 def test_the_whole_is_the_text_itself_or_all_parts_under_headings() -> None:

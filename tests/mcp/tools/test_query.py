@@ -55,10 +55,21 @@ async def test_many_rows_become_a_context_that_can_be_queried_again(connect) -> 
         answer = await agent("query", name="log", sql="SELECT range AS n, 'row' AS n FROM range(50000)")
         assert len(agent.text) <= 8000
         assert (answer["row_count"], answer["columns"], answer["rows"][1]) == (50000, ["n", "n_2"], [1, "row"])
+        assert (answer["cut"], answer["truncated"]) == (True, True)
         kept = answer["full_output"]
         assert (await agent("peek", name=kept, limit=1))["content"] == '{"n":0,"n_2":"row"}'
         again = await agent("query", name=kept, sql=f"SELECT count(*), max(n) FROM {kept}")
         assert again["rows"] == [[50000, 49999]]
+
+
+async def test_rows_that_stay_in_the_file_are_told(connect) -> None:
+    """K-9: also where the rows that were read before fit into the answer."""
+    async with connect() as agent:
+        await agent("load_context", name="log", content="x\n")
+        answer = await agent("query", name="log", sql="SELECT repeat('x', 96) FROM range(78)")
+        assert (answer["row_count"], answer["truncated"], "cut here" in agent.text) == (78, True, False)
+        assert 70 < len(answer["rows"]) < 78
+        assert all(row == ["x" * 96] for row in answer["rows"])
 
 
 async def test_values_that_json_lacks_are_texts(connect) -> None:
