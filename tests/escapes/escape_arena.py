@@ -60,12 +60,13 @@ class Outcome:
     escaped: bool
     detail: str
     """What it got, or what stopped it."""
-    absent: bool = False
-    """Whether what stopped it was only a module, or a name of one, that the session is not given."""
+    absent: bool | None = False
+    """Whether what stopped it was only a module, or a name of one, that no session is given; None: not installed."""
 
     def tries_what_it_says(self) -> bool:
         """Whether a case of the language wall is held by more than a missing module or name, or says that it is not."""
-        return self.case.expect == "refused" or self.absent == (self.case.expect == "absent")
+        known = self.case.expect != "refused" and self.absent is not None
+        return not known or self.absent == (self.case.expect == "absent")
 
     def __str__(self) -> str:
         return f"{self.case.family}/{self.case.id}: {self.detail}"

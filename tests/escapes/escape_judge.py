@@ -85,7 +85,7 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     """Run a case behind the language wall.
 
     Returns ``got`` (list of loot), ``held_by`` (what stopped it) and ``absent`` (whether that was only a module, or a
-    name of one, that the session is not given).
+    name of one, that the session is not given; None where a library is not installed).
     """
     os.environ[VARIABLE] = SECRET
     rules = load_policy("default" if policy == "evaluating" else policy)
@@ -97,7 +97,8 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     freeze()
     namespace: dict[str, Any] = {}
     output = io.StringIO()
-    held_by, absent = "", False
+    held_by = ""
+    absent: bool | None = False
     try:
         _run_walled(wall, code, namespace, output)
     except BaseException as error:  # whatever stops it
@@ -108,11 +109,11 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     return {"got": got + _changes(places), "held_by": held_by, "absent": absent}
 
 
-def _is_absent(error: BaseException) -> bool:
-    """Whether an error says that a session is not given a module, or a name of one; not that it is not installed."""
+def _is_absent(error: BaseException) -> bool | None:
+    """Whether an error says that a session is not given a module, or a name of one; None where it is not installed."""
     if isinstance(error, AttributeError):
         return isinstance(error.obj, types.ModuleType)
-    return isinstance(error, ImportError) and type(error) is not ModuleNotFoundError
+    return None if type(error) is ModuleNotFoundError else isinstance(error, ImportError)
 
 
 def _works(wall: LanguageWall, original: Any, places: Places) -> bool:
