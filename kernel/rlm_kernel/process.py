@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from rlm_kernel import signals
 
