@@ -454,7 +454,7 @@ class KernelSession:
         if is_cell:
             self.images.cells += 1
             self.history.note(self.images.cells, request, summary)
-        request.shadowed, gone = self.images.shadow(summary.get("shadowed"))
+        request.shadowed, gone = self.images.shadow(summary.get("shadowed"), heard=request.direct is not None)
         back = (self.images.contexts.keys() & texts(summary.get("returned"))) - self.images.shadowed
         request.returned = sorted(back.union(gone))
 

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from jupyter_client import AsyncKernelClient
 
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service.snapshots import Request
@@ -85,7 +86,7 @@ async def test_a_variable_shadows_a_text_and_does_not_unload_it(agent, how) -> N
     """However code takes the name: the text stays, the answer says so, lists show both, del brings it back."""
     told = await agent.run(TAKING[how])
     assert told["success"] == (how != "before an error")
-    assert told["notice"].startswith("log: in code now your variable, which shadows the loaded text.")
+    assert told["notice"].startswith("log: in code now a variable, which shadows the loaded text.")
     assert "\n" not in told["notice"]
     await reads_the_text(agent)
     text, variable = await listed(agent)
@@ -192,6 +193,25 @@ async def test_another_session_keeps_the_text_that_it_got(attach, agent) -> None
         await reads_the_text(reader)
         await reader("end_session")
     await reads_the_text(agent)
+
+
+async def test_a_notebook_shadows_a_text_and_the_agent_hears_of_it(attach, agent) -> None:
+    """A person's cell unloads nothing either. The agent is told with its next cell, once."""
+    await agent.run("1")
+    client = AsyncKernelClient()
+    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
+    client.start_channels()
+    await client.wait_for_ready(timeout=60)
+    await client.execute("log = 5", reply=True, timeout=60)
+    await reads_the_text(agent)
+    assert [row[1:] for row in await listed(agent)] == [(True, False), (False, True)]
+    told = await agent.run("log")
+    assert (told["result"], told["notice"][:17]) == ("5", "log: in code now ")
+    assert "notice" not in await agent.run("log")
+    await client.execute("del log", reply=True, timeout=60)
+    client.stop_channels()
+    assert "again" in (await agent.run("1"))["notice"]
+    assert (await agent.run("log['line_count']"))["result"] == "4"
 
 
 async def test_a_restart_gives_names_back_to_their_texts(agent) -> None:
