@@ -10,7 +10,8 @@ import gzip
 import json
 import os
 import signal
-from contextlib import AsyncExitStack, suppress
+import time
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +37,7 @@ from rlm_memory.store import Store
 OPS = int(os.environ.get("RLM_TEXT_OPS", "600"))
 SEED = int(os.environ.get("RLM_TEXT_SEED", "1"))
 STEPS = 60
-QUOTA, IDLE = 420, 100.0
+QUOTA, IDLE = 220, 100.0
 POLICY = (
     "description: Little room.\nextends: default\ncheckpoint: strict\n"
     f"limits: {{content_bytes: {QUOTA}, idle_seconds: {IDLE}, rollback_cells: 3}}\n"
@@ -301,10 +302,12 @@ class ShadowedTexts(NamedTexts):
         life.past.clear()
 
     def kill(self, life: Life, name: str, which: int) -> None:
-        pid = self.call(life, "status")["kernel"].get("pid")
-        if pid is not None:
-            with suppress(ProcessLookupError):  # killed a moment ago, and nobody has asked for anything since
-                os.kill(pid, signal.SIGKILL)
+        self.run(life, "1")  # a kernel that has run a cell is replaced at once
+        self.model.cell(life)
+        pid = self.call(life, "status")["kernel"]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        while self.call(life, "status")["kernel"].get("pid") in {pid, None}:  # a cell that comes sooner dies with it
+            time.sleep(0.02)
 
     def undo(self, life: Life, name: str, which: int) -> None:
         if self.call(life, "rollback").get("undone"):

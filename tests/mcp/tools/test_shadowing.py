@@ -1,5 +1,6 @@
 """What code does with the name of a loaded text: the text stays, and a variable shadows it for code."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -243,7 +244,11 @@ async def test_rollback_undoes_the_shadow_and_its_end(careful) -> None:
 async def test_a_crash_keeps_the_shadow(careful) -> None:
     """A copy takes over: the variable is there, and so is the text behind it."""
     await careful.run("log = [5]")
-    os.kill((await careful("status"))["kernel"]["pid"], signal.SIGKILL)
+    pid = (await careful("status"))["kernel"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while (await careful("status"))["kernel"].get("pid") in {pid, None}:  # a cell that comes sooner dies with it
+            await asyncio.sleep(0.02)
     assert (await careful.run("log"))["result"] == "[5]"
     assert [row[1:] for row in await listed(careful)] == [(True, False), (False, True)]
     await reads_the_text(careful)
