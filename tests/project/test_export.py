@@ -139,6 +139,18 @@ def test_a_replay_that_gives_the_same_says_so(command: Command, tmp_path: Path) 
     assert "replay-" not in command("sessions").stdout
 
 
+def test_a_replay_shadows_texts_where_the_session_did(command: Command, tmp_path: Path) -> None:
+    """A cell that takes the name of a text takes it again; the text is in the notebook, and in the replay."""
+    (tmp_path / "app.log").write_text("one\ntwo\n")
+    call_tool("load_context", {"name": "log", "path": str(tmp_path / "app.log")}, session="shadow")
+    evaluate("shadow", "log = log['lines'][:1]\nprint(log)", "print(log, cite('log', 1)['text'])", "del log")
+    evaluate("shadow", "print(log['line_count'])", "log = 5")
+    assert [text["name"] for text in exported(command, "shadow", tmp_path).metadata.rlm.contexts] == ["log"]
+    told = json.loads(command("replay", "shadow.ipynb", "--json").stdout)
+    assert (told["same"], [text["same"] for text in told["contexts"]]) == (True, [True])
+    assert [cell["output"][1].strip() for cell in told["cells"]] == ["['one']", "['one'] two", "", "2", ""]
+
+
 def test_a_replay_says_cell_by_cell_what_differs(command: Command, tmp_path: Path) -> None:
     """A text that has changed is not taken for the old one; exit code 1, with status and output then and now."""
     path = tmp_path / "app.log"

@@ -92,8 +92,8 @@ class Images:
     live process has completed. ``copies`` are the sleeping ones, the oldest first: the newest, and those from before
     the last ``undoable`` cells. ``pristine`` tells that the process before the first cell was as any fresh one, and
     ``only_cells`` that nothing but cells has changed the session since the newest copy. ``shadowed`` are the contexts
-    whose names mean something else in the live process, as it says. ``limits`` begins to count the time of a request;
-    ``refusals`` counts what the gate refuses them.
+    whose names mean something else in the live process, as it says, and ``told`` those of which callers have heard.
+    ``limits`` begins to count the time of a request; ``refusals`` counts what the gate refuses them.
     """
 
     image: Callable[[], Awaitable[Peer]]
@@ -109,6 +109,7 @@ class Images:
     walls: dict[str, Any] = field(default_factory=dict)
     contexts: dict[str, Attachment] = field(default_factory=dict)
     shadowed: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
     answers: Mapping[str, Any] = field(default_factory=dict)
     cells: int = 0
     gate: Gate | None = None
@@ -418,16 +419,23 @@ class Images:
         request = {"op": "attach", "name": name, "header": attachment.header, **attachment.notes}
         await self.ask(request, copies)
         self.live.attached[name] = attachment.serial
-        self.shadowed -= {name}
+        self._bare(name)
 
-    def shadow(self, told: object, returned: object = None) -> tuple[list[str], list[str]]:
-        """Take note of the contexts that are shadowed, as the live process says: which are now, which no more.
+    def shadow(self, said: object, returned: object = None, *, heard: bool = True) -> tuple[list[str], list[str]]:
+        """Take note of the contexts that are shadowed, as the live process says.
 
-        ``returned`` names more of the latter: a cell took their names and gave them back.
+        Returns those that are and were not, and those that were and are not, when a caller last heard of it. The latter
+        include those that are ``returned``: a cell took their names and gave them back. If none hears now, that is all.
         """
-        before, self.shadowed = self.shadowed, frozenset(texts(told)) & self.contexts.keys()
+        self.shadowed = frozenset(texts(said)) & self.contexts.keys()
         back = (self.contexts.keys() & texts(returned)) - self.shadowed
+        if not heard:
+            return [], sorted(back)
+        before, self.told = self.told, self.shadowed
         return sorted(self.shadowed - before), sorted(back | (before - self.shadowed))
+
+    def _bare(self, name: str) -> None:
+        self.shadowed, self.told = self.shadowed - {name}, self.told - {name}
 
     async def learn_shadowed(self) -> None:
         """Ask the live process which contexts are shadowed in it."""
@@ -436,7 +444,7 @@ class Images:
 
     def forget(self, name: str) -> None:
         """Give up the lease of a context that the session no longer has."""
-        self.shadowed -= {name}
+        self._bare(name)
         attachment = self.contexts.pop(name, None)
         if attachment is not None:
             attachment.close()

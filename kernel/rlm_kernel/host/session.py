@@ -458,8 +458,10 @@ class KernelSession:
         if is_cell:
             self.images.cells += 1
             self.history.note(self.images.cells, request, summary)
-        request.shadowed, request.returned = self.images.shadow(summary.get("shadowed"), summary.get("returned"))
-        if request.direct is None and (given := given_in(summary)):
+        heard = request.direct is not None
+        said, returned = summary.get("shadowed"), summary.get("returned")
+        request.shadowed, request.returned = self.images.shadow(said, returned, heard=heard)
+        if not heard and (given := given_in(summary)):
             self.emit(self.kernel_id, {"event": "given", **given})
 
     # -- limits

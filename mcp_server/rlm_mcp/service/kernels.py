@@ -579,7 +579,7 @@ def _of_names(taken: Collection[str], returned: Collection[str]) -> str:
     told = []
     if taken:
         told.append(
-            f"{_listed(taken)}: in code now your variable, which shadows the loaded text. The text stays: peek, scan, "
+            f"{_listed(taken)}: in code now a variable, which shadows the loaded text. The text stays: peek, scan, "
             "var_info and query read it by this name, `del` of the name brings it back in code, unload removes it"
         )
     if returned:

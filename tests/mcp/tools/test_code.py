@@ -98,19 +98,6 @@ async def test_a_failing_cell_with_a_long_answer_is_a_preview(agent) -> None:
     assert answer["full_output"] == "out_1"
 
 
-async def test_rebinding_a_contexts_name_in_code_drops_the_context(agent) -> None:
-    """K-16: the name means what code made of it, for peek as well."""
-    await agent("load_context", name="log", content="a\nb\nc")
-    await agent("load_context", name="other", content="z")
-    handle = (await agent("register_handle", name="log"))["handle"]
-    await agent.run("log = log['lines'][:1]\ndel other")
-    assert (await agent("peek", name="log"))["total_lines"] == 1
-    assert (await agent("peek", name="other"))["error"] == "variable_not_found"
-    assert (await agent("peek", name=handle))["total_lines"] == 3
-    await agent("load_context", name="log", content="new")
-    assert (await agent.run("log['content']"))["result"] == "'new'"
-
-
 async def test_loading_and_unloading_reach_the_kernel(agent) -> None:
     """K-6: what is unloaded is no global any more; what is loaded again is the new text."""
     await agent.run("1")

@@ -1,10 +1,12 @@
 """What code does with the name of a loaded text: the text stays, and a variable shadows it for code."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from jupyter_client import AsyncKernelClient
 
 from rlm_mcp.hello import ClientHello
 from rlm_mcp.service.snapshots import Request
@@ -85,7 +87,7 @@ async def test_a_variable_shadows_a_text_and_does_not_unload_it(agent, how) -> N
     """However code takes the name: the text stays, the answer says so, lists show both, del brings it back."""
     told = await agent.run(TAKING[how])
     assert told["success"] == (how != "before an error")
-    assert told["notice"].startswith("log: in code now your variable, which shadows the loaded text.")
+    assert told["notice"].startswith("log: in code now a variable, which shadows the loaded text.")
     assert "\n" not in told["notice"]
     await reads_the_text(agent)
     text, variable = await listed(agent)
@@ -194,6 +196,25 @@ async def test_another_session_keeps_the_text_that_it_got(attach, agent) -> None
     await reads_the_text(agent)
 
 
+async def test_a_notebook_shadows_a_text_and_the_agent_hears_of_it(attach, agent) -> None:
+    """A person's cell unloads nothing either. The agent is told with its next cell, once."""
+    await agent.run("1")
+    client = AsyncKernelClient()
+    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
+    client.start_channels()
+    await client.wait_for_ready(timeout=60)
+    await client.execute("log = 5", reply=True, timeout=60)
+    await reads_the_text(agent)
+    assert [row[1:] for row in await listed(agent)] == [(True, False), (False, True)]
+    told = await agent.run("log")
+    assert (told["result"], told["notice"][:17]) == ("5", "log: in code now ")
+    assert "notice" not in await agent.run("log")
+    await client.execute("del log", reply=True, timeout=60)
+    client.stop_channels()
+    assert "again" in (await agent.run("1"))["notice"]
+    assert (await agent.run("log['line_count']"))["result"] == "4"
+
+
 async def test_a_restart_gives_names_back_to_their_texts(agent) -> None:
     """Variables go with a restart, texts do not."""
     await agent.run("log = 5")
@@ -223,7 +244,11 @@ async def test_rollback_undoes_the_shadow_and_its_end(careful) -> None:
 async def test_a_crash_keeps_the_shadow(careful) -> None:
     """A copy takes over: the variable is there, and so is the text behind it."""
     await careful.run("log = [5]")
-    os.kill((await careful("status"))["kernel"]["pid"], signal.SIGKILL)
+    pid = (await careful("status"))["kernel"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while (await careful("status"))["kernel"].get("pid") in {pid, None}:  # a cell that comes sooner dies with it
+            await asyncio.sleep(0.02)
     assert (await careful.run("log"))["result"] == "[5]"
     assert [row[1:] for row in await listed(careful)] == [(True, False), (False, True)]
     await reads_the_text(careful)
