@@ -89,7 +89,7 @@ class _PollFd(ctypes.Structure):
 
 
 _SignalSet: Final = ctypes.c_ulong * 16
-"""``sigset_t`` of any C library. Made once: in a session's kernel no library makes classes of the interpreter's types."""
+"""``sigset_t`` of any C library. Made once: in a session's kernel no library derives from the interpreter's classes."""
 
 
 def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:

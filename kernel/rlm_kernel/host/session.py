@@ -48,7 +48,7 @@ class KernelSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
     ``emit(kernel_id, event)`` reports what happened: ``queries``, ``waiting`` (for the answers of ``ids``; none: it
-    goes on), ``given``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (``expelled`` for a reason).
+    goes on), ``given``, ``cell``, ``door`` (is it ``open``), ``recovered``, ``ended`` (why ``expelled``).
     """
 
     def __init__(
@@ -241,25 +241,16 @@ class KernelSession:
         self.copying.later()
 
     async def settle(self, news: dict[str, Any]) -> list[str]:
-        """Inject ``answers`` of queries: at once into a cell that waits, else between requests. Returns known ids.
-
-        With them comes what queries have ``used`` of the budget, and whether answers of code's own are ``refused``.
-        """
+        """Tell ``answers`` (at once to a cell that waits), budget ``used``, own ones ``refused``; returns known ids."""
         answers = news.setdefault("answers", {})
+        waited = [name for name in answers if name in self.queries.pending]
+        self.queries.settle(answers)
         if self.round is not None:
-            waited = [name for name in answers if name in self.queries.pending]
-            self.queries.settle(answers)
             self._answer_round(news)
             return waited
-        self.queries.settle(answers)
-
-        async def work() -> list[str]:
-            content, _ = await self.images.ask({"op": "settle", **news})
-            return [str(known) for known in content.get("known", ())]
-
-        known: list[str] = await self.operation(work)
+        content, _ = await self.operation(lambda: self.images.ask({"op": "settle", **news}))
         self.copying.later()
-        return known
+        return texts(content.get("known"))
 
     def interrupt(self, escalate: bool = False) -> bool:
         """Interrupt what runs, or else the next cell; ``escalate`` ends it, whatever it does. False: there is none."""
@@ -566,8 +557,8 @@ class KernelSession:
         self.round = Round(claimed, limits, self.policy.llm.wait_seconds, self._round_is_late)
         self.emit(self.kernel_id, {"event": "waiting", "ids": sorted(claimed)})
         # Who answers at once may have been faster than the cell.
-        known = {name: self.queries.answers[name] for name in claimed if name in self.queries.answers}
-        self._answer_round({"answers": known})
+        given = self.queries.answers
+        self._answer_round({"answers": {name: given[name] for name in claimed if name in given}})
 
     def _answer_round(self, news: dict[str, Any]) -> None:
         live, answers = self.images.live, news["answers"]

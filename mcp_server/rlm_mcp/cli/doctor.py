@@ -166,7 +166,8 @@ def _kept() -> Iterator[Check]:
     yield Check("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
     for row in resting:
         pending, until = len(row["pending_llm_queries"]), row["kept_until"] or "somebody ends it"
-        held = f"{size(row['content_bytes'])} of texts, {pending} unanswered queries"
+        asked = "1 unanswered query" if pending == 1 else f"{pending} unanswered queries"
+        held = f"{size(row['content_bytes'])} of texts, {asked}"
         fix = "answer its queries, or end it (the tool end_session), to free it now"
         yield Check(f"session {row['session']}", True, f"rests with {held}, kept until {until}", fix)
 

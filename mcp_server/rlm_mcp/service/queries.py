@@ -24,6 +24,7 @@ from rlm_memory.store import Store
 __all__ = ["GivenAnswer", "Outcome", "Queries", "asked_row", "row_shown"]
 
 
+AN_ITEM = 'an item is {"id": text, "answer": text}'
 BY_ID = "give as many, in the order in which they are listed, or {id: answer}"
 _ID = re.compile(r"q_t?\d{3,9}")
 NOT_AN_ANSWER = 'give either the answer as a text, or {"error": text}'
@@ -95,13 +96,19 @@ class Queries:
         """
         if isinstance(answers, dict):
             return [_given_answer(name, outcome) for name, outcome in answers.items()]
-        if answers and all(isinstance(item, dict) and "id" in item for item in answers):
+        named = [isinstance(item, dict) and "id" in item for item in answers]
+        if answers and all(named):
             return [_given_item(str(number), item) for number, item in enumerate(answers)]
         pending = self._answerable(session)
         last = [name for name in session.listed if name in pending]
         order = next((ids for ids in (pending, last) if len(ids) == len(answers)), None)
-        if order is None:
+        if order is None and not any(named):
             raise ToolFault("wrong_number", _number_said(len(answers), pending, last), BY_ID)
+        if order is None:  # those that tell their query are taken
+            return [
+                _given_item(str(number), item) if named[number] else GivenAnswer(f"answers[{number}]", problem=AN_ITEM)
+                for number, item in enumerate(answers)
+            ]
         return [_given_item(name, item) for name, item in zip(order, answers, strict=True)]
 
     async def answer(self, session: Session, given: list[GivenAnswer]) -> Answer:
@@ -225,7 +232,7 @@ def _given_item(name: str, item: object) -> GivenAnswer:
     if not isinstance(item, dict) or not item.keys() <= {"id", "answer", "error"} or not item:
         return _given_answer(name, item)
     if "id" in item and not isinstance(item["id"], str):
-        return GivenAnswer(f"answers[{name}]", problem='an item is {"id": text, "answer": text}')
+        return GivenAnswer(f"answers[{name}]", problem=AN_ITEM)
     named = item.get("id", name)
     outcome = {key: value for key, value in item.items() if key != "id" and value is not None}
     if outcome.keys() not in ({"answer"}, {"error"}):

@@ -424,6 +424,7 @@ class Service:
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""
         session.kernel.adopt(info)
+        session.kernel.budget_changed()  # what was used last, it may not have been told
         with suppress(KernelError, OSError):
             client = await self.gateway.client(start=False)
             self.runs.note_queries(session, await client.pending_queries(info.kernel_id))

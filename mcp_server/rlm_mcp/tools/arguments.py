@@ -185,7 +185,7 @@ class AnswerQueries(Arguments):
     answers: Annotated[
         dict[str, Any] | list[Any],
         BeforeValidator(_parsed),
-        WithJsonSchema({"type": "object", "description": '{id: text or {"error": text}}, or a list in order'}),
+        WithJsonSchema({"type": "object", "description": '{id: text or {"error": text}}'}),
     ]
 
 

@@ -243,12 +243,18 @@ async def test_a_fork_leaves_the_budget_of_its_parent_as_it_is(scene, endpoint) 
     assert await budgets_of(scene.agent) == [(2, 45), (2, 45)]
 
 
-async def test_the_ids_of_a_restarted_fork_are_none_of_its_parents(scene, endpoint) -> None:
-    """K-22: it holds answers of its parent's queries no more, and asks under numbers of its own."""
-    await scene.agent.run("llm_query('second', mode='deferred')")
-    child = await forked_and_restarted(scene)
+@pytest.mark.parametrize("how", ["restarted", "lost with its host"])
+async def test_the_ids_of_a_fork_with_another_kernel_are_none_of_its_parents(scene, endpoint, how) -> None:
+    """K-22: what it holds of its parent's queries is never taken for its own."""
+    child = await forked(scene)
+    if how == "restarted":
+        await child("restart_session")
+    else:
+        kernel = scene.service.sessions.get((await child("status"))["session"]).kernel
+        await scene.service.gateway.discard(kernel.info)
+        await child.run("1")  # is told of it
     asked = await child.run("llm_query('mine', mode='deferred')")
-    assert [query["id"] for query in asked["pending_llm_queries"]] == ["q_002"]
+    assert [query["id"] for query in asked["pending_llm_queries"]] == ["q_001"]
 
 
 # --- the bounds themselves ------------------------------------------------------------------------
