@@ -47,8 +47,7 @@ AREAS = {
     "search": Area(
         (
             "kernel/rlm_kernel/contexts/scan.py",
-            "kernel/rlm_kernel/contexts/text.py",
-            "kernel/rlm_kernel/contexts/finder.py",
+            "kernel/rlm_kernel/contexts/text.py:Text.peek,Text._fit,Text._whole_characters,check_page",
         ),
         ("tests/contexts/test_text.py", "tests/contexts/test_scan.py"),
     ),
