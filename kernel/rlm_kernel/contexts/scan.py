@@ -237,13 +237,15 @@ def _matches(text: Text, hits: list[Found], request: Request) -> Iterator[Match]
 def _clip(text: Text, found: Found, line_chars: int) -> tuple[str, bool]:
     """The line, or line_chars characters of it from a little before the match on."""
     view, start, stop = text.view, found.start, found.stop
-    if stop - start <= line_chars:
-        return str(view[start:stop], "utf-8").removesuffix("\r"), False
+    if stop > start and view[stop - 1] == 0x0D:
+        stop -= 1
+    if stop - start <= 4 * line_chars:  # a character takes at most 4 bytes: a longer line has more of them
+        line = str(view[start:stop], "utf-8")
+        if len(line) <= line_chars:
+            return line, False
     # Decode a window that surely holds enough characters; ignore those cut at its ends.
     low = max(start, min(found.at - line_chars // 4, stop - line_chars))
-    window = str(view[low : min(stop, low + 4 * line_chars + 4)], "utf-8", "ignore")
-    whole = low == start and low + 4 * line_chars + 4 >= stop and len(window) <= line_chars
-    return (window.removesuffix("\r"), False) if whole else (window[:line_chars], True)
+    return str(view[low : min(stop, low + 4 * line_chars + 4)], "utf-8", "ignore")[:line_chars], True
 
 
 def _context(text: Text, line: int, request: Request) -> tuple[str, ...]:
