@@ -176,6 +176,7 @@ async def test_a_database_that_cannot_be_written_is_tried_again(store, session, 
             database.breaks()
             book.ran(key, f"first {turn}", 1.0, result())
             book.flush()
+            assert len(caplog.records) == 1
             book.ran(key, f"second {turn}", 1.0, result())
             book.flush()
             assert len(caplog.records) == 1
