@@ -16,10 +16,19 @@ def _never(*_: Any) -> Any:
     raise AssertionError("nothing here starts a process")
 
 
+class Sleeping:
+    """Stands where a process would be, which can be let go."""
+
+    dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
 def copy_of(cells: int, redo: int = 0, seconds: float = 0.0) -> Copy:
     """A copy from after so many cells, which can repeat as many more."""
     more = [{"code": f"n = {cells + number}", "store_history": True} for number in range(1, redo + 1)]
-    return Copy(object(), cells, more, seconds)  # type: ignore[arg-type]  # the book does not look at the process
+    return Copy(Sleeping(), cells, more, seconds)  # type: ignore[arg-type]  # the book does not look at the process
 
 
 def book(cells: int, *copies: Copy, undoable: int = 3, pristine: bool = False, only_cells: bool = True) -> Images:
@@ -137,6 +146,19 @@ def test_the_log_of_repeated_cells_is_short(redo: int, seconds: float, more: flo
 def test_what_can_be_undone_is_what_a_copy_or_a_fresh_start_stands_for(images: Images, possible: list[int]) -> None:
     """As many of the last cells as the policy keeps, and not the state as it is."""
     assert images.can_go_back() == possible
+
+
+def test_the_oldest_copies_are_given_up_and_the_newest_never() -> None:
+    """What is only kept for a rollback goes first when memory is short."""
+    copies = [copy_of(1), copy_of(2), copy_of(3)]
+    images = book(3, *copies)
+    assert (images.drop_oldest(), images.drop_oldest(), images.drop_oldest()) == (True, True, False)
+    assert images.copies == copies[2:]
+    assert [copy.peer.dropped for copy in copies] == [True, True, False]  # type: ignore[attr-defined]
+    images.lost_copy(copies[0].peer)
+    assert images.newest is copies[2]
+    images.lost_copy(copies[2].peer)
+    assert images.newest is None
 
 
 def cell(number: int) -> Undone:

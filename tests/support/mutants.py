@@ -23,6 +23,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -361,8 +362,10 @@ def main() -> None:
         print("\n".join(mutant.name for area in areas for mutant in mutants_in(AREAS[area])))
         return
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     tallies: dict[str, Tally] = {}
-    with tempfile.TemporaryDirectory(prefix="rlm-mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rlm-mutants-") as folder, ExitStack() as at_the_end:
+        at_the_end.callback(_end_children)
         copied = Copy(Path(folder))
         for area in areas:
             tallies[area] = examine(area, copied, given.sample or None, given.seed)

@@ -47,10 +47,9 @@ AREAS = {
     "search": Area(
         (
             "kernel/rlm_kernel/contexts/scan.py",
-            "kernel/rlm_kernel/contexts/text.py",
-            "kernel/rlm_kernel/contexts/finder.py",
+            "kernel/rlm_kernel/contexts/text.py:Text.peek,Text._fit,Text._whole_characters,check_page",
         ),
-        ("tests/contexts/test_text.py", "tests/contexts/test_scan.py"),
+        ("tests/contexts/test_scan_bounds.py", "tests/contexts/test_text.py", "tests/contexts/test_scan.py"),
     ),
     "queries": Area(
         ("memory/rlm_memory/queries.py", "kernel/rlm_kernel/host/queries.py", f"{SERVICE}/queries.py"),

@@ -27,7 +27,7 @@ from rlm_kernel.host.images import Attachment, Images, cause_of_death
 from rlm_kernel.host.jupyter import Front
 from rlm_kernel.host.limits import CellLimits, private_memory
 from rlm_kernel.host.loss import in_words
-from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, within
+from rlm_kernel.host.peer import Peer, PeerDied, load, retrieved, texts, within
 from rlm_kernel.host.policy import read_policy
 from rlm_kernel.host.queries import FULL, QueryBook, Round, at_once, given_in
 from rlm_kernel.host.refusals import Refusals

@@ -197,3 +197,4 @@ async def test_a_variable_of_code_is_met_by_the_same_limit(connect_own, limited)
         assert loaded["size"] == LIMIT
         assert (await agent("var_info", name="text"))["metadata"] == {"variable": "fits"}
         assert (await agent("peek", name="text"))["content"] == "é" * (LIMIT // 2)
+        assert (await agent.run("text['content'] == fits"))["result"] == "True"
