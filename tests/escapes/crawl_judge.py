@@ -91,8 +91,9 @@ class Judge:
                     self._library_classes.add(id(value))
                     namespace = adapter.live_namespace(value)
                     self._hold(f"namespace of class {value.__name__}", namespace)
+                    given = {id(inner) for name, inner in namespace.items() if not adapter.is_private(name)}
                     for name, inner in list(namespace.items()):
-                        if type(inner) is dict and adapter.is_private(name):
+                        if type(inner) is dict and id(inner) not in given:
                             self._hold(f"{value.__name__}.{name}", inner)
                             self._shown.add(id(inner))
             elif kind is types.ModuleType:
