@@ -26,7 +26,8 @@ stand the target of the step and how many steps were taken, 8 bytes each, and fr
 LINE: Final = 64
 _FOLLOWING: Final = tuple(
     """
-    next list str repr format bool eq lt add or and in isinstance issubclass vars dir type class dict_of sorted print
+    next list str repr format bool eq equal reflected lt add or and in isinstance issubclass vars dir type class dict_of
+    sorted print
     star stars map sort named named_of typed namespace derive derive_both metaclass metaclass_gives derive_by override
     new_gives holds property item_of equal_by iter_by called_by new_by annotated decorate decorate_class
     decorate_generator decorate_async with with_raise match match_class except except_group raise_from unpack set_item
@@ -56,6 +57,7 @@ class Runner:
     def __init__(self, walker: Walker, targets: list[Target], told: int, progress: Any) -> None:
         self.walker, self.targets, self.told, self.progress = walker, targets, told, progress
         walker.show = self._show
+        walker.callables = [Piece(target.value, target.expression) for target in targets]
         self.sent: set[str] = set()
         self.next = 0
 
@@ -117,7 +119,10 @@ class Runner:
         for position, index in enumerate(batch.targets):
             followed = False
             for pattern in range(3 if self.targets[index].trusted else 2):
-                result = self._call(index, pattern + self.walker.random.randrange(7))
+                base = self.targets[index].kind == "base"
+                result = self._call(
+                    index, pattern if base and not pattern else pattern + self.walker.random.randrange(7)
+                )
                 if result is not None and not followed:
                     self._follow(result, index, 1)
                     followed = True
@@ -180,13 +185,13 @@ class Runner:
         objects = [*walker.pool.samples, *(walker.pool.fresh(text) for text in walker.pool.hostile)]
         number = batch.start
         while True:
-            first = objects[number % len(objects)]
-            second = walker.argument()
-            for name in _FOLLOWING:
-                self._mark(None)
-                walker.operate(name, first, second, f"[{first.expression}]")
-                walker.operate(name, second, first, f"[{first.expression}]")
-                yield number
+            for first in (objects[number % len(objects)], *walker.random.sample(walker.kept, min(1, len(walker.kept)))):
+                second = walker.argument()
+                for name in _FOLLOWING:
+                    self._mark(None)
+                    pair = (first, second) if walker.random.random() < 0.7 else (second, first)
+                    walker.operate(name, *pair, f"[{first.expression}]")
+                    yield number
             number += 1
             self.next = number
 

@@ -576,7 +576,13 @@ SAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "pathlib": ("pathlib.PurePosixPath", "pathlib.PurePosixPath('x')", "pathlib.Path(INSIDE)"),
     "queue": ("queue.Queue()",),
     "random": ("random.Random(1)",),
-    "re": ("re.compile('(?P<a>x)')", "re.match('(?P<a>x)','x')", "re.RegexFlag", "re.RegexFlag.A"),
+    "re": (
+        "re.compile('(?P<a>x)')",
+        "re.match('(?P<a>x)','x')",
+        "re.RegexFlag",
+        "re.RegexFlag.A",
+        "re.RegexFlag.__members__",
+    ),
     "string": ("string.Template('$x')", "string.Formatter()"),
     "threading": ("threading.Lock()", "threading.local()", "threading.current_thread()", "threading.Event()"),
     "typing": ("typing.List", "typing.List[int]", "typing.TypeVar('T')", "typing.NamedTuple", "typing.Protocol"),
@@ -698,6 +704,8 @@ OPERATIONS: Final[dict[str, str]] = {
     "index": "(0,1,2)[A]",
     "item": "A[B]",
     "eq": "A == B",
+    "equal": "A == Equal()",
+    "reflected": "A | Reflects()",
     "lt": "A < B",
     "add": "A + B",
     "or": "A | B",
@@ -736,6 +744,12 @@ STATEMENTS: Final[dict[str, str]] = {
     "metaclass_gives": "class R(metaclass=lambda *a, **k: A):\n    pass",
     "derive_by": "class R(A, metaclass=B):\n    pass",
     "override": "class R(A):\n" + _methods([*_PROTOCOLS[:16], "enter", "exit", "call", "iter"], "Recorder()"),
+    "override_make": (
+        "class R(A):\n"
+        + _methods(["setattr", "getattr", "delattr", "init_subclass", "set_name", "call"], "None")
+        + "\nfor given in ((), (B,), (B, B)):\n    try:\n        R = R(*given)\n        break\n"
+        "    except Exception as error:\n        note('error', error)"
+    ),
     "new_gives": "class M(type):\n    def __new__(m, *a, **k):\n        return A\nclass R(metaclass=M):\n    pass",
     "holds": "class R:\n    x = A\n    def method(self): pass",
     "property": "class R:\n    x = property(A)\n    y = A\nR = R().x",

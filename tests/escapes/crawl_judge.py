@@ -69,6 +69,8 @@ class Judge:
         """Namespaces by id; each is held here, so that no other dict gets its id."""
         self._hold("the session's builtins", session.wall.builtins)
         self._hold("the session's own globals", session.namespace)
+        self._shown: set[int] = set()
+        """Those that libraries show by a mapping proxy, which nobody can change."""
         self._library_classes: set[int] = set()
         self._learn(gc.get_objects())
         self._baseline = list(self._namespaces())
@@ -87,7 +89,13 @@ class Judge:
                 if not adapter.is_session_class(value):
                     self.classes.append(value)
                     self._library_classes.add(id(value))
-                    self._hold(f"namespace of class {value.__name__}", adapter.live_namespace(value))
+                    namespace = adapter.live_namespace(value)
+                    self._hold(f"namespace of class {value.__name__}", namespace)
+                    given = {id(inner) for name, inner in namespace.items() if not adapter.is_private(name)}
+                    for name, inner in list(namespace.items()):
+                        if type(inner) is dict and id(inner) not in given:
+                            self._hold(f"{value.__name__}.{name}", inner)
+                            self._shown.add(id(inner))
             elif kind is types.ModuleType:
                 if not adapter.is_copy(value):
                     self._hold(f"namespace of module {value.__name__}", vars(value))
@@ -151,7 +159,7 @@ class Judge:
 
     def _of_dict(self, value: Any) -> tuple[str, str] | None:
         inner = gc.get_referents(value)[0] if type(value) is types.MappingProxyType else value
-        if id(inner) in self._live:
+        if id(inner) in self._live and (inner is value or id(inner) not in self._shown):
             return "live namespace", self._live[id(inner)][0]
         if type(inner) is dict and "__builtins__" in inner:
             return "live namespace", "a namespace with builtins"

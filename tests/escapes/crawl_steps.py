@@ -60,6 +60,8 @@ class Walker:
         self.session, self.pool, self.judge, self.watch = session, pool, judge, watch
         self.random = random.Random(seed)
         self.findings: dict[str, Finding] = {}
+        self.callables: list[Piece] = []
+        """The functions and classes of libraries, as objects to hand to others."""
         self.words = adapter.words_of_the_wall()
         self.steps = 0
         self.show: Callable[[str], None] = lambda _: None
@@ -76,6 +78,8 @@ class Walker:
         self._arity: dict[int, tuple[int, int, tuple[str, ...]]] = {}
         self._walked: dict[tuple[type, int], int] = {}
         self._taken: set[str] = set()
+        self._read: set[type] = set()
+        """Kinds of objects that were kept because an attribute held them."""
         signal.signal(signal.SIGALRM, _CLOCK.alarm)
 
     # -- objects for a step
@@ -85,8 +89,10 @@ class Walker:
         kind = self.random.random()
         if kind < 0.45:
             return self.pool.fresh(self.random.choice(self.pool.hostile))
-        if kind < 0.68:
+        if kind < 0.60:
             return self.random.choice(self.pool.samples)
+        if kind < 0.68 and self.callables:
+            return self.random.choice(self.callables)
         if kind < 0.90 or not self.kept:
             return self.pool.fresh(self.random.choice(self.pool.plain))
         return self.random.choice(self.kept)
@@ -126,10 +132,9 @@ class Walker:
     def call_target(self, target: Target, pattern: int) -> None:
         """Call a target once; ``pattern`` says how."""
         if target.kind == "base":
-            names = ("derive", "override", "named_of", "metaclass_gives", "derive_both", "typed", "derive_by")
-            self.operate(
-                names[pattern % len(names)], Piece(target.value, target.expression), self.argument(), target.key
-            )
+            names = ("override_make", "derive", "override", "named_of", "metaclass_gives", "derive_both", "typed")
+            name = "derive_by" if self.random.random() < 0.1 else names[pattern % len(names)]
+            self.operate(name, Piece(target.value, target.expression), self.argument(), target.key)
             return
         callee, bound = self.callee(target)
         few, most, keywords = self._arity_of(callee.value)
@@ -232,11 +237,25 @@ class Walker:
                 self.learnt.setdefault(name_of(kind), expression)
         name = f"r{self.steps}"
         lines = (*piece.lines[:-1], f"{piece.lines[-1]}\n{name} = RESULT")
-        kept = self.newest = Piece(piece.value, name, lines)
+        self.newest = Piece(piece.value, name, lines)
+        self._put(self.newest)
+
+    def _keep_read(self, piece: Piece) -> None:
+        """Keep what was read from an object for later steps, where there is nothing like it yet."""
+        kind = type(piece.value)
+        known = kind in self.pool.by_class or kind in self._read or kind in _ATOMS or adapter.is_session_class(kind)
+        if known and not (kind is types.MappingProxyType and self.random.random() < 0.3):
+            return
+        self._read.add(kind)
+        name = f"r{self.steps}_{len(self.kept)}"
+        lines = (*piece.lines, f"{name} = {piece.expression}")
+        self._put(Piece(piece.value, name, lines))
+
+    def _put(self, piece: Piece) -> None:
         if len(self.kept) < _KEPT:
-            self.kept.append(kept)
+            self.kept.append(piece)
         else:
-            self.kept[self.random.randrange(_KEPT)] = kept
+            self.kept[self.random.randrange(_KEPT)] = piece
 
     def _found(self, kind: str, what: str, origin: str, script: tuple[str, ...]) -> None:
         finding = Finding(kind, what, origin, script, self.steps)
@@ -259,6 +278,7 @@ class Walker:
         if depth < 3:
             for text, inner in self._reads(value, depth):
                 child = Piece(inner, text.replace("X", piece.expression, 1), piece.lines)
+                self._keep_read(child)
                 self._look(inner, child, origin, depth + 1, budget)
 
     def _reads(self, value: Any, depth: int) -> Iterator[tuple[str, Any]]:

@@ -367,7 +367,7 @@ static int in_force;
 static int reads_system(PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 
 static int armed(void);
-static int works_for_session(intptr_t others);
+static int works_for_session(intptr_t others, int nobody);
 static struct table named; /* code objects, and which originals they name themselves */
 
 static int contains(PyObject *names, const char *name) {
@@ -575,6 +575,7 @@ makes for a session is looked at too, before anybody has the class.
 
 static ternaryfunc type_call;
 static newfunc type_new;
+static unsigned long main_thread; /* in which a kernel makes classes of its own */
 static PyObject *look_at_class; /* takes bases and namespace; gives the namespace to make the class from, or refuses */
 
 static int makes_classes(PyTypeObject *type) {
@@ -605,7 +606,7 @@ static PyObject *guarded_type_new(PyTypeObject *type, PyObject *args, PyObject *
         return NULL;
     }
     if (!in_force || look_at_class == NULL || mark_of_caller() & (TRUSTED | OURS | IMPORTER | CLASSES) ||
-        !works_for_session(IMPORTER)) {
+        !works_for_session(IMPORTER, PyThread_get_thread_ident() != main_thread)) {
         return type_new(type, args, keywords);
     }
     PyObject *name, *bases, *namespace;
@@ -664,6 +665,7 @@ static int redirect(PyTypeObject *type, const char *name, void *to) {
 }
 
 static int guard_type(void) {
+    main_thread = PyThread_get_thread_ident();
     type_call = PyType_Type.tp_call;
     type_new = PyType_Type.tp_new;
     return guard_metaclass(&PyType_Type) < 0 ? -1 : redirect(&PyType_Type, "__call__", guarded_type_call);
@@ -957,11 +959,11 @@ static const struct rule *rule_for(const char *event) {
 The nearest frame that is either the session's or trusted decides. Where there is none, nobody called: a finaliser, a
 callback, a thread. In a kernel such code counts as the session's. So does all that runs while the collector works. */
 static int armed(void) {
-    return works_for_session(0);
+    return works_for_session(0, always || watching > 0);
 }
 
-/* As above; code with one of the marks `others` does its own work too. */
-static int works_for_session(intptr_t others) {
+/* As above; code with one of the marks `others` does its own work too, and `nobody` decides where no frame does. */
+static int works_for_session(intptr_t others, int nobody) {
     if (collector != 0 && collector == PyThread_get_thread_ident()) {
         return 1;
     }
@@ -981,7 +983,7 @@ static int works_for_session(intptr_t others) {
         Py_SETREF(frame, PyFrame_GetBack(frame));
     }
     Py_XDECREF(frame);
-    return decided >= 0 ? decided : always || watching > 0;
+    return decided >= 0 ? decided : nobody;
 }
 
 static int within(const char *path, char *const *roots) {

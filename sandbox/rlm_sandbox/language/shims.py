@@ -36,6 +36,7 @@ from rlm_sandbox.language.host import HOST
 from rlm_sandbox.language.names import Access, access
 from rlm_sandbox.language.registry import USER, dict_of, mro_of
 from rlm_sandbox.language.shims_copy import harden_copy
+from rlm_sandbox.language.shims_warnings import WarningsState, harden_warnings
 from rlm_sandbox.language.type_slots import modified, namespace_of
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
@@ -271,10 +272,11 @@ def repeat(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, repeat: i
 @functools.cache
 def standard_shims() -> dict[str, Any]:
     """The replacements, by the full name of what they replace."""
-    protect(dataclasses.Field)
+    protect(dataclasses.Field, WarningsState)
     _harden_signature()
     _harden_tasks()
     harden_copy()
+    harden_warnings()
     replaced: dict[str, tuple[Any, Any]] = {
         "typing.get_type_hints": (get_type_hints, typing.get_type_hints),
         "typing.runtime_checkable": (runtime_checkable, typing.runtime_checkable),
