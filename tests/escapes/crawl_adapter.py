@@ -260,10 +260,13 @@ _STEADY: Final = frozenset({"open", "evaluate", "stands"})
 
 
 def is_open(owner: Any, name: str) -> bool:
-    """Whether it is known that libraries store such a name there: functions and other libraries' classes stay open."""
+    """Whether it is known that libraries store such a name there: functions and other libraries' classes stay open.
+
+    What a function is when it is called, and what it wraps, is not open.
+    """
     top = str(getattr(owner, "__module__", "")).partition(".")[0]
     if isinstance(owner, types.FunctionType):
-        return not (name.startswith("__") and name.endswith("__"))
+        return name not in vars(types.FunctionType) and name != "__wrapped__"
     return top not in sys.stdlib_module_names and top not in OWN_PACKAGES
 
 

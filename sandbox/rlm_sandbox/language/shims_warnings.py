@@ -10,6 +10,8 @@ import functools
 import warnings
 from typing import Any, Final
 
+from rlm_sandbox.language.audit import is_armed
+
 
 def _forward(name: str) -> property:
     def read(_: Any) -> Any:
@@ -48,6 +50,7 @@ def harden_warnings() -> None:
 
     @functools.wraps(real)
     def __init__(self: Any, *, record: bool = False, module: Any = None, **options: Any) -> None:  # noqa: N807
-        real(self, record=record, module=_STATE if module is None else module, **options)
+        state = _STATE if module is None and is_armed() else module
+        real(self, record=record, module=state, **options)
 
     cls.__init__ = __init__
