@@ -368,6 +368,7 @@ static int reads_system(PyObject *const *args, Py_ssize_t count, PyObject *keywo
 
 static int armed(void);
 static int works_for_session(intptr_t others, int nobody);
+static int watches_nobody(void);
 static struct table named; /* code objects, and which originals they name themselves */
 
 static int contains(PyObject *names, const char *name) {
@@ -606,7 +607,7 @@ static PyObject *guarded_type_new(PyTypeObject *type, PyObject *args, PyObject *
         return NULL;
     }
     if (!in_force || look_at_class == NULL || mark_of_caller() & (TRUSTED | OURS | IMPORTER | CLASSES) ||
-        !works_for_session(IMPORTER, PyThread_get_thread_ident() != main_thread)) {
+        !works_for_session(IMPORTER, watches_nobody() && PyThread_get_thread_ident() != main_thread)) {
         return type_new(type, args, keywords);
     }
     PyObject *name, *bases, *namespace;
@@ -959,7 +960,12 @@ static const struct rule *rule_for(const char *event) {
 The nearest frame that is either the session's or trusted decides. Where there is none, nobody called: a finaliser, a
 callback, a thread. In a kernel such code counts as the session's. So does all that runs while the collector works. */
 static int armed(void) {
-    return works_for_session(0, always || watching > 0);
+    return works_for_session(0, watches_nobody());
+}
+
+/* Whether code that nobody called counts as the session's: in a kernel always, elsewhere while a cell runs. */
+static int watches_nobody(void) {
+    return always || watching > 0;
 }
 
 /* As above; code with one of the marks `others` does its own work too, and `nobody` decides where no frame does. */

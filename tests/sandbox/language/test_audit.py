@@ -1,6 +1,7 @@
 """The audit hook: when it is armed, for whom, and what it refuses."""
 
 import contextlib
+import ctypes
 import socket
 import subprocess
 import threading
@@ -87,6 +88,16 @@ def test_threads_of_the_host_are_not(session, folders):
     thread.start()
     thread.join(10)
     assert results
+
+
+def test_threads_of_the_host_make_the_classes_they_like(session):
+    """Once no cell runs: where a process has tried code and goes on with work of its own."""
+    made = []
+    session.run("x = 1")
+    thread = threading.Thread(target=lambda: made.append(ctypes.c_ubyte * 7919))
+    thread.start()
+    thread.join(10)
+    assert [cls.__name__ for cls in made] == ["c_ubyte_Array_7919"]
 
 
 def test_user_code_cannot_switch_it_off(make_session, session, folders):
