@@ -17,10 +17,10 @@ from typing import Any
 
 from rlm_kernel import errors, rendezvous
 from rlm_kernel.contexts.errors import ContextError
-from rlm_kernel.contexts.store import Attachment, ContextStore
 from rlm_kernel.errors import HostGone, KernelBusy, KernelDied, KernelError, UnknownKernel, machine_full
 from rlm_kernel.hostclient import CellResult, Execution, ForkInfo, HostClient, KernelInfo, RollbackInfo, SpawnRequest
 from rlm_mcp.service.gateway import KernelGateway
+from rlm_mcp.service.texts import attachment_of
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.contexts import ContextRow
 from rlm_memory.errors import SessionEnded
@@ -457,7 +457,7 @@ class SessionKernel:
         self._attached[row.name] = row.revision
         texts = self._gateway.texts
         try:
-            with await _opened(texts, row.digest) as attachment:
+            with await attachment_of(texts, row.digest) as attachment:
                 facts = row.type, row.metadata
                 await client.attach(kernel_id, row.name, attachment, *facts, revision=row.revision)
         except (KernelDied, HostGone, UnknownKernel):
@@ -557,21 +557,6 @@ class SessionKernel:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-async def _opened(texts: ContextStore, digest: str) -> Attachment:
-    """Open a text's files for a kernel; when nobody waits for them any more they are closed, and hold nothing."""
-    opening = asyncio.create_task(asyncio.to_thread(lambda: texts.attachment(texts.get(digest))))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(_closed)
-        raise
-
-
-def _closed(opening: asyncio.Task[Attachment]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
 
 
 def _of_names(taken: Collection[str], returned: Collection[str]) -> str:

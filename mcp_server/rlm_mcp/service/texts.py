@@ -10,13 +10,13 @@ from pathlib import Path
 from rlm_kernel.contexts.collector import Collected
 from rlm_kernel.contexts.model import StoredText
 from rlm_kernel.contexts.shape import Shape, hint_of, shape_of
-from rlm_kernel.contexts.store import ContextStore
+from rlm_kernel.contexts.store import Attachment, ContextStore
 from rlm_kernel.contexts.text import Text
 from rlm_memory import contexts
 from rlm_memory.contexts import StoredContent
 from rlm_memory.store import Store
 
-__all__ = ["Texts"]
+__all__ = ["Texts", "attachment_of"]
 
 _OPEN_TEXTS = 32
 _PIECE = 1 << 20
@@ -83,6 +83,21 @@ class Texts:
         done = await asyncio.to_thread(self.files.collect, 0.0, keep=self)
         self.freed += done.freed
         return done
+
+
+async def attachment_of(texts: ContextStore, digest: str) -> Attachment:
+    """Open a text's files for a kernel; when nobody waits for them any more they are closed, and hold nothing."""
+    opening = asyncio.create_task(asyncio.to_thread(lambda: texts.attachment(texts.get(digest))))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_closed)
+        raise
+
+
+def _closed(opening: asyncio.Task[Attachment]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _chunks(path: Path, most: int) -> Iterator[bytes]:
