@@ -42,12 +42,18 @@ AREAS = {
             f"{SERVICE}/handles.py",
             f"{SERVICE}/contexts.py:Contexts.attach,Contexts.find,Contexts._unload_handle",
         ),
-        ("tests/memory/test_handles.py", f"{TOOLS}/test_sharing.py", f"{TOOLS}/test_handles_told.py"),
+        (
+            "tests/memory/test_handles.py",
+            f"{TOOLS}/test_sharing.py",
+            f"{TOOLS}/test_handles_told.py",
+            f"{TOOLS}/test_named_texts.py",
+            f"{TOOLS}/test_shadowing.py",
+        ),
     ),
     "search": Area(
         (
             "kernel/rlm_kernel/contexts/scan.py",
-            "kernel/rlm_kernel/contexts/text.py:Text.peek,Text._fit,Text._whole_characters,check_page",
+            "kernel/rlm_kernel/contexts/text.py:Text.peek,Text._fit,Text._character_start,check_page",
         ),
         ("tests/contexts/test_scan_bounds.py", "tests/contexts/test_text.py", "tests/contexts/test_scan.py"),
     ),
@@ -58,11 +64,13 @@ AREAS = {
             f"{TOOLS}/test_waiting.py",
             "tests/kernel/test_waiting.py",
             f"{TOOLS}/test_structured.py",
+            f"{TOOLS}/test_expiry.py",
+            f"{TOOLS}/test_given_answers.py",
         ),
     ),
     "budgets": Area(
-        ("kernel/rlm_kernel/recursion/budget.py", f"{SERVICE}/providers.py"),
-        ("tests/client/test_rlm.py", f"{TOOLS}/test_providers.py"),
+        ("kernel/rlm_kernel/recursion/budget.py", f"{SERVICE}/budgets.py", f"{SERVICE}/providers.py"),
+        ("tests/client/test_rlm.py", f"{TOOLS}/test_budgets.py", f"{TOOLS}/test_providers.py"),
     ),
     "snapshots": Area(
         ("kernel/rlm_kernel/image/snapshot.py", "kernel/rlm_kernel/image/pickling.py"),
