@@ -26,7 +26,7 @@ def numbers(result: ScanResult) -> list[int]:
 def test_a_search_that_is_told_nothing_finds_all_ignoring_case(source) -> None:
     """Whole lines without others around them."""
     result = scan(source, "X$")
-    assert result == ScanResult(tuple(Match(at, LINES[at]) for at in (1, 3, 5, 7, 9)), False, 5, True, None)
+    assert result == ScanResult(tuple(Match(at, LINES[at], chars=8) for at in (1, 3, 5, 7, 9)), False, 5, True, None)
     assert scan(source, "X$", case_sensitive=True) == ScanResult((), False, 0, True, None)
     assert numbers(scan(source, "x.", fixed=True)) == []
     assert numbers(scan(source, "x$", invert=True)) == [0, 2, 4, 6, 8]
@@ -85,11 +85,13 @@ def test_a_line_of_the_greatest_length_is_whole_and_a_longer_one_is_clipped(lett
         line = letter * length
         for given in (f"{line}{end}", [line]):
             (match,) = scan(given, f"{letter}$", line_chars=10).matches
-            assert match.clipped is (length > 10)
+            assert (match.clipped, match.chars) == (length > 10, length)
             assert match.text == letter * min(length, 10, len(match.text))
             assert len(match.text) == length if not match.clipped else match.text
             (match,) = scan(given, f"^{letter}", line_chars=10, context_lines=1).matches
-            assert match.context[0] == letter * min(length, 10)
+            told = f"…[of {length} characters]" if length > 10 else ""
+            assert match.context[0] == letter * min(length, 10) + told
+            assert match.context_cut is (length > 10)
 
 
 @pytest.mark.parametrize("letter", ["a", "漢"])

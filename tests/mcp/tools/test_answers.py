@@ -46,18 +46,21 @@ def test_a_list_keeps_its_first_items() -> None:
 
 @pytest.mark.parametrize(("queries", "chars"), [(20, 5000), (100, 25_000), (3, 7000), (100, 60)])
 def test_a_prompt_is_whole_or_not_there(queries: int, chars: int) -> None:
-    """K-22: every pending query is listed; the first have their prompts, the others say how long these are."""
+    """K-22: the first have their prompts, the others say how long these are; a list without all of them says so."""
     asked = [{"id": f"q_{n:03d}", "prompt": f"{n} " + "x" * chars, "model": None} for n in range(queries)]
     fields = {"stdout": "o" * 9000, "pending_llm_queries": asked}
     answer = fit(fields, ("stdout", "pending_llm_queries"), 8000, "out_1")
-    shown = json.loads(answer)["pending_llm_queries"]
+    told = json.loads(answer)
+    shown = told["pending_llm_queries"]
     assert len(answer) <= 8000
+    assert told.get("truncated", False) is (len(shown) < queries)
+    assert len(shown) >= min(queries, 90)
     whole = [row for row in shown if "cut" not in row]
     assert whole == asked[: len(whole)]
     stubs = [
         {"id": row["id"], "cut": True, "chars": len(row["prompt"]), "rest": f"peek('{row['id']}')"} for row in asked
     ]
-    assert shown[len(whole) :] == stubs[len(whole) :]
+    assert shown[len(whole) :] == stubs[len(whole) : len(shown)]
     room = 8000 - len(answer)
     assert len(whole) == queries or room < chars
 

@@ -51,18 +51,20 @@ async def test_a_receiver_registers_what_it_received(connect) -> None:
         assert (await a("peek", name=first))["content"] == "theirs"
 
 
-async def test_a_name_that_the_receiver_has_for_the_text_is_kept(connect) -> None:
-    """K-9: the wanted one if it is one of them, else the oldest."""
+async def test_the_name_that_a_handle_gave_is_kept_and_an_equal_text_of_the_receiver_is_another(connect) -> None:
+    """K-9: its own texts stay what they are, whoever lets go of which."""
     async with connect("owner") as owner, connect("reader") as reader:
         await owner("load_context", name="log", content="same")
         handle = (await owner("register_handle", name="log", share_with=["*"]))["handle"]
-        for name in ("first", "second", "third"):
+        for name in ("first", "log"):
             await reader("load_context", name=name, content="same")
-        assert (await reader("resolve_handle", handle=handle))["var_name"] == "first"
-        await reader("load_context", name="log", content="same")
-        assert (await reader("resolve_handle", handle=handle))["var_name"] == "log"
+        for _ in range(2):
+            assert (await reader("resolve_handle", handle=handle))["var_name"] == "log_2"
         rows = (await reader("list_vars"))["variables"]
-        assert {row["name"] for row in rows} == {"first", "second", "third", "log"}
+        assert {row["name"] for row in rows} == {"first", "log", "log_2"}
+        await reader("unload", name="log_2")
+        assert (await reader("peek", name="log"))["content"] == "same"
+        assert (await reader("resolve_handle", handle=handle))["var_name"] == "log_2"
 
 
 async def test_the_third_text_of_a_name_gets_the_third_number(connect) -> None:

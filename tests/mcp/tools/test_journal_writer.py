@@ -38,7 +38,8 @@ def session(store: Store) -> Callable[[str], int]:
 
 def result(stdout: str = "", **changed: object) -> CellResult:
     fields: dict[str, object] = dict.fromkeys(CellResult.__slots__)
-    fields |= {"status": "ok", "stdout": stdout, "stderr": "", "data": [], "queries": [], "defined": [], "dropped": []}
+    fields |= {"status": "ok", "stdout": stdout, "stderr": "", "data": [], "queries": [], "defined": []}
+    fields |= {"shadowed": [], "returned": []}
     return CellResult(**{**fields, **changed})  # type: ignore[arg-type]
 
 

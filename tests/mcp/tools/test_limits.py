@@ -80,9 +80,12 @@ async def test_code_reads_its_workspace_and_writes_its_scratch_folder_only(conne
     async with connect_own(cwd=str(work)) as agent:
         code = "import re, collections\nopen('data.txt').read()"
         assert (await agent.run(code))["result"] == "'here'"
-        for code in ("open('/etc/passwd')", "open('new.txt', 'w')", "import subprocess", "import socket"):
+        new = str(work / "new.txt")
+        for code in ("open('/etc/passwd')", f"open({new!r}, 'w')", "import subprocess", "import socket"):
             assert (await agent.run(code))["success"] is False, code
-        assert not (work / "new.txt").exists()
+        code = "with open('new.txt', 'w') as file: file.write('made')\nopen('new.txt').read()"
+        assert (await agent.run(code))["result"] == "'made'"
+        assert [path.name for path in work.iterdir()] == ["data.txt"]
 
 
 NARROW = """
