@@ -166,7 +166,11 @@ async def test_a_list_survives_a_killed_kernel(attach, isolation) -> None:
         await agent.run(ASK)
         await agent.run("llm_answers = ['A', 'B', 'C']")
         assert await shown(agent, "print(notes[0])") == "A\n"
-        psutil.Process((await agent("status"))["kernel"]["pid"]).kill()
+        pid = (await agent("status"))["kernel"]["pid"]
+        psutil.Process(pid).kill()
+        async with asyncio.timeout(60):
+            while (await agent("status"))["kernel"].get("pid") in {pid, None}:  # a cell that comes sooner dies with it
+                await asyncio.sleep(0.02)
         assert await shown(agent, "print(llm_answers[0], notes[0])") == "A A\n"
         await agent("end_session")
 
