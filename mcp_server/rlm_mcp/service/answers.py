@@ -88,8 +88,8 @@ def moment(seconds: float) -> str:
 def fit(fields: dict[str, Any], cuttable: Sequence[str], limit: int, whole: str) -> str:
     """Encode ``fields``, cutting the ``cuttable`` ones until the text has at most ``limit`` characters.
 
-    None is cut to less than its share of half the room while another one is larger than that. ``whole`` is the name of
-    the context with all of it; the answer tells it as ``full_output``.
+    None is cut to less than its share of half the room while another one is larger than that, and no query goes while
+    anything else can. ``whole`` is the name of the context with all of it; the answer tells it as ``full_output``.
     """
     shown = {**fields, "cut": True, "full_output": whole}
     for share, name in itertools.product((limit // (2 * max(len(cuttable), 1)), 0), cuttable):
@@ -100,7 +100,7 @@ def fit(fields: dict[str, Any], cuttable: Sequence[str], limit: int, whole: str)
         if name == _PROMPT:
             shown = _without_prompt(shown)
             continue
-        shorter = _shorter(value, excess, whole)
+        shorter = _shorter(value, excess, whole, every_query=share > 0)
         if len(encode({name: shorter})) < len(encode({name: value})):
             shown[name] = shorter
             if isinstance(value, list) and len(shorter) < len(value):
@@ -128,11 +128,11 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1, default=str)
 
 
-def _shorter(value: Any, excess: int, whole: str) -> Any:
+def _shorter(value: Any, excess: int, whole: str, *, every_query: bool) -> Any:
     if isinstance(value, str):
         return _preview(value, max(encoded_length(value) - excess, _SHORTEST_PREVIEW), whole)
     if isinstance(value, list):
-        return _first_items(value, excess + _TRUNCATED)
+        return _first_items(value, excess + _TRUNCATED, every_query)
     return value
 
 
@@ -149,14 +149,16 @@ def _preview(text: str, room: int, whole: str) -> str:
     return text[: max(head, 0)] + marker + (text[-tail:] if tail > 0 else "")
 
 
-def _first_items(items: list[Any], excess: int) -> list[Any]:
+def _first_items(items: list[Any], excess: int, every_query: bool) -> list[Any]:
     """The items without ``excess`` encoded characters: long texts in them are shortened, then the last go.
 
-    So a match keeps its line number, and a pending query its id: its prompt is whole or not there.
+    So a match keeps its line number, and a pending query its id: its prompt is whole or not there. If ``every_query``
+    is to be named, prompts alone make room.
     """
     room = len(encode({"": items})) - excess
     if any(_is_query(item) for item in items):
-        return _dropped(_queries(items, room), room)
+        named = _queries(items, room)
+        return named if every_query else _dropped(named, room)
     kept = items
     for longest in _ITEM_TEXTS:
         kept = [_clipped(item, longest) for item in items]
