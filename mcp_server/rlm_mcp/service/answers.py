@@ -93,8 +93,11 @@ def fit(fields: dict[str, Any], cuttable: Sequence[str], limit: int, whole: str)
     """
     shown = {**fields, "cut": True, "full_output": whole}
     for share, name in itertools.product((limit // (2 * max(len(cuttable), 1)), 0), cuttable):
+        over = len(encode(shown)) - limit
+        if over <= 0:
+            break
         value = shown.get(name)
-        excess = min(len(encode(shown)) - limit, len(encode({"": value})) - share)
+        excess = min(over, len(encode({"": value})) - share)
         if excess <= 0:
             continue
         if name == _PROMPT:
