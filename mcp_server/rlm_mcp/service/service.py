@@ -319,11 +319,15 @@ class Service:
     async def _gone(self) -> None:
         """Remove what sessions that have ended leave in files, and give back the memory that they had."""
         await self.doors.end_copies()
-        left = (await self._texts.collect()).leased
-        purged = self._store.purge()
+        tidy = await self._tidied()
         process.trim_heap()
-        if (left or not purged) and (self._tidying is None or self._tidying.done()):
+        if not tidy and (self._tidying is None or self._tidying.done()):
             self._tidying = asyncio.create_task(self._tidy_later())
+
+    async def _tidied(self) -> bool:
+        """Remove texts that nobody holds and deleted rows from the files; whether that is all."""
+        left = (await self._texts.collect()).leased
+        return self._store.purge() and not left
 
     async def _tidy_later(self) -> None:
         """Look again, ever less often, until nobody reads what is to go: kernels take a moment to end."""
@@ -331,8 +335,7 @@ class Service:
         while True:
             await asyncio.sleep(wait)
             with suppress(ContextError, StoreFault, OSError):
-                left = (await self._texts.collect()).leased
-                if self._store.purge() and not left:
+                if await self._tidied():
                     return
             wait = min(2 * wait, _SWEEP_SECONDS)
 
