@@ -39,7 +39,7 @@ chaos-policies: $(STAMP)  ## Look for a sequence of calls, edits and kills that 
 	@RLM_POLICY_OPS=$(or $(OPS),20000) RLM_POLICY_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_policies_hold.py $(ARGS)
 
 named-texts: $(STAMP)  ## Hold sessions with equal texts, and code that takes their names, against a model (OPS=20000 SEED=1)
-	@RLM_TEXT_OPS=$(or $(OPS),20000) RLM_TEXT_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/mcp/tools/test_named_texts.py $(ARGS)
+	@RLM_TEXT_OPS=$(or $(OPS),20000) RLM_TEXT_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/mcp_server/tools/test_named_texts.py $(ARGS)
 
 load: $(STAMP)  ## Put many clients on many sessions at once, and look for errors and leaks (MINUTES=10 SEED=1)
 	@RLM_LOAD_MINUTES=$(or $(MINUTES),10) RLM_LOAD_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/load $(ARGS)
@@ -50,12 +50,12 @@ test-pythons:  ## Run all tests on every supported Python that is installed here
 escapes: $(STAMP)  ## Try every known escape on both walls and without them (ARGS="files types" for some families)
 	@$(BIN)/python tests/escapes/run.py $(ARGS)
 
-WORK ?= tests/kernel/test_refusals.py tests/kernel/test_fork.py tests/kernel/test_recovery.py tests/sandbox/test_oswall_work.py tests/mcp/tools/test_query.py tests/contexts/test_tables.py
+WORK ?= tests/kernel/supervisor/test_refusals.py tests/kernel/supervisor/test_fork.py tests/kernel/supervisor/test_recovery.py tests/sandbox/os_wall/test_ordinary_work.py tests/mcp_server/tools/test_query.py tests/contexts/loading/test_tables.py
 
 crawl: $(STAMP)  ## Search for ways through the language wall (MINUTES=60, ARGS="--policy data" for one policy)
 	@$(BIN)/python tests/escapes/crawl.py --minutes $(or $(MINUTES),3) $(ARGS)
 
-syscalls: $(STAMP)  ## Record which system calls kernels and jobs make at work, and compare with the filter (WORK=tests for all)
+syscalls: $(STAMP)  ## Record which system calls workers and helper processes make at work, and compare with the filter (WORK=tests for all)
 	@$(BIN)/python tests/support/record_calls.py $(ARGS) -- $(PYTEST) -q -n 0 $(WORK)
 
 lint: $(STAMP)  ## Check style, formatting and the import layers
@@ -87,15 +87,11 @@ test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real b
 test-adapters: $(VENV)/.adapters  ## Run dspy and rlms, 250 MB of packages, on sessions (ARGS="-k name" for some)
 	@$(PYTEST) -q tests/adapters $(ARGS)
 
-test-stores: $(VENV)/.stores  ## Read real S3, SSH, SMB, WebDAV and object servers, 95 MB of packages (ARGS="-k name" for some)
-	@$(PYTEST) -q $(addprefix tests/mcp/tools/test_,s3.py sftp.py smb.py webdav.py gs.py az.py) $(ARGS)
+test-stores: $(VENV)/.stores  ## Read real S3, SSH and SMB servers, 80 MB of packages (ARGS="-k name" for some)
+	@$(PYTEST) -q $(addprefix tests/mcp_server/tools/test_,s3.py sftp.py smb.py) $(ARGS)
 
-# Not hash-pinned, but as it was on that day: npm takes nothing newer, and runs none of the packages' own scripts.
-AZURITE := --before=2026-11-15 azurite@3.35.0
-
-store-servers: $(STAMP)  ## Install the servers for test-stores that pip does not: Azurite with npm, Samba with apt
+store-servers:  ## Install the server for test-stores that pip does not: Samba, with apt
 	@test -x /usr/sbin/smbd || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --quiet --yes --no-install-recommends samba; }
-	@npm install --prefix $(VENV)/azurite --no-audit --no-fund --ignore-scripts --omit=dev $(AZURITE)
 
 $(VENV)/.stores: $(STAMP) requirements/stores.txt
 	@$(PIP_INSTALL) --no-deps --require-hashes -r requirements/stores.txt
@@ -109,7 +105,7 @@ screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the 
 	@CHROMIUM=$(CHROMIUM) RLM_SCREENSHOTS="$(CURDIR)/docs/images" $(PYTEST) -q tests/browser -m screenshot $(ARGS)
 
 first-answers: $(STAMP)  ## Write what a client is told at a user's first start, after a change of the core tools
-	@RLM_FIRST_ANSWERS=1 $(PYTEST) -q -n 0 tests/mcp/test_first_answers.py
+	@RLM_FIRST_ANSWERS=1 $(PYTEST) -q -n 0 tests/mcp_server/front/test_first_answers.py
 
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -139,7 +135,7 @@ mutants: $(STAMP)  ## Put small faults into the code that matters, and see wheth
 	@$(BIN)/python tests/support/mutants.py $(AREA) --sample $(or $(SAMPLE),40) --seed $(or $(SEED),1) $(ARGS)
 
 large: $(STAMP)  ## Load, page and search 5 GB, and use it as one string (11 GB of disk)
-	@RLM_LARGE=1 $(PYTEST) -q -n 0 tests/contexts/test_large.py $(ARGS)
+	@RLM_LARGE=1 $(PYTEST) -q -n 0 tests/contexts/text/test_large.py $(ARGS)
 
 bench: $(STAMP)  ## Measure the speed the project promises (ratios of interleaved runs)
 	@$(BIN)/python bench/run.py $(ARGS)
@@ -178,7 +174,7 @@ install: $(STAMP)  ## Only set up the environment
 
 # Hash-pinned files first, then this project itself: nothing is resolved and nothing is built in isolation, so
 # that what is installed is what the lock files name.
-$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py kernel/rlm_kernel/contexts/_native.c sandbox/rlm_sandbox/language/_core.c kernel/kernelspec/kernel.json
+$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py contexts/rlm_contexts/text/_native.c sandbox/rlm_sandbox/language_wall/_core.c kernel/kernelspec/kernel.json
 	@test -n "$(PYTHON)" || { echo "rlm-kernel needs Python 3.11 or newer: install it, or name it with make PYTHON=..." >&2; exit 1; }
 ifneq ($(UV),)
 	@echo "Setting up $(VENV) with uv: a minute or so"
@@ -209,4 +205,4 @@ lock: $(if $(UV),,$(STAMP))  ## Rewrite the hash-pinned requirements (UPGRADE=1 
 
 clean:  ## Remove everything that make has made
 	rm -rf $(VENV) .venv-3.* build dist .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find sandbox kernel memory mcp_server tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find ipc sandbox memory contexts client kernel mcp_server tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

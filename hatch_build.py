@@ -13,7 +13,7 @@ class CompilationError(Exception):
     """A module in C could not be compiled; the message says why, and what to do."""
 
 
-_SOURCES = (Path("sandbox/rlm_sandbox/language/_core.c"), Path("kernel/rlm_kernel/contexts/_native.c"))
+_SOURCES = (Path("sandbox/rlm_sandbox/language_wall/_core.c"), Path("contexts/rlm_contexts/text/_native.c"))
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]

@@ -27,6 +27,6 @@ def folders() -> Iterator[Path]:
 
 
 def end() -> None:
-    """End the daemon and its host."""
-    stop = [sys.executable, "-P", "-m", "rlm_mcp.entry", "daemon", "stop", "--all"]
+    """End the daemon and its supervisor."""
+    stop = [sys.executable, "-P", "-m", "rlm_mcp", "daemon", "stop", "--all"]
     subprocess.run(stop, check=True, stdout=subprocess.DEVNULL)

@@ -1,9 +1,9 @@
 """Forks: what a forked session, a checkpoint, a rollback and a recovery cost, in time and memory.
 
 ``--quick`` leaves out the sessions of 1 GB and takes fewer rounds. A fork is timed from the call to the answer to the
-new session's first cell. The price of checkpoints is the round trip of a cell by itself, with a pause after each in
-which a lazy copy is taken, and without: of ``1+1``, which can be repeated, and of a cell that has to be copied, beside
-what the system alone takes for a copy. A crash is timed from SIGKILL to the first cell that runs again.
+new session's first cell. The price of checkpoints is the round trip of ``1+1`` by itself, with a pause after each in
+which a lazy copy is taken, and without; beside it stands what the system alone takes for a copy. `bench/cells.py` has
+the price for cells that people write. A crash is timed from SIGKILL to the first cell that runs again.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from pathlib import Path
 import psutil
 from ratio import Case, compare
 
-from rlm_kernel.hostclient import HostClient, SpawnRequest
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import GIB, Policy, load_policy
 
 QUICK = "--quick" in sys.argv
@@ -34,8 +35,6 @@ CELLS = 8 if QUICK else 20
 PAUSE = 0.3
 CRASHES = 40 if QUICK else 100
 FORKS = 4 if QUICK else 10
-CELLS_MEASURED = ("1+1", "next(iter([1]))")
-"""A cell that is repeated where it is lost, and one that is copied."""
 
 DATA = {
     "nothing": "pass",
@@ -53,85 +52,85 @@ def policy(checkpoint: str) -> Policy:
     return made.model_copy(update={"checkpoint": checkpoint, "limits": limits})
 
 
-async def spawn(host: HostClient, checkpoint: str, code: str = "pass") -> str:
+async def spawn(supervisor: SupervisorClient, checkpoint: str, code: str = "pass") -> str:
     """Start a session and run a cell in it; returns its id."""
     kernel_id = uuid.uuid4().hex[:12]
-    await host.spawn(SpawnRequest(kernel_id, policy(checkpoint)))
-    result = await host.execute(kernel_id, code).result()
+    await supervisor.spawn(SpawnRequest(kernel_id), policy(checkpoint))
+    result = await supervisor.execute(kernel_id, code).result()
     assert result.error is None, result.error
     return kernel_id
 
 
-async def fork(host: HostClient, parent: str, checkpoint: str = "off") -> tuple[str, float]:
+async def fork(supervisor: SupervisorClient, parent: str, checkpoint: str = "off") -> tuple[str, float]:
     """Fork a session and run a cell in the child; returns its id and the seconds."""
     kernel_id = uuid.uuid4().hex[:12]
     began = time.perf_counter()
-    await host.fork(parent, SpawnRequest(kernel_id, policy(checkpoint)))
-    await host.execute(kernel_id, "1+1").result()
+    await supervisor.fork(parent, SpawnRequest(kernel_id), policy(checkpoint))
+    await supervisor.execute(kernel_id, "1+1").result()
     return kernel_id, time.perf_counter() - began
 
 
-async def fork_and_end(host: HostClient, parent: str) -> float:
+async def fork_and_end(supervisor: SupervisorClient, parent: str) -> float:
     """Seconds of one fork, whose session ends again."""
-    kernel_id, seconds = await fork(host, parent)
-    await host.shutdown(kernel_id)
+    kernel_id, seconds = await fork(supervisor, parent)
+    await supervisor.shutdown(kernel_id)
     return seconds
 
 
-async def cells(host: HostClient, kernel_id: str, pause: float, code: str = "1+1") -> float:
+async def cells(supervisor: SupervisorClient, kernel_id: str, pause: float) -> float:
     """Median seconds of a cell to its result, with a pause after each."""
     taken = []
     for _ in range(CELLS):
         began = time.perf_counter()
-        await host.execute(kernel_id, code).result()
+        await supervisor.execute(kernel_id, "1+1").result()
         taken.append(time.perf_counter() - began)
         if pause:
             await asyncio.sleep(pause)
     return statistics.median(taken)
 
 
-async def undo(host: HostClient, kernel_id: str) -> float:
+async def undo(supervisor: SupervisorClient, kernel_id: str) -> float:
     """Seconds of a rollback of one cell, to the next cell's result."""
-    await host.execute(kernel_id, "1+1").result()
+    await supervisor.execute(kernel_id, "1+1").result()
     began = time.perf_counter()
-    await host.rollback(kernel_id, 1)
-    await host.execute(kernel_id, "1+1").result()
+    await supervisor.rollback(kernel_id, 1)
+    await supervisor.execute(kernel_id, "1+1").result()
     return time.perf_counter() - began
 
 
-async def crash(host: HostClient, kernel_id: str) -> float:
+async def crash(supervisor: SupervisorClient, kernel_id: str) -> float:
     """Seconds from the SIGKILL of an idle session's process to a cell that runs again."""
-    pid = (await host.kernel_info(kernel_id)).pid
+    pid = (await supervisor.kernel_info(kernel_id)).pid
     assert pid is not None
     began = time.perf_counter()
     os.kill(pid, signal.SIGKILL)
-    while (await host.execute(kernel_id, "1+1").result()).error is not None:
+    while (await supervisor.execute(kernel_id, "1+1").result()).error is not None:
         pass
     return time.perf_counter() - began
 
 
-def memory(host: HostClient) -> float:
-    """Proportional memory in MB of the host and all its processes."""
-    assert host.pid is not None
-    process, total = psutil.Process(host.pid), 0
+def memory(supervisor: SupervisorClient) -> float:
+    """Proportional memory in MB of the supervisor and all its processes."""
+    assert supervisor.pid is not None
+    process, total = psutil.Process(supervisor.pid), 0
     for member in [process, *process.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             total += member.memory_full_info().pss
     return total / 1e6
 
 
-async def memory_of_forks(host: HostClient, code: str) -> tuple[float, float]:
+async def memory_of_forks(supervisor: SupervisorClient, code: str) -> tuple[float, float]:
     """MB that one more fork costs when it has run a cell, and then with a checkpoint of its own."""
-    parent = await spawn(host, "off", code)
+    parent = await spawn(supervisor, "off", code)
     grown = []
     for checkpoint in ("off", "strict"):
-        before = memory(host)
-        children = [(await fork(host, parent, checkpoint))[0] for _ in range(FORKS)]
-        grown.append((memory(host) - before) / FORKS)
+        before = memory(supervisor)
+        children = [(await fork(supervisor, parent, checkpoint))[0] for _ in range(FORKS)]
+        grown.append((memory(supervisor) - before) / FORKS)
         for child in children:
-            await host.shutdown(child)
+            await supervisor.shutdown(child)
         await asyncio.sleep(0.5)
-    await host.shutdown(parent)
+    await supervisor.shutdown(parent)
     return grown[0], grown[1]
 
 
@@ -151,38 +150,40 @@ def main() -> None:
 
         return loop.run_until_complete(run())
 
-    host = loop.run_until_complete(HostClient.connect())
-    assert host.pid is not None
-    atexit.register(os.kill, host.pid, signal.SIGTERM)
+    supervisor = loop.run_until_complete(SupervisorClient.connect())
+    assert supervisor.pid is not None
+    atexit.register(os.kill, supervisor.pid, signal.SIGTERM)
     held = dict(itertools.islice(DATA.items(), 3 if QUICK else None))
-    parents = {name: do(spawn(host, "off", code)) for name, code in held.items()}
-    cases = [Case(name, timed(partial(fork_and_end, host, parent))) for name, parent in parents.items()]
+    parents = {name: do(spawn(supervisor, "off", code)) for name, code in held.items()}
+    cases = [Case(name, timed(partial(fork_and_end, supervisor, parent))) for name, parent in parents.items()]
     compare("fork of a session that holds ..., to its first cell", cases, rounds=ROUNDS)
     for parent in parents.values():
-        loop.run_until_complete(host.shutdown(parent))
+        loop.run_until_complete(supervisor.shutdown(parent))
 
     for name, code in itertools.islice(held.items(), 0, None, 2):
-        modes = {mode: do(spawn(host, mode, code)) for mode in ("off", "lazy", "strict")}
-        for cell, pause in itertools.product(CELLS_MEASURED, (PAUSE, 0.0)):
-            title = f"{cell} under checkpoint: ..., {'at once' if not pause else 'after a pause'}, holding {name}"
-            cases = [Case(mode, timed(partial(cells, host, k, pause, cell))) for mode, k in modes.items()]
+        modes = {mode: do(spawn(supervisor, mode, code)) for mode in ("off", "lazy", "strict")}
+        for pause in (PAUSE, 0.0):
+            title = f"1+1 under checkpoint: ..., {'at once' if not pause else 'after a pause'}, holding {name}"
+            cases = [Case(mode, timed(partial(cells, supervisor, k, pause))) for mode, k in modes.items()]
             compare(title, cases, rounds=ROUNDS)
         subprocess.run([sys.executable, str(Path(__file__).with_name("forkfloor.py"))], check=True)
         compare(
-            f"rollback, holding {name}", [Case("strict", timed(partial(undo, host, modes["strict"])))], rounds=ROUNDS
+            f"rollback, holding {name}",
+            [Case("strict", timed(partial(undo, supervisor, modes["strict"])))],
+            rounds=ROUNDS,
         )
         for kernel_id in modes.values():
-            loop.run_until_complete(host.shutdown(kernel_id))
+            loop.run_until_complete(supervisor.shutdown(kernel_id))
 
     for name, code in itertools.islice(held.items(), 0, None, 2):
-        kernel_id = do(spawn(host, "strict", code))
-        taken = sorted(loop.run_until_complete(crash(host, kernel_id)) * 1000 for _ in range(CRASHES))
+        kernel_id = do(spawn(supervisor, "strict", code))
+        taken = sorted(loop.run_until_complete(crash(supervisor, kernel_id)) * 1000 for _ in range(CRASHES))
         at = f"median {taken[len(taken) // 2]:.0f} ms, p99 {taken[int(len(taken) * 0.99) - 1]:.0f} ms"
         print(f"crash to the next answer, holding {name}: {at}")
-        loop.run_until_complete(host.shutdown(kernel_id))
+        loop.run_until_complete(supervisor.shutdown(kernel_id))
 
     for name, code in list(held.items())[:3]:
-        plain, copied = loop.run_until_complete(memory_of_forks(host, code))
+        plain, copied = loop.run_until_complete(memory_of_forks(supervisor, code))
         print(f"one more fork of a session that holds {name}: {plain:.1f} MB PSS, with its checkpoint {copied:.1f} MB")
 
 

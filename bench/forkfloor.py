@@ -1,6 +1,7 @@
 """What the system alone takes for a copy of a session's process: fork, and the pages that the next cell writes to.
 
-No host, no messages, no wall: a zygote is warmed as the host's is and forked once as for a session, which then forks.
+No supervisor, no messages, no wall: a zygote is warmed as the supervisor's is and forked once as for a session, which
+then forks.
 Every ratio of `bench/fork.py` for a cell that is copied has this under it.
 """
 
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from rlm_kernel.host.host import HEAVY
+from rlm_kernel.supervisor.supervisor import HEAVY
 
 ROUNDS = 40
 
@@ -37,7 +38,8 @@ def sleeping_copy(made: list[int]) -> None:
 
 def measure() -> None:
     """In the process that stands for a session: print the medians and leave."""
-    from rlm_kernel.image.worker import Worker
+    from rlm_ipc.worker_protocol import RunCell
+    from rlm_kernel.worker.worker import Worker
     from rlm_sandbox.policy import load_policy
 
     ours, _theirs = socket.socketpair()
@@ -53,7 +55,7 @@ def measure() -> None:
     assert loop is not None
 
     def cell() -> None:
-        loop.run_until_complete(worker.kernel.run_cell({"code": "1+1", "store_history": False}))
+        loop.run_until_complete(worker.kernel.run_cell(RunCell("1+1", store_history=False)))
 
     forks, copied, plain = [], [], []
     for _ in range(ROUNDS):

@@ -20,12 +20,12 @@ from typing import Any
 from apart import folders
 from ratio import Case, compare
 
-from rlm_kernel import rendezvous
-from rlm_kernel.link import daemon_command, hello_line, socket_path
+from rlm_ipc import discovery
+from rlm_ipc.json_lines import daemon_command, handshake_line, socket_path
 
 ROUNDS = 20
 CALLS = 300
-FRONT = [sys.executable, "-P", "-m", "rlm_mcp.entry", "mcp"]
+FRONT = [sys.executable, "-P", "-m", "rlm_mcp", "mcp"]
 SDK_SERVER = """
 import anyio
 from mcp.server.mcpserver import MCPServer
@@ -94,7 +94,7 @@ def start(command: list[str]) -> float:
 
 def start_forgetful() -> float:
     """Start a front that remembers no answers."""
-    Path(rendezvous.state_folder(), "front-answers.json").unlink(missing_ok=True)
+    Path(discovery.state_folder(), "front-answers.json").unlink(missing_ok=True)
     return start(FRONT)
 
 
@@ -117,10 +117,10 @@ def median(call: Callable[[], object]) -> float:
 
 def ping_without_front() -> Callable[[], object]:
     """Return a ping straight to the daemon's socket."""
-    sock = rendezvous.connect(socket_path(rendezvous.runtime_folder()))
+    sock = discovery.connect(socket_path(discovery.runtime_folder()))
     assert isinstance(sock, socket.socket)
     file = sock.makefile("rwb")
-    file.write(hello_line() + message(0, "initialize", **HANDSHAKE))
+    file.write(handshake_line() + message(0, "initialize", **HANDSHAKE))
     file.flush()
     file.readline()
     file.readline()
@@ -136,8 +136,8 @@ def ping_without_front() -> Callable[[], object]:
 def main() -> None:
     """Measure in folders of our own, with a daemon of our own."""
     with folders() as folder:
-        path = socket_path(rendezvous.runtime_folder())
-        rendezvous.connect_or_start(path, daemon_command(sys.executable, path), log=str(folder / "log")).close()
+        path = socket_path(discovery.runtime_folder())
+        discovery.connect_or_start(path, daemon_command(sys.executable, path), log=str(folder / "log")).close()
         measure()
 
 

@@ -15,13 +15,14 @@ from jupyter_client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 from ratio import Case, compare
 
-from rlm_kernel.hostclient import HostClient, SpawnRequest
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
 
 ROUNDS = 10
 CALLS = 200
 PAUSE_SECONDS = 0.5
-"""Between two starts; the host makes a process ready for the next session meanwhile."""
+"""Between two starts; the supervisor makes a process ready for the next session meanwhile."""
 
 
 def first_cell(kernel_name: str) -> tuple[float, KernelManager, BlockingKernelClient]:
@@ -45,27 +46,27 @@ def start(kernel_name: str) -> float:
     return seconds
 
 
-def host_start() -> float:
+def supervisor_start() -> float:
     """The start of a session as the daemon does it, to the result of its first cell."""
     time.sleep(PAUSE_SECONDS)
-    return asyncio.run(_host_start())
+    return asyncio.run(_supervisor_start())
 
 
-def second_host_start() -> float:
+def second_supervisor_start() -> float:
     """The start of a session at once after another."""
-    host_start()
-    return asyncio.run(_host_start())
+    supervisor_start()
+    return asyncio.run(_supervisor_start())
 
 
-async def _host_start() -> float:
-    host = await HostClient.connect()
+async def _supervisor_start() -> float:
+    supervisor = await SupervisorClient.connect()
     began = time.perf_counter()
     kernel_id = uuid.uuid4().hex[:12]
-    await host.spawn(SpawnRequest(kernel_id, load_policy("default"), str(Path.cwd())))
-    await host.execute(kernel_id, "1+1").result()
+    await supervisor.spawn(SpawnRequest(kernel_id, str(Path.cwd())), load_policy("default"))
+    await supervisor.execute(kernel_id, "1+1").result()
     seconds = time.perf_counter() - began
-    await host.shutdown(kernel_id)
-    host.close()
+    await supervisor.shutdown(kernel_id)
+    supervisor.close()
     return seconds
 
 
@@ -80,14 +81,14 @@ def round_trip(client: BlockingKernelClient) -> float:
 
 def main() -> None:
     """Print every figure."""
-    host_start()  # the host and its zygote are warm, as they are for all sessions but the first
+    supervisor_start()  # the supervisor and its zygote are warm, as they are for all sessions but the first
     compare(
         "start to first executed cell",
         [
             Case("stock ipykernel", lambda: start("python3")),
             Case("rlm, jupyter_client", lambda: start("rlm")),
-            Case("rlm, host", host_start),
-            Case("the next at once", second_host_start),
+            Case("rlm, supervisor", supervisor_start),
+            Case("the next at once", second_supervisor_start),
         ],
         rounds=ROUNDS,
     )

@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sandbox"))
 
-from rlm_sandbox.language.wall import LanguageWall
+from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import load_policy
 
 MEAN_TARGET, WORST_TARGET = 1.12, 2.0

@@ -1,8 +1,8 @@
 """What sessions that are left alone need: ten of them with everything that serves them, against stock kernels.
 
 Counted is the proportional set size (PSS): what a process has for itself, and its share of what it shares. Of ours:
-the daemon, the host, the zygote, the process that waits for the next session, and of each session its kernel and the
-copies that a crash or a rollback goes back to. Needs Linux.
+the daemon, the supervisor, the zygote, the process that waits for the next session, and of each session its kernel and
+the copies that a crash or a rollback goes back to. Needs Linux.
 """
 
 import os
@@ -17,10 +17,10 @@ import psutil
 from apart import end
 from jupyter_client.manager import KernelManager
 
-from rlm_kernel import Client
+from rlm_client import Client
 
 SESSIONS = 10
-TARGET_MB = 25.0
+TARGET_MB = 32.0
 PAUSE_SECONDS = 0.3
 """Between two cells; time enough for a copy, of which the last is kept for a rollback."""
 SETTLED_SECONDS = 8.0
@@ -28,7 +28,7 @@ STOCK = 3
 
 
 def ours(state: Path) -> list[psutil.Process]:
-    """The daemon over a state folder, and all that descends from it or from its host."""
+    """The daemon over a state folder, and all that descends from it or from its supervisor."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -41,8 +41,11 @@ def ours(state: Path) -> list[psutil.Process]:
 
 
 def _serves(process: psutil.Process, state: Path) -> bool:
-    """Whether it is a daemon or a host over that folder; kernels have an empty environment, and a host above them."""
-    modules = ("rlm_mcp.daemon", "rlm_kernel.host")
+    """Whether it is a daemon or a supervisor over that folder.
+
+    Kernels have an empty environment, and a supervisor above them.
+    """
+    modules = ("rlm_mcp.daemon", "rlm_kernel.supervisor")
     at_work = any(module in process.cmdline() for module in modules)
     return at_work and process.environ().get("RLM_KERNEL_STATE_DIR") == str(state)
 
@@ -51,7 +54,7 @@ def megabytes(processes: list[psutil.Process]) -> dict[str, float]:
     """PSS by kind of process."""
     total: dict[str, float] = {}
     for process in processes:
-        kind = re.search(r"rlm_mcp\.daemon|rlm_kernel\.host", " ".join(process.cmdline()))
+        kind = re.search(r"rlm_mcp\.daemon|rlm_kernel\.supervisor", " ".join(process.cmdline()))
         name = kind[0] if kind else "kernels and copies"
         total[name] = total.get(name, 0.0) + process.memory_full_info().pss / 1e6
     return total

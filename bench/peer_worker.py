@@ -38,7 +38,7 @@ class Ours:
     """A client's session."""
 
     def __init__(self, model: str) -> None:
-        from rlm_kernel import Client
+        from rlm_client import Client
 
         self._client = Client(f"worker-{time.monotonic_ns()}", policy=os.environ["RLM_KERNEL_POLICY"])
 

@@ -118,23 +118,23 @@ def memory(setting: Setting, seats: list[type[Seat]], log: Path) -> None:
         with ExitStack() as stack:
             sat = [kind(setting)]
             stack.callback(sat[0].close)
-            sizes = [settled(sat)]
+            sizes = [resolved(sat)]
             began = time.perf_counter()
             loaded(sat[0], log)
             times = [time.perf_counter() - began]
-            sizes.append(settled(sat))
+            sizes.append(resolved(sat))
         with ExitStack() as stack:
             sat = [kind(setting)]
             stack.callback(sat[0].close)
             for _ in range(MANY - 1):
                 sat.append(sat[0].another())
                 stack.callback(sat[-1].close)
-            sizes.insert(1, settled(sat))
+            sizes.insert(1, resolved(sat))
             began = time.perf_counter()
             for seat in sat:
                 loaded(seat, log)
             times.append(time.perf_counter() - began)
-            sizes.append(settled(sat))
+            sizes.append(resolved(sat))
         idle, idle_many, full, full_many = sizes
         print(
             f"{kind.name:20} idle: one {idle:.0f} MB, {MANY} {idle_many:.0f} MB; with the text: "
@@ -144,7 +144,7 @@ def memory(setting: Setting, seats: list[type[Seat]], log: Path) -> None:
             print(json.dumps({"benchmark": "memory of sessions", "case": kind.name, "mb": sizes, "seconds": times}))
 
 
-def settled(sat: list[Seat]) -> float:
+def resolved(sat: list[Seat]) -> float:
     """Proportional memory in MB of all that serves them, after a while."""
     time.sleep(SETTLED_SECONDS)
     found = {process.pid: process for seat in sat for process in seat.processes()}

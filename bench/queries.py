@@ -24,7 +24,7 @@ from typing import Any
 from apart import folders
 from front import FRONT, Client
 
-from rlm_kernel.models.router import Models, open_models
+from rlm_client.models.router import Models, open_models
 
 ENDPOINT = Path(__file__).parents[1] / "tests/support/model_endpoint.py"
 DELAY = 0.05
@@ -96,13 +96,13 @@ def endpoint(config: Path, provider: str) -> Iterator[str]:
 def bare(url: str, count: int) -> float:
     """Return the seconds that a batch takes of sockets alone."""
     _, _, address, path = url.split("/", 3)
-    host, port = address.split(":")
+    supervisor, port = address.split(":")
     body = json.dumps({"model": "echo", "messages": [{"role": "user", "content": "?"}]}).encode()
-    head = f"POST /{path}/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST /{path}/chat/completions HTTP/1.1\r\nhost: {supervisor}\r\ncontent-length: {len(body)}\r\n\r\n"
     request, left = head.encode() + body, iter(range(count))
 
     def ask() -> None:
-        with socket.create_connection((host, int(port))) as sock:
+        with socket.create_connection((supervisor, int(port))) as sock:
             for _ in left:
                 sock.sendall(request)
                 received = b""

@@ -22,8 +22,9 @@ READS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Print median and 99th percentile of each."""
-    from rlm_kernel.client import Client
-    from rlm_kernel.connection import Control
+    from rlm_client.client import Client
+    from rlm_ipc.daemon_connection import DaemonConnection
+    from rlm_ipc.daemon_protocol import StopDaemon
     from rlm_mcp.cli.daemon import end_host
 
     with Client("reads") as reader, Client("reads") as runner:
@@ -43,7 +44,7 @@ def main() -> None:
             print(f"{tool:10} while a cell runs: median {taken[ROUNDS // 2]:6.1f} ms, worst {taken[-1]:6.1f} ms")
         reader.interrupt()
         running.join()
-    with Control("stop") as control:
+    with DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
     end_host()
 

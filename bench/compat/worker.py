@@ -28,7 +28,7 @@ from typing import Any
 from cases import Case, Outcome, Step
 
 from rlm_sandbox.errors import CellError
-from rlm_sandbox.language.wall import LanguageWall
+from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import Policy, load_policy, resolve
 
 SECONDS = 20.0

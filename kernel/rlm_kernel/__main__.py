@@ -1,7 +1,7 @@
 """``python -P -m rlm_kernel -f CONNECTION_FILE``: a session for launchers that know no provisioners.
 
-The process stands for the kernel: it binds nothing itself, has the host serve the connection file's addresses, and
-ends with the session; when it is killed, the session ends.
+The process stands for the kernel: it binds nothing itself, has the supervisor serve the connection file's addresses,
+and ends with the session; when it is killed, the session ends.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import signal
 import time
 from pathlib import Path
 
-from rlm_kernel.errors import HostGone, UnknownKernel
-from rlm_kernel.provisioner import POLL_SECONDS, policy_for, start_kernel
+from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.errors import SupervisorGone, UnknownKernel
+from rlm_kernel.jupyter.provisioner import POLL_SECONDS, policy_for, start_kernel
 
 WATCH_SECONDS = 10 * POLL_SECONDS
 
@@ -26,13 +27,13 @@ def main() -> None:
     options.add_argument("--policy", default=os.environ.get("RLM_KERNEL_POLICY") or "default")
     given, _ = options.parse_known_args()
     connection = json.loads(given.connection_file.read_text())
-    kernel_id, line, _ = start_kernel(policy_for(given.policy, os.getcwd()), os.getcwd(), connection)
-    signal.signal(signal.SIGINT, lambda *_: line.call("interrupt", kernel_id=kernel_id, escalate=False))
+    kernel_id, client, _ = start_kernel(policy_for(given.policy, os.getcwd()), os.getcwd(), connection)
+    signal.signal(signal.SIGINT, lambda *_: client.call(protocol.INTERRUPT, protocol.Interrupt(kernel_id)))
     try:
         while True:
             time.sleep(WATCH_SECONDS)
-            line.call("info", kernel_id=kernel_id)
-    except (UnknownKernel, HostGone):
+            client.call(protocol.INFO, protocol.OfKernel(kernel_id))
+    except (UnknownKernel, SupervisorGone):
         return
 
 

@@ -5,7 +5,7 @@
     RlmMcpError
     ├── ClientFault            the client (or the agent behind it) sent something that cannot be served
     │   ├── MessageRefused     a line is no JSON-RPC message that we take; has the code and id to answer
-    │   ├── HelloRefused       a connection did not open with the hello line of our protocol
+    │   ├── HandshakeRefused       a connection did not open with the handshake line of our protocol
     │   └── WrongUsage         an argument of a command is none that can be taken
     └── SetupFault             the machine is not set up for what was asked (folders, ports, missing packages)
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 __all__ = [
     "ClientFault",
-    "HelloRefused",
+    "HandshakeRefused",
     "MessageRefused",
     "RlmMcpError",
     "SetupFault",
@@ -45,8 +45,8 @@ class MessageRefused(ClientFault):
         self.request_id = request_id
 
 
-class HelloRefused(ClientFault):
-    """A connection to the daemon did not open with a hello line that it understands."""
+class HandshakeRefused(ClientFault):
+    """A connection to the daemon did not open with a handshake line that it understands."""
 
 
 class WrongUsage(ClientFault):

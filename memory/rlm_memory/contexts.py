@@ -1,8 +1,8 @@
 """Contexts: which session calls which stored text by which name. The texts are files elsewhere.
 
 The quota counts bytes of distinct texts: two names for one text cost it once. A text that came through a
-handle (`Origin.ATTACHED`) is charged to the session that loaded it, and the outputs that the service keeps
-(`Origin.OUTPUT`) have an allowance of their own.
+handle (`ContextOrigin.ATTACHED`) is charged to the session that loaded it, and the outputs that the service keeps
+(`ContextOrigin.OUTPUT`) have an allowance of their own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 
 __all__ = [
+    "ContextOrigin",
     "ContextRow",
-    "Origin",
     "StoredContent",
     "charged_bytes",
     "drop",
@@ -47,7 +47,7 @@ _HELD = union(
 _TOUCH = update(table).where(*_NAMED).values(last_accessed_at=bindparam("now"))
 
 
-class Origin(StrEnum):
+class ContextOrigin(StrEnum):
     """How a context came into its session."""
 
     LOADED = "loaded"
@@ -80,7 +80,7 @@ class ContextRow:
     line_count: int
     type: str
     metadata: Mapping[str, Any]
-    origin: Origin
+    origin: ContextOrigin
     handle: str | None
     revision: int
     created_at: float
@@ -132,7 +132,7 @@ def put(
     content: StoredContent,
     *,
     now: float,
-    origin: Origin = Origin.LOADED,
+    origin: ContextOrigin = ContextOrigin.LOADED,
     handle: str | None = None,
     revision: int | None = None,
     quota: int | None = None,
@@ -171,7 +171,7 @@ def put(
 def charged_bytes(store: Store, session: int, *, besides: str | None = None) -> int:
     """Sum the bytes of the distinct texts charged to the session, leaving out the digest ``besides``."""
     loaded = select(table.c.digest, table.c.size).where(
-        table.c.session == session, table.c.origin == Origin.LOADED.value
+        table.c.session == session, table.c.origin == ContextOrigin.LOADED.value
     )
     pinned = select(handles.c.digest, handles.c.size).where(
         handles.c.session == session, handles.c.charged == literal(True)
@@ -221,5 +221,5 @@ def _check_quota(store: Store, session: int, content: StoredContent, quota: int)
 
 
 def _row(values: dict[str, object]) -> ContextRow:
-    values["origin"] = Origin(str(values["origin"]))
+    values["origin"] = ContextOrigin(str(values["origin"]))
     return ContextRow(**values)  # type: ignore[arg-type]  # the columns are the fields

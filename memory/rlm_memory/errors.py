@@ -23,11 +23,11 @@ class MemoryLayerError(Exception):
     """Base of everything this package raises on purpose."""
 
 
-class CallerError(MemoryLayerError):
+class RowRequestError(MemoryLayerError):
     """The request cannot be carried out as asked; the message says what to change."""
 
 
-class UnknownSession(CallerError):
+class UnknownSession(RowRequestError):
     """No session of that id has a row."""
 
     def __init__(self, session: str) -> None:
@@ -35,14 +35,14 @@ class UnknownSession(CallerError):
         super().__init__(f"no session {session!r}; it is created by the first call that names it")
 
 
-class SessionEnded(CallerError):
+class SessionEnded(RowRequestError):
     """The life of the session has ended for which something was to be written; another of that name is not it."""
 
     def __init__(self) -> None:
         super().__init__("the session has ended, so this is not kept; its name can be used for a new one")
 
 
-class UnknownContext(CallerError):
+class UnknownContext(RowRequestError):
     """The session has no context of that name. ``available`` lists the names that it has."""
 
     def __init__(self, name: str, available: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class UnknownContext(CallerError):
         super().__init__(f"no context {name!r} in this session; load it, or use one of: {self.available}")
 
 
-class UnknownHandle(CallerError):
+class UnknownHandle(RowRequestError):
     """The handle does not exist or is not granted to the asking session; which of the two is not told."""
 
     def __init__(self, handle: str) -> None:
@@ -62,16 +62,16 @@ class UnknownHandle(CallerError):
         )
 
 
-class UnknownQuery(CallerError):
+class UnknownQuery(RowRequestError):
     """The session has no query of that id."""
 
     def __init__(self, query: str, pending: Sequence[str]) -> None:
         self.query = query
         self.pending = list(pending)
-        super().__init__(f"no query {query!r} in this session; pending are: {', '.join(self.pending) or 'none'}")
+        super().__init__(f"no query {query[:80]!r} in this session; pending are: {', '.join(self.pending) or 'none'}")
 
 
-class QuotaExceeded(CallerError):
+class QuotaExceeded(RowRequestError):
     """Loading would take the session over its content quota. All numbers are bytes."""
 
     def __init__(self, session: str, *, used: int, asked: int, limit: int) -> None:
@@ -82,7 +82,7 @@ class QuotaExceeded(CallerError):
         )
 
 
-class InvalidTransition(CallerError):
+class InvalidTransition(RowRequestError):
     """The state machine of ``noun`` has no step from ``current`` to ``wanted``."""
 
     def __init__(self, noun: str, key: str, current: str, wanted: str) -> None:

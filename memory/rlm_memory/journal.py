@@ -13,7 +13,7 @@ from enum import StrEnum
 from sqlalchemy import func, select
 from sqlalchemy.dialects.sqlite import insert
 
-from rlm_memory import bounds
+from rlm_memory import limits
 from rlm_memory.schema import journal as table
 from rlm_memory.schema import sessions
 from rlm_memory.store import Store
@@ -57,8 +57,8 @@ class Author(StrEnum):
 class JournalEntry:
     """One cell. Times in epoch seconds; ``status`` is ``ok``, ``error``, ``aborted`` or ``died``.
 
-    ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the kernel host told
-    of the cell; ``door`` is the one that a person's cell came through;
+    ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the supervisor told
+    of the cell; ``attachment`` is the one that a person's cell came through;
     ``displays`` are the pictures and the HTML that it showed, by MIME type and as the kernel made them. ``number`` is 0
     until the entry has a row.
     """
@@ -73,14 +73,16 @@ class JournalEntry:
     queries: tuple[str, ...] = ()
     kernel: str | None = None
     serial: int | None = None
-    door: str | None = None
+    attachment: str | None = None
     displays: tuple[dict[str, str], ...] = ()
     number: int = 0
 
     @property
     def by(self) -> str:
         """Who ran the cell: the author, or ``trusted`` for a person in a copy without the language wall."""
-        return "trusted" if self.door is not None and self.door.startswith("trusted-") else self.author.value
+        return (
+            "trusted" if self.attachment is not None and self.attachment.startswith("trusted-") else self.author.value
+        )
 
 
 def append(store: Store, entries: Iterable[JournalEntry]) -> None:
@@ -106,7 +108,7 @@ def of_session(store: Store, session: int, *, last: int | None = None) -> list[J
 
 
 def last_serial(store: Store, kernel: str) -> int:
-    """Return the highest serial that the host has told of that kernel; 0 if none."""
+    """Return the highest serial that the supervisor has told of that kernel; 0 if none."""
     statement = select(func.coalesce(func.max(table.c.serial), 0)).where(table.c.kernel == kernel)
     with store.transaction() as connection:
         found: int = connection.execute(statement).scalar_one()
@@ -115,22 +117,22 @@ def last_serial(store: Store, kernel: str) -> int:
 
 def trim(store: Store, session: int, *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> None:
     """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
-    bounds.trim(store, table, size=size, rows=rows, session=session)
+    limits.trim(store, table, size=size, rows=rows, session=session)
 
 
 def trim_all(store: Store, *, size: int = MOST_BYTES_IN_ALL) -> None:
     """Delete the oldest rows of all sessions until at most ``size`` bytes are left."""
-    bounds.trim_all(store, table, size=size)
+    limits.trim_all(store, table, size=size)
 
 
 def _values(entry: JournalEntry) -> dict[str, object]:
     values = asdict(entry)
     del values["number"]
-    code = bounds.storable(entry.code, LONGEST_CODE)
-    output = bounds.storable(entry.output, LONGEST_OUTPUT)
+    code = limits.storable(entry.code, LONGEST_CODE)
+    output = limits.storable(entry.output, LONGEST_OUTPUT)
     shown = sum(len(form.encode(errors="replace")) for display in entry.displays for form in display.values())
     size = len(code.encode()) + len(output.encode()) + shown
-    status = bounds.storable(entry.status, LONGEST_STATUS)
+    status = limits.storable(entry.status, LONGEST_STATUS)
     return {**values, "author": entry.author.value, "status": status, "code": code, "output": output, "size": size}
 
 

@@ -1,24 +1,60 @@
-"""From version 1 of the database, whose rows were keyed by names of sessions, to keys that are never given out again.
+"""From earlier versions of the database to the present one.
 
-The database is written anew and takes the place of the old one in one step: what sessions that had ended left, in rows
-and in free pages, does not come along. A process that dies half-way leaves the old database as it was.
+Version 1 keyed its rows by the names of sessions; now no key is ever given out twice. That database is written anew and
+takes the place of the old one in one step: what ended sessions left, in rows and in free pages, does not come along. A
+process that dies half-way leaves the old database as it was.
+
+Version 2 had other names for tables and columns, and told from the id of a query who had asked it. Its tables,
+columns and kept policies are renamed, and its queries numbered, in one transaction.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy import URL, Table, create_engine
+from sqlalchemy import URL, Connection, Table, create_engine
 
 from rlm_memory import schema
 
-__all__ = ["upgrade"]
+__all__ = ["asker_in", "policy_renamed", "rename", "upgrade"]
 
 _KEYED_BY_NAME = 1
+_UNDER_OLD_NAMES = 2
+_OLD_TABLES = {"attachments": "doors", "attachment_events": "door_events"}
+_OLD_COLUMNS = {"attachment": "door", "resolved_at": "settled_at"}
+"""What version 2 called them, by their names of today."""
+_RENAMES = (
+    "DROP INDEX doors_by_session",
+    "DROP INDEX door_events_by_session",
+    "ALTER TABLE doors RENAME TO attachments",
+    "ALTER TABLE door_events RENAME TO attachment_events",
+    "ALTER TABLE attachment_events RENAME COLUMN door TO attachment",
+    "ALTER TABLE journal RENAME COLUMN door TO attachment",
+    "ALTER TABLE queries RENAME COLUMN settled_at TO resolved_at",
+    "CREATE INDEX attachments_by_session ON attachments (session, ended_at)",
+    "CREATE INDEX attachment_events_by_session ON attachment_events (session, number)",
+)
+_NEW_COLUMNS = (
+    "ALTER TABLE query_details ADD COLUMN asked_by TEXT",
+    "ALTER TABLE query_details ADD COLUMN number INTEGER",
+)
+_NUMBERS = (  # a query that a tool had asked had no details
+    """
+    INSERT OR IGNORE INTO query_details (session, query, mode, input_tokens, output_tokens, cost)
+    SELECT session, id, 'deferred', 0, 0, 0.0 FROM queries
+    """,
+    """
+    UPDATE query_details
+    SET asked_by = CASE WHEN substr(query, 1, 3) = 'q_t' THEN 'tool' ELSE 'code' END,
+        number = CAST(ltrim(query, 'q_t') AS INTEGER)
+    """,
+)
 _NOT_COPIED = {schema.sessions.name, schema.endings.name, schema.grants.name, schema.counters.name}
 """Tables with a step of their own."""
 _BUDGETS = """
@@ -55,11 +91,41 @@ def upgrade(path: Path) -> None:
         path.with_name(path.name + leftover).unlink(missing_ok=True)
 
 
+def rename(connection: Connection, version: int) -> None:
+    """Give tables, columns and fields of kept policies their names of today, in the caller's transaction."""
+    if version != _UNDER_OLD_NAMES:
+        return
+    for statement in (*_RENAMES, *_NEW_COLUMNS, *_NUMBERS):
+        connection.exec_driver_sql(statement)
+    rows = connection.exec_driver_sql("SELECT key, policy_text, family_text FROM sessions").all()
+    for key, text, family in rows:
+        values = (*policy_renamed(text), *policy_renamed(family), key)
+        connection.exec_driver_sql(
+            "UPDATE sessions SET policy_text = ?, policy_digest = ?, family_text = ?, family_digest = ? WHERE key = ?",
+            values,
+        )
+
+
+def asker_in(query: str) -> tuple[str, int]:
+    """Return who has asked a query, ``code`` or ``tool``, and which one of theirs it is, as its id told once."""
+    digits = query.removeprefix("q_")
+    return ("tool", int(digits[1:])) if digits.startswith("t") else ("code", int(digits))
+
+
+def policy_renamed(text: str | None) -> tuple[str | None, str | None]:
+    """Return the JSON of a policy with its section ``doors`` under the name that it has now, and the digest of that."""
+    if not text:
+        return None, None
+    policy = {"attachments" if name == "doors" else name: value for name, value in json.loads(text).items()}
+    now = json.dumps(policy, separators=(",", ":"), ensure_ascii=False)
+    return now, hashlib.sha256(now.encode()).hexdigest()
+
+
 def _copy(new: sqlite3.Connection) -> None:
     there = {name for (name,) in new.execute("SELECT name FROM old.sqlite_master WHERE type = 'table'")}
     _copy_sessions(new)
     for table in schema.metadata.sorted_tables:
-        if table.name in there and table.name not in _NOT_COPIED:
+        if _OLD_TABLES.get(table.name, table.name) in there and table.name not in _NOT_COPIED:
             _copy_table(new, table)
     # Of sessions that had ended it is not known what they could write, nor what became of it since.
     new.execute(
@@ -67,6 +133,8 @@ def _copy(new: sqlite3.Connection) -> None:
         "WHERE workspace <> '' AND id NOT IN (SELECT id FROM sessions)"
     )
     new.execute("INSERT INTO grants SELECT g.* FROM old.grants g JOIN handles USING (handle)")
+    for statement in _NUMBERS:
+        new.execute(statement)
     _copy_counters(new)
     if "sqlite_sequence" in there:  # numbers of the journal are not given out twice either
         for name, last in new.execute("SELECT name, seq FROM old.sqlite_sequence").fetchall():
@@ -90,12 +158,11 @@ def _copy_sessions(new: sqlite3.Connection) -> None:
 def _copy_table(new: sqlite3.Connection, table: Table) -> None:
     """Copy what belongs to sessions that live; names in columns that refer to a session become keys."""
     columns = _common(new, table)
+    old = _OLD_TABLES.get(table.name, table.name)
     keys = {key.parent.name for key in table.foreign_keys if key.column is schema.sessions.c.key}
-    values = [f"{name}_of.key" if name in keys else f"o.{name}" for name in columns]
+    values = [f"{name}_of.key" if name in keys else f"o.{_OLD_COLUMNS.get(name, name)}" for name in columns]
     joins = " ".join(f"JOIN sessions {name}_of ON {name}_of.id = o.{name}" for name in sorted(keys))
-    new.execute(
-        f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(values)} FROM old.{table.name} o {joins}"
-    )
+    new.execute(f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(values)} FROM old.{old} o {joins}")
 
 
 def _copy_counters(new: sqlite3.Connection) -> None:
@@ -116,5 +183,6 @@ def _time_scopes(new: sqlite3.Connection) -> Iterator[tuple[int, str]]:
 
 def _common(new: sqlite3.Connection, table: Table) -> list[str]:
     """The columns of a table that the old database has too."""
-    there = {row[1] for row in new.execute(f"PRAGMA old.table_info({table.name})")}
-    return [column.name for column in table.columns if column.name in there]
+    old = _OLD_TABLES.get(table.name, table.name)
+    there = {row[1] for row in new.execute(f"PRAGMA old.table_info({old})")}
+    return [column.name for column in table.columns if _OLD_COLUMNS.get(column.name, column.name) in there]

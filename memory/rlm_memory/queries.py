@@ -27,11 +27,12 @@ from rlm_memory.store import Store
 
 __all__ = [
     "TRANSITIONS",
-    "Asked",
+    "Asker",
     "Bill",
+    "NewQuery",
     "QueryRow",
     "QueryState",
-    "Settled",
+    "Resolved",
     "ask",
     "cancel_pending",
     "continue_from",
@@ -41,15 +42,23 @@ __all__ = [
     "pending",
     "pending_ids",
     "record",
+    "resolve",
+    "resolve_pending",
     "restore",
-    "settle",
-    "settle_pending",
     "spend",
     "unknown",
 ]
 
 
-_MOST_DIGITS = 9
+class Asker(StrEnum):
+    """Who has asked a query. Code and tools number theirs apart."""
+
+    CODE = "code"
+    TOOL = "tool"
+
+
+_COUNTERS = {Asker.CODE: "query", Asker.TOOL: "asked"}
+"""What counts the queries of each, for every name of a session."""
 
 
 class QueryState(StrEnum):
@@ -75,6 +84,7 @@ class QueryRow:
 
     ``mode`` says who is to answer it, ``form`` is the JSON schema of its answer, ``answered_by`` the provider's model
     that did, ``recursive`` whether that is to work in a session of its own; tokens are those of all attempts.
+    ``number`` says which one of those it is that ``asked_by`` has asked.
     """
 
     session: int
@@ -86,7 +96,9 @@ class QueryRow:
     answer: str | None
     error: str | None
     created_at: float
-    settled_at: float | None
+    resolved_at: float | None
+    asked_by: Asker
+    number: int
     mode: str = "deferred"
     form: dict[str, Any] | None = None
     answered_by: str | None = None
@@ -96,7 +108,7 @@ class QueryRow:
 
 
 _IN_ROW = tuple(table.c.keys())
-_IN_DETAILS = ("mode", "form", "answered_by", "recursive", "input_tokens", "output_tokens")
+_IN_DETAILS = ("mode", "form", "answered_by", "recursive", "input_tokens", "output_tokens", "asked_by", "number")
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
 )
@@ -121,7 +133,7 @@ _STATES = select(table.c.id, table.c.state).where(_AMONG)
 _SETTLE = (
     update(table)
     .where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
-    .values(state=bindparam("to"), answer=bindparam("said"), error=bindparam("why"), settled_at=bindparam("at"))
+    .values(state=bindparam("to"), answer=bindparam("said"), error=bindparam("why"), resolved_at=bindparam("at"))
 )
 _SPEND = (
     update(details)
@@ -147,16 +159,30 @@ def continue_from(store: Store, session: int, parent: int) -> None:
 
 def ask(store: Store, session: int, prompts: Iterable[str], model: str | None, now: float) -> list[QueryRow]:
     """Make new pending queries and return them in the order of ``prompts``."""
-    with store.transaction():
-        scope = f"asked {name_of(store, session)}"
-        return [_insert(store, session, f"q_t{store.count(scope):03d}", prompt, model, now) for prompt in prompts]
+    asked = list(prompts)
+    if not asked:
+        return []
+    with store.transaction() as connection:
+        number = store.count(_counter(store, session, Asker.TOOL), len(asked))
+        ordinal = store.count("query order", len(asked))
+        rows = [
+            _new(session, ordinal + n, NewQuery(f"q_t{number + n:03d}", number + n, prompt, model), Asker.TOOL, now)
+            for n, prompt in enumerate(asked)
+        ]
+        _write(connection, rows)
+    return rows
+
+
+def _counter(store: Store, session: int, asker: Asker) -> str:
+    return f"{_COUNTERS[asker]} {name_of(store, session)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A query as the kernel has told it, which has numbered it itself."""
+class NewQuery:
+    """A query that was asked: by code, whose kernel has numbered it, or by a tool."""
 
     id: str
+    number: int
     prompt: str
     model: str | None = None
     mode: str = "deferred"
@@ -164,7 +190,7 @@ class Asked:
     recursive: bool = False
 
 
-def record(store: Store, session: int, asked: Iterable[Asked], now: float) -> list[QueryRow]:
+def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) -> list[QueryRow]:
     """Note queries that the kernel has numbered itself, in their order.
 
     Returns those that were not known: a kernel reports a query when it is asked and again when the cell ends. The same
@@ -179,22 +205,35 @@ def record(store: Store, session: int, asked: Iterable[Asked], now: float) -> li
         if replaced := [query.id for query in new if query.id in known]:
             connection.execute(delete(table).where(table.c.session == session, table.c.id.in_(replaced)))
             connection.execute(delete(details).where(details.c.session == session, details.c.query.in_(replaced)))
-        digits = [digit for query in new if (digit := query.id.removeprefix("q_")).isdecimal()]
-        scope = f"query {name_of(store, session)}"
-        store.raise_count(scope, 1 + max((int(d) for d in digits if len(d) <= _MOST_DIGITS), default=-1))
+        store.raise_count(_counter(store, session, Asker.CODE), 1 + max(query.number for query in new))
         first = store.count("query order", len(new))
-        rows = [
-            QueryRow(
-                session, query.id, first + n, query.prompt, query.model, QueryState.PENDING, None, None, now, None,
-                query.mode, query.form, None, query.recursive,
-            )
-            for n, query in enumerate(new)
-        ]  # fmt: skip
+        rows = [_new(session, first + n, query, Asker.CODE, now) for n, query in enumerate(new)]
         _write(connection, rows)
     return rows
 
 
-def unknown(store: Store, session: int, asked: Iterable[Asked]) -> list[str]:
+def _new(session: int, ordinal: int, query: NewQuery, asked_by: Asker, now: float) -> QueryRow:
+    """The row of a query that nobody has answered yet."""
+    return QueryRow(
+        session=session,
+        id=query.id,
+        ordinal=ordinal,
+        prompt=query.prompt,
+        model=query.model,
+        state=QueryState.PENDING,
+        answer=None,
+        error=None,
+        created_at=now,
+        resolved_at=None,
+        asked_by=asked_by,
+        number=query.number,
+        mode=query.mode,
+        form=query.form,
+        recursive=query.recursive,
+    )
+
+
+def unknown(store: Store, session: int, asked: Iterable[NewQuery]) -> list[str]:
     """The ids of those queries that `record` would note as new, in their order."""
     told = {query.id: query for query in asked}
     with store.transaction() as connection:
@@ -246,11 +285,7 @@ def restore(store: Store, rows: Iterable[QueryRow]) -> None:
             known = select(table.c.id).where(table.c.session == row.session, table.c.id == row.id)
             if connection.execute(known).scalar() is not None:
                 continue
-            for prefix, scope in (("q_t", "asked"), ("q_", "query")):
-                digits = row.id.removeprefix(prefix)
-                if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
-                    store.raise_count(f"{scope} {name_of(store, row.session)}", int(digits) + 1)
-                    break
+            store.raise_count(_counter(store, row.session, row.asked_by), row.number + 1)
             _write(connection, [replace(row, ordinal=store.count("query order"))])
 
 
@@ -291,7 +326,7 @@ def _rows(store: Store, session: int, statement: Select[Any]) -> list[QueryRow]:
         return [_row(dict(row)) for row in connection.execute(statement, {"of": session}).mappings()]
 
 
-def settle(
+def resolve(
     store: Store, session: int, query: str, *, answer: str | None = None, error: str | None = None, now: float
 ) -> QueryRow:
     """Give a query its answer, or (with ``error``) say why there is none.
@@ -305,12 +340,12 @@ def settle(
         row = get(store, session, query)
         if wanted not in TRANSITIONS[row.state]:
             raise InvalidTransition("query", query, row.state, wanted)
-        connection.execute(_SETTLE, _settling(session, Settled(query, answer, error), now))
-    return replace(row, state=wanted, answer=answer, error=error, settled_at=now)
+        connection.execute(_SETTLE, _settling(session, Resolved(query, answer, error), now))
+    return replace(row, state=wanted, answer=answer, error=error, resolved_at=now)
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Resolved:
     """What came of a query: its answer, or (with ``error``) why there is none."""
 
     query: str
@@ -318,9 +353,9 @@ class Settled:
     error: str | None = None
 
 
-def settle_pending(store: Store, session: int, settled: Iterable[Settled], now: float) -> set[str]:
-    """Settle, in one step, those of the queries that are pending; returns their ids."""
-    came = {one.query: one for one in settled}
+def resolve_pending(store: Store, session: int, resolved: Iterable[Resolved], now: float) -> set[str]:
+    """Resolve, in one step, those of the queries that are pending; returns their ids."""
+    came = {one.query: one for one in resolved}
     if not came:
         return set()
     with store.transaction() as connection:
@@ -331,7 +366,7 @@ def settle_pending(store: Store, session: int, settled: Iterable[Settled], now: 
     return waiting
 
 
-def _settling(session: int, came: Settled, now: float) -> dict[str, object]:
+def _settling(session: int, came: Resolved, now: float) -> dict[str, object]:
     state = QueryState.ANSWERED if came.error is None else QueryState.FAILED
     said = {"to": state.value, "said": came.answer, "why": came.error, "at": now}
     return {"of": session, "named": came.query, **said}
@@ -342,31 +377,16 @@ def cancel_pending(store: Store, session: int, now: float, *, among: Iterable[st
     statement = update(table).where(table.c.session == session, table.c.state == QueryState.PENDING.value)
     if among is not None:
         statement = statement.where(table.c.id.in_(sorted(among)))
-    statement = statement.values(state=QueryState.CANCELLED.value, settled_at=now)
+    statement = statement.values(state=QueryState.CANCELLED.value, resolved_at=now)
     with store.transaction() as connection:
         return sorted(connection.execute(statement.returning(table.c.id)).scalars())
-
-
-def _insert(store: Store, session: int, query: str, prompt: str, model: str | None, now: float) -> QueryRow:
-    with store.transaction() as connection:
-        connection.execute(
-            insert(table).values(
-                session=session,
-                id=query,
-                ordinal=store.count("query order"),
-                prompt=prompt,
-                model=model,
-                state=QueryState.PENDING.value,
-                created_at=now,
-            )
-        )
-        return get(store, session, query)
 
 
 def _row(values: dict[str, object]) -> QueryRow:
     values["state"] = QueryState(str(values["state"]))
     values["mode"] = values["mode"] or "deferred"
     values["recursive"] = bool(values["recursive"])
+    values["asked_by"] = Asker(str(values["asked_by"]))
     for name in ("input_tokens", "output_tokens"):
         values[name] = values[name] or 0
     return QueryRow(**values)  # type: ignore[arg-type]  # the columns are the fields

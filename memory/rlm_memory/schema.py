@@ -5,7 +5,8 @@ out again. It is a foreign key, so ending a session is one ``DELETE``: what belo
 writes later for a key that has gone is refused. A new table that holds anything of a session takes `_session_key`.
 
 `rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`. `rlm_memory.migration` rewrites one of
-version 1, whose rows were keyed by names. Tables that are missing, and columns that may be empty, are added.
+version 1, whose rows were keyed by names, and renames tables and columns in one of version 2. Missing tables
+and missing columns that may be empty are added.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION = 2
+VERSION = 3
 
 metadata = MetaData()
 
@@ -159,7 +160,7 @@ queries = Table(
     Column("answer", Text),
     Column("error", Text),
     Column("created_at", Float, nullable=False),
-    Column("settled_at", Float),
+    Column("resolved_at", Float),
     Index("queries_by_state", "session", "state"),
 )
 
@@ -177,6 +178,9 @@ query_details = Table(
     Column("cost", Float, nullable=False, default=0.0),
     # Whether a model in a session of its own is to answer it; empty means no.
     Column("recursive", Boolean),
+    # Who has asked it ("code" or "tool"), and which one of theirs it is.
+    Column("asked_by", Text),
+    Column("number", Integer),
 )
 
 budgets = Table(
@@ -215,11 +219,11 @@ journal = Table(
     Column("queries", JSON, nullable=False),
     # What the row counts against the bounds of the journal: bytes of code, output and displays.
     Column("size", Integer, nullable=False),
-    # Set for a cell that the kernel host has told of: the same cell may be told twice.
+    # Set for a cell that the supervisor has told of: the same cell may be told twice.
     Column("kernel", Text),
     Column("serial", Integer),
-    # The door that a person's cell came through; empty for a client of the session's own connection file.
-    Column("door", Text),
+    # The attachment that a person's cell came through; empty for a client of the session's own connection file.
+    Column("attachment", Text),
     # Pictures and HTML that the cell showed, each a JSON object by MIME type.
     Column("displays", JSON),
     UniqueConstraint("kernel", "serial"),
@@ -227,8 +231,8 @@ journal = Table(
     sqlite_autoincrement=True,
 )
 
-doors = Table(
-    "doors",
+attachments = Table(
+    "attachments",
     metadata,
     Column("id", Text, primary_key=True),
     _session_key(),
@@ -236,20 +240,20 @@ doors = Table(
     Column("key_digest", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("ended_at", Float),
-    # Set while the session lives in which somebody has revoked the door.
+    # Set while the session lives in which somebody has revoked the attachment.
     Column("revoked", Boolean, nullable=False),
-    Index("doors_by_session", "session", "ended_at"),
+    Index("attachments_by_session", "session", "ended_at"),
 )
 
-door_events = Table(
-    "door_events",
+attachment_events = Table(
+    "attachment_events",
     metadata,
     Column("number", Integer, primary_key=True, autoincrement=True),
-    Column("door", Text, nullable=False),
+    Column("attachment", Text, nullable=False),
     _session_key(),
     Column("event", Text, nullable=False),
     Column("at", Float, nullable=False),
-    Index("door_events_by_session", "session", "number"),
+    Index("attachment_events_by_session", "session", "number"),
 )
 
 turns = Table(
@@ -283,11 +287,11 @@ counters = Table(
 
 __all__ = [
     "VERSION",
+    "attachment_events",
+    "attachments",
     "budgets",
     "contexts",
     "counters",
-    "door_events",
-    "doors",
     "endings",
     "forks",
     "grants",

@@ -29,7 +29,7 @@ __all__ = [
     "How",
     "PolicyText",
     "SessionRow",
-    "SessionState",
+    "SessionStatus",
     "Went",
     "all_sessions",
     "end",
@@ -57,7 +57,7 @@ _MOST_ENDINGS = 1000
 _NAME = select(table.c.id).where(table.c.key == bindparam("of"))
 
 
-class SessionState(StrEnum):
+class SessionStatus(StrEnum):
     """Where a session is in its life."""
 
     ACTIVE = "active"
@@ -109,7 +109,7 @@ class SessionRow:
 
     key: int
     id: str
-    state: SessionState
+    state: SessionStatus
     workspace: str
     policy: str
     idle_seconds: float
@@ -123,7 +123,7 @@ class SessionRow:
 
     def is_idle(self, now: float) -> bool:
         """Whether the session was last used longer ago than its policy lets it idle."""
-        return self.state is SessionState.ACTIVE and now - self.last_used_at > self.idle_seconds
+        return self.state is SessionStatus.ACTIVE and now - self.last_used_at > self.idle_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def name_of(store: Store, key: int) -> str:
     return name
 
 
-def all_sessions(store: Store, *states: SessionState, most: int | None = None) -> list[SessionRow]:
+def all_sessions(store: Store, *states: SessionStatus, most: int | None = None) -> list[SessionRow]:
     """List the sessions in ``states`` (default: in any state), the last used first, ``most`` at most."""
     statement = select(table).order_by(table.c.last_used_at.desc(), table.c.id).limit(most)
     if states:
@@ -199,17 +199,17 @@ def open_session(
     """
     with store.transaction() as connection:
         row = find(store, session)
-        if row is not None and row.state is SessionState.ACTIVE:
+        if row is not None and row.state is SessionStatus.ACTIVE:
             return row
         if row is not None:
-            woken = {"state": SessionState.ACTIVE.value, "kept_until": None, "last_used_at": now}
+            woken = {"state": SessionStatus.ACTIVE.value, "kept_until": None, "last_used_at": now}
             connection.execute(update(table).where(table.c.key == row.key).values(**woken))
             return get(store, session)
         connection.execute(
             insert(table).values(
                 key=new_key(store) if key is None else key,
                 id=session,
-                state=SessionState.ACTIVE.value,
+                state=SessionStatus.ACTIVE.value,
                 workspace=workspace,
                 idle_seconds=idle_seconds,
                 created_at=now,
@@ -269,7 +269,7 @@ def touch(store: Store, session: int, now: float) -> None:
 def rest(store: Store, session: int, until: float | None) -> None:
     """Let the session rest, with all that it owns, until it is used again; it ends at ``until``, if that is given."""
     with store.transaction() as connection:
-        resting = {"state": SessionState.RESTING.value, "kept_until": until}
+        resting = {"state": SessionStatus.RESTING.value, "kept_until": until}
         connection.execute(update(table).where(table.c.key == session).values(**resting))
 
 
@@ -322,5 +322,5 @@ def _columns(policy: PolicyText, family: PolicyText) -> dict[str, str]:
 
 
 def _row(values: dict[str, object]) -> SessionRow:
-    values["state"] = SessionState(str(values["state"]))
+    values["state"] = SessionStatus(str(values["state"]))
     return SessionRow(**values)  # type: ignore[arg-type]  # the columns are the fields

@@ -145,6 +145,7 @@ class Store:
             found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
             if found > schema.VERSION:
                 raise StoreTooNew(self._where, found, schema.VERSION)
+            migration.rename(connection, found)
             schema.metadata.create_all(connection)
             _add_columns(connection)
             connection.exec_driver_sql(f"PRAGMA user_version={schema.VERSION:d}")

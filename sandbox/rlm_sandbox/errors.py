@@ -167,5 +167,5 @@ class ProcessGone(SandboxError):
     """The process ``pid`` no longer exists, or its number now belongs to another process."""
 
     def __init__(self, pid: int) -> None:
-        super().__init__(f"process {pid} is gone; ask the kernel host for the session's new process")
+        super().__init__(f"process {pid} is gone; ask the supervisor for the session's new process")
         self.pid = pid

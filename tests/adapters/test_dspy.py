@@ -13,8 +13,9 @@ from dspy.primitives.code_interpreter import (  # noqa: E402
     CodeInterpreterError,
 )
 
-from rlm_kernel.adapters.dspy_interpreter import SessionInterpreter  # noqa: E402
-from rlm_kernel.connection import Control  # noqa: E402
+from rlm_client.adapters.dspy_interpreter import SessionInterpreter  # noqa: E402
+from rlm_ipc.daemon_connection import DaemonConnection  # noqa: E402
+from rlm_ipc.daemon_protocol import ListSessions  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("daemon"),
@@ -37,8 +38,8 @@ def model(endpoint: ModelEndpoint) -> Iterator[ModelEndpoint]:
 
 
 def _sessions() -> list[str]:
-    with Control("sessions") as control:
-        return [row["session"] for row in control.reply["sessions"] if row["session"].startswith("dspy-")]
+    with DaemonConnection(ListSessions()) as control:
+        return [row.session for row in control.reply.sessions if row.session.startswith("dspy-")]
 
 
 def test_a_recursive_model_of_dspy_works_in_a_session(model: ModelEndpoint) -> None:

@@ -14,8 +14,9 @@ pytest.importorskip("rlm", reason="rlms is not installed: `make test-adapters` i
 from rlm import RLM
 from rlm.logger import RLMLogger
 
-from rlm_kernel.adapters.rlms_environment import NAME, register
-from rlm_kernel.connection import Control
+from rlm_client.adapters.rlms_environment import NAME, register
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_protocol import ListSessions
 
 pytestmark = [
     pytest.mark.usefixtures("daemon"),
@@ -63,8 +64,8 @@ def test_the_reference_loop_works_in_a_session(endpoint: ModelEndpoint, options:
     assert "200016 str" in told[0]
     assert "['note', 'note'] SILVER" in told[2]
     assert "'word'" in told[2]
-    with Control("sessions") as control:
-        assert [row for row in control.reply["sessions"] if row["session"].startswith("rlms-")] == []
+    with DaemonConnection(ListSessions()) as control:
+        assert [row for row in control.reply.sessions if row.session.startswith("rlms-")] == []
 
 
 def test_data_errors_and_its_own_log(endpoint: ModelEndpoint, options: dict[str, Any], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from rlm_kernel.client import call_tool
+from rlm_client.client import call_tool
 
 
 def agent(session: str, code: str) -> str:
@@ -125,12 +125,12 @@ def test_what_the_agent_shows_cannot_act_in_the_page(page: Page, lab, daemon: Pa
 
 
 def test_a_developer_may_only_watch(page: Page, lab, daemon: Path) -> None:
-    """K-29: a read-only door shows the session's kernel and refuses cells."""
+    """K-29: a read-only attachment shows the session's kernel and refuses cells."""
     session = f"watched-{lab.transport}"
     agent(session, "found = 1")
     notebook = Notebook(page, lab, daemon, session, "--watch")
     expect(notebook.panel.locator(".jp-KernelName")).to_contain_text(re.compile("watch"))
-    expect(notebook.start("found = 2")).to_contain_text("ReadOnlyDoor")
+    expect(notebook.start("found = 2")).to_contain_text("ReadOnlyAttachment")
     assert agent(session, "found") == "1"
 
 

@@ -21,8 +21,8 @@ import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
-from rlm_kernel import doorfiles
-from rlm_kernel.client import call_tool
+from rlm_client.client import call_tool
+from rlm_kernel.jupyter import kernelspecs
 
 SECONDS = 60
 
@@ -90,9 +90,12 @@ def gateway(daemon: Path, tmp_path: Path) -> Iterator[Gateway]:
 
 
 def test_a_session_is_opened_through_a_gateway_with_its_token(gateway: Gateway) -> None:
-    """K-29: from another machine; without the token nobody gets in, and deleting the kernel ends the door only."""
+    """K-29: from another machine.
+
+    Without the token nobody gets in, and deleting the kernel ends the attachment only.
+    """
     agent("far", "found = 41")
-    name = doorfiles.spec_name("far", "execute")
+    name = kernelspecs.spec_name("far", "execute")
     for path in ("/api/kernelspecs", "/api/kernels"):
         with pytest.raises(urllib.error.HTTPError, match=r"40[13]"):
             gateway.ask("GET", path, token="wrong")
@@ -107,7 +110,7 @@ def test_a_session_is_opened_through_a_gateway_with_its_token(gateway: Gateway) 
 def test_papermill_runs_a_notebook_in_a_live_session(daemon: Path, tmp_path: Path) -> None:
     """K-29: with parameters, on the agent's variables, which stay."""
     agent("milled", "found = 20")
-    name = doorfiles.spec_name("milled", "execute")
+    name = kernelspecs.spec_name("milled", "execute")
     parameters = nbformat.v4.new_code_cell("step = 1", metadata={"tags": ["parameters"]})
     cells = [parameters, nbformat.v4.new_code_cell("found += step\nfound")]
     spec = {"name": name, "display_name": "session milled", "language": "python"}

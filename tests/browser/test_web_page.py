@@ -11,8 +11,9 @@ import nbformat
 import pytest
 from playwright.sync_api import Browser, Error, Locator, Page, expect
 
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import Control
+from rlm_client.client import call_tool
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_protocol import ServeWeb
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PAPER = {"light": "rgb(247, 246, 243)", "dark": "rgb(21, 23, 26)"}
@@ -22,9 +23,9 @@ LOOP = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)"
 @pytest.fixture(scope="module")
 def site(daemon: Path) -> Iterator[dict[str, str]]:
     """The page of this module's daemon: its url, and the address that holds the key."""
-    with Control("web", port=0) as control:
-        url = control.reply["url"]
-        yield {"url": url, "address": f"{url}#token={control.reply['token']}"}
+    with DaemonConnection(ServeWeb(port=0)) as control:
+        url = control.reply.url
+        yield {"url": url, "address": f"{url}#token={control.reply.token}"}
 
 
 @pytest.fixture
@@ -83,15 +84,15 @@ def test_the_address_opens_the_page_and_does_not_stay(page: Page, site: dict[str
 
 def test_a_page_whose_daemon_is_gone_says_so_and_comes_back(page: Page, daemon: Path) -> None:
     """What is seen is marked as old; the same tab takes the key of the next opening."""
-    with Control("web", port=0) as control:
-        page.goto(f"{control.reply['url']}#token={control.reply['token']}")
+    with DaemonConnection(ServeWeb(port=0)) as control:
+        page.goto(f"{control.reply.url}#token={control.reply.token}")
         expect(page.locator("#link")).to_have_text("Live")
-        port = int(control.reply["url"].rstrip("/").rpartition(":")[2])
+        port = int(control.reply.url.rstrip("/").rpartition(":")[2])
     expect(page.locator("#link")).to_contain_text("No answer since")
     expect(page.locator("body")).to_have_class(re.compile("stale"))
-    with Control("web", port=port) as control:
+    with DaemonConnection(ServeWeb(port=port)) as control:
         expect(page.get_by_role("heading", name="This page needs its key")).to_be_visible()
-        page.goto(f"{control.reply['url']}#token={control.reply['token']}")
+        page.goto(f"{control.reply.url}#token={control.reply.token}")
         expect(page.locator("#link")).to_have_text("Live")
         expect(page.locator("#home")).to_be_visible()
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import Control
+from rlm_client.client import call_tool
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_protocol import ServeWeb
 
 Picture = Callable[[Page, str], None]
 pytestmark = pytest.mark.screenshot
@@ -79,9 +80,9 @@ def address(daemon: Path, module_isolation: Any, audit: Audit) -> Iterator[str]:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        with Control("web", port=0) as control:
+        with DaemonConnection(ServeWeb(port=0)) as control:
             _work()
-            yield f"{control.reply['url']}#token={control.reply['token']}"
+            yield f"{control.reply.url}#token={control.reply.token}"
             audit.end()
     finally:
         os.chdir(before)

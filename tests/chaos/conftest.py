@@ -1,4 +1,4 @@
-"""The end of a test that starts the real daemon and host: both end, and nothing of them is left."""
+"""The end of a test that starts the real daemon and supervisor: both end, and nothing of them is left."""
 
 import contextlib
 import os
@@ -10,9 +10,10 @@ import psutil
 import pytest
 from session_processes import runs
 
-from rlm_kernel import rendezvous
-from rlm_kernel.connection import Control, is_running, the_socket
-from rlm_kernel.errors import DaemonUnavailable
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import DaemonConnection, is_running, the_socket
+from rlm_ipc.daemon_protocol import StopDaemon
+from rlm_ipc.errors import DaemonUnavailable
 from rlm_mcp.cli.daemon import end_host
 
 SECONDS = 60.0
@@ -47,16 +48,16 @@ def _running_since(before: set[psutil.Process]) -> list[psutil.Process]:
 
 @pytest.fixture
 def everything_ended(isolation: object) -> Iterator[None]:
-    """End daemon and host at the end, and find nothing of them: no process, no socket, no file of a kernel."""
+    """End daemon and supervisor at the end, and find nothing of them: no process, no socket, no file of a kernel."""
     before = set(psutil.Process().children(recursive=True))
     yield
-    with contextlib.suppress(DaemonUnavailable, OSError), Control("stop") as control:
+    with contextlib.suppress(DaemonUnavailable, OSError), DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
     wait_until(lambda: not is_running())
     end_host()
     wait_until(lambda: not _running_since(before))
-    with rendezvous.claim(the_socket()):  # a killed daemon cannot remove its socket, the next one replaces it
+    with discovery.claim(the_socket()):  # a killed daemon cannot remove its socket, the next one replaces it
         Path(the_socket()).unlink(missing_ok=True)
     end_host()  # now that its last process has ended, nothing comes after it
-    left = [path for path in rendezvous.runtime_dir().rglob("*") if not path.is_dir()]
+    left = [path for path in discovery.runtime_dir().rglob("*") if not path.is_dir()]
     assert [str(path) for path in left if path.suffix not in (".lock", ".start")] == []

@@ -1,4 +1,7 @@
-"""Daemon and host are killed together, in any order and at any moment of their starts: the next call is answered."""
+"""Daemon and supervisor are killed together, in any order and at any moment of their starts.
+
+The next call is answered.
+"""
 
 import contextlib
 import os
@@ -10,24 +13,24 @@ import psutil
 import pytest
 from session_processes import runs
 
-from rlm_kernel import rendezvous
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import the_socket
-from rlm_kernel.errors import DaemonUnavailable, ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import the_socket
+from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 
 pytestmark = pytest.mark.usefixtures("everything_ended")
 
 
 def kill(which: str) -> None:
-    """Kill who holds the lock of ``daemon`` or ``host``, also before it listens."""
-    path = the_socket() if which == "daemon" else str(rendezvous.runtime_dir() / "host.sock")
+    """Kill who holds the lock of ``daemon`` or ``supervisor``, also before it listens."""
+    path = the_socket() if which == "daemon" else str(discovery.runtime_dir() / "supervisor.sock")
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if path in process.cmdline():
                 process.send_signal(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("order", [("daemon", "host"), ("host", "daemon")])
+@pytest.mark.parametrize("order", [("daemon", "supervisor"), ("supervisor", "daemon")])
 def test_the_next_call_works_after_both_were_killed(order) -> None:
     """Again and again: nobody is told to stop a server that is being started."""
     for number in range(4):
@@ -37,10 +40,10 @@ def test_the_next_call_works_after_both_were_killed(order) -> None:
 
 
 def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
-    """A daemon that is killed while it starts a host leaves one that has its lock and does not listen yet."""
+    """A daemon that is killed while it starts a supervisor leaves one that has its lock and does not listen yet."""
     moments = random.Random(7)
     for number in range(5):
-        kill("host")
+        kill("supervisor")
         kill("daemon")
         cut_off = threading.Thread(target=_call_and_lose)
         cut_off.start()
@@ -49,17 +52,19 @@ def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
         cut_off.join(60)
         assert not cut_off.is_alive()
         assert call_tool("eval_code", {"code": f"{number} + 1"}, session="s")["result"] == str(number + 1)
-    host = rendezvous.connect(rendezvous.runtime_dir() / "host.sock")
-    assert host is not None
-    with host:
-        serving = rendezvous.peer(host).pid
-    hosts = [p for p in psutil.Process().children(recursive=True) if "rlm_kernel.host" in _command(p) and runs(p)]
-    assert [process.pid for process in hosts] == [serving]
+    supervisor = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert supervisor is not None
+    with supervisor:
+        serving = discovery.peer(supervisor).pid
+    supervisors = [
+        p for p in psutil.Process().children(recursive=True) if "rlm_kernel.supervisor" in _command(p) and runs(p)
+    ]
+    assert [process.pid for process in supervisors] == [serving]
     assert os.getpgid(serving) != os.getpgid(0)
 
 
 def _call_and_lose() -> None:
-    with contextlib.suppress(DaemonUnavailable, ToolFailed, rendezvous.RendezvousError, OSError):
+    with contextlib.suppress(DaemonUnavailable, ToolFailed, discovery.DiscoveryError, OSError):
         call_tool("eval_code", {"code": "1"}, session="s")
 
 

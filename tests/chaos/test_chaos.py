@@ -2,7 +2,8 @@
 
 Everything is real: the daemon is the one that a client starts, the kills are SIGKILL. The model holds for each session
 what must be there (contexts, handles, queries: always) and what its variables may be. Variables may only be older than
-the model says when an answer has told of a loss; under ``strict`` checkpoints they never are, but for a dead host.
+the model says when an answer has told of a loss; under ``strict`` checkpoints they never are, but for a dead
+supervisor.
 
 The short form runs with every other test. The long form is ``make chaos OPS=5000``; it prints what it did.
 """
@@ -24,10 +25,10 @@ from inventory import Inventory
 from machines import first_failure, run_machine
 from session_processes import runs
 
-from rlm_kernel import rendezvous
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import the_socket
-from rlm_kernel.errors import DaemonUnavailable, ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import the_socket
+from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 
 OPS = int(os.environ.get("RLM_CHAOS_OPS", "50"))
 SEED = int(os.environ.get("RLM_CHAOS_SEED", "1"))
@@ -38,7 +39,7 @@ POLICIES = {
     "lazily": "description: Chaos.\nextends: default\nlimits: {idle_seconds: 100000}\n",
     "strictly": "description: Chaos.\nextends: default\ncheckpoint: strict\nlimits: {idle_seconds: 100000}\n",
 }
-VICTIMS = ("kernel", "kernel", "kernel", "zygote", "host", "daemon")
+VICTIMS = ("kernel", "kernel", "kernel", "zygote", "supervisor", "daemon")
 OPERATIONS = """
     cell cell cell cell cell cell undo undo look look look load load share unload ask ask answer answer wait wait
     open fork
@@ -62,7 +63,7 @@ class Model:
     harmed: bool = False
     """A process was killed since the variables were last looked at: a loss may be told."""
     emptied: bool = False
-    """The host was killed too: there may be no variable at all."""
+    """The supervisor was killed too: there may be no variable at all."""
 
 
 class Deaths:
@@ -70,11 +71,11 @@ class Deaths:
 
     def pid_of(self, name: str) -> int | None:
         """The process that serves the socket ``name``."""
-        with contextlib.suppress(rendezvous.RendezvousError, OSError):
-            sock = rendezvous.connect(name)
+        with contextlib.suppress(discovery.DiscoveryError, OSError):
+            sock = discovery.connect(name)
             if sock is not None:
                 with sock:
-                    return rendezvous.peer(sock).pid
+                    return discovery.peer(sock).pid
         return None
 
     def kill(self, target: str, session: str) -> bool:
@@ -91,17 +92,17 @@ class Deaths:
         if target == "kernel":
             pid = call_tool("status", {}, session=session)["kernel"].get("pid")
         else:
-            pid = self.pid_of(the_socket() if target == "daemon" else str(rendezvous.runtime_dir() / "host.sock"))
+            pid = self.pid_of(the_socket() if target == "daemon" else str(discovery.runtime_dir() / "supervisor.sock"))
         if pid is None or target != "zygote":
             return psutil.Process(pid) if pid is not None else None
         found = [child for child in psutil.Process(pid).children() if _is_zygote(child, pid)]
         return min(found, key=psutil.Process.create_time, default=None)
 
 
-def _is_zygote(process: psutil.Process, host: int) -> bool:
+def _is_zygote(process: psutil.Process, supervisor: int) -> bool:
     """Whether it is a zygote, or has just been forked off one; kernels are in sessions (setsid) of their own."""
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-        return "rlm_kernel.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(host)
+        return "rlm_kernel.worker.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(supervisor)
     return False
 
 
@@ -207,7 +208,7 @@ class Chaos(RuleBasedStateMachine):
         )
 
     def cell(self, pick: int, variable: str, number: int) -> None:
-        """Bind a variable, once every loss has been told: by a cell that can be repeated, or by one that cannot."""
+        """Bind a variable, once every loss has been told, by one of two kinds of cells."""
         done["cell"] += 1
         name, model = self._some(pick)
         self._look(name, model)
@@ -292,7 +293,7 @@ class Chaos(RuleBasedStateMachine):
             del model.pending[query]
 
     def wait(self, number: int) -> None:
-        """Let the host take its copies, or not quite."""
+        """Let the supervisor take its copies, or not quite."""
         done["wait"] += 1
         time.sleep(number / 1000)
 
@@ -324,20 +325,20 @@ class Chaos(RuleBasedStateMachine):
         if answer.get("success"):
             model.states.append(after)
         elif victim == "daemon":
-            self._settle(name, model, after)
+            self._resolve(name, model, after)
         else:
             assert answer["error"] in ("kernel_died", "no answer"), answer
-            self._settle(name, model, after)
+            self._resolve(name, model, after)
 
     def _note(self, target: str, model: Model) -> None:
         done[f"kill {target}"] += 1
-        if target == "host":
+        if target == "supervisor":
             for each in self.sessions.values():
                 each.harmed = each.emptied = True
         elif target == "kernel":
             model.harmed = True
 
-    def _settle(self, name: str, model: Model, after: dict[str, int]) -> None:
+    def _resolve(self, name: str, model: Model, after: dict[str, int]) -> None:
         """A cell whose end nobody told: from now on its effect is there, or it is not."""
         model.harmed = True
         found = self._found(name)
@@ -420,7 +421,7 @@ quiet: list[Inventory] = []
 
 
 def _refuse_leaks() -> None:
-    """Wait until what the sessions had is gone: processes, descriptors, memory, leases, files."""
+    """Wait until what the sessions had is gone: processes, descriptors, memory, pins, files."""
     if not quiet:
         quiet.append(Inventory.at_rest())
     until = time.monotonic() + SECONDS

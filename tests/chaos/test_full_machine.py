@@ -19,8 +19,8 @@ import psutil
 import pytest
 from inventory import Inventory
 
-from rlm_kernel.client import call_tool
-from rlm_kernel.errors import ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc.errors import ToolFailed
 
 
 def call(tool: str, session: str = "s", **arguments: Any) -> dict[str, Any]:
@@ -114,10 +114,10 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(
     call("load_context", name="log", content="alpha\nbeta")
     assert call("eval_code", code="x = [i for i in range(3)]")["success"]
     until(lambda: call("status")["kernel"]["checkpoint"])
-    daemon, host = inventory.daemon(), inventory.host()
+    daemon, supervisor = inventory.daemon(), inventory.supervisor()
     assert daemon is not None
-    assert host is not None
-    scarce.take(daemon, host, *host.children(recursive=True))
+    assert supervisor is not None
+    scarce.take(daemon, supervisor, *supervisor.children(recursive=True))
     call("eval_code", session="ahead", code="1")  # a process that was made ahead is still there for it
     refused = [call("eval_code", session="t", code="1"), call("fork_session", name="f"), call("restart_session")]
     for answer in refused:
@@ -134,7 +134,7 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(
     assert call("eval_code", session="t", code="1")["result"] == "1"
     assert call("fork_session", name="f")["session"] == "f"
     assert len(call("scan", name="log", pattern="beta")["results"]) == 1
-    assert inventory.host() == host
+    assert inventory.supervisor() == supervisor
     for session in ("s", "ahead", "t", "f"):
         call("end_session", session=session)
     until(lambda: Inventory.take().kernels <= 2)

@@ -30,10 +30,10 @@ from policy_calls import call, flipping, kill
 from session_processes import end_process
 from typer.testing import CliRunner
 
-from rlm_kernel import rendezvous
-from rlm_kernel.client import Client
-from rlm_kernel.connection import the_socket
-from rlm_kernel.errors import DaemonUnavailable, ToolFailed
+from rlm_client.client import Client
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import the_socket
+from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 from rlm_mcp.cli.app import app
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import WAYS_OUT, Policy, digest_of, loosened, pin_policy
@@ -295,7 +295,7 @@ class Policies(RuleBasedStateMachine):
 
     def kill(self, name: str, number: int) -> None:
         """A process is killed."""
-        self.befall(name, ("kernel", "kernel", "daemon", "host")[number % 4])
+        self.befall(name, ("kernel", "kernel", "daemon", "supervisor")[number % 4])
 
     def betray(self, name: str, text: str, number: int) -> None:
         """The file changes from which a session has its policy; then the session needs another kernel."""
@@ -305,7 +305,7 @@ class Policies(RuleBasedStateMachine):
     def idle(self, name: str) -> None:
         """A session is left alone for longer than its policy allows: it ends, or rests if it is to come back."""
         self.befall(name, "daemon")
-        self.befall(name, "host")
+        self.befall(name, "supervisor")
         self.row(name, "update sessions set last_used_at = 0 where id = ?")
         waits = self.row(name, "select 1 from queries q join sessions s on q.session = s.key and s.id = ?" + _PENDING)
         self.again("list_vars", "looking")  # every call looks for sessions that have idled away
@@ -376,10 +376,10 @@ class Policies(RuleBasedStateMachine):
             pid = self.again("status", name).get("kernel", {}).get("pid")
             if pid is not None:
                 end_process(pid)
-        for server in ("daemon", "host"):
+        for server in ("daemon", "supervisor"):
             if way in (server, "both"):
                 with suppress(AssertionError, psutil.NoSuchProcess):  # there is none
-                    kill(the_socket() if server == "daemon" else str(rendezvous.runtime_dir() / "host.sock"))
+                    kill(the_socket() if server == "daemon" else str(discovery.runtime_dir() / "supervisor.sock"))
 
     # -- policies and where they are
 

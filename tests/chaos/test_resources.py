@@ -14,11 +14,12 @@ import pytest
 from inventory import MORE_DESCRIPTORS, WARM, Inventory
 from session_processes import runs
 
-from rlm_kernel import rendezvous
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import Control, is_running
-from rlm_kernel.errors import DaemonUnavailable, ToolFailed
-from rlm_kernel.hostclient import HostClient
+from rlm_client.client import call_tool
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import DaemonConnection, is_running
+from rlm_ipc.daemon_protocol import ListJournal, RestoreSession, SaveSession, ShowStatus, StopDaemon
+from rlm_ipc.errors import DaemonUnavailable, ToolFailed
+from rlm_kernel.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.usefixtures("everything_ended")
 LARGE = "x" * 99 + "\n"
@@ -33,8 +34,8 @@ def call(tool: str, session: str = "s", **arguments: Any) -> dict[str, Any]:
 
 
 def daemon_pid() -> int:
-    with Control("status", start=True) as control:
-        return int(control.reply["pid"])
+    with DaemonConnection(ShowStatus(), start=True) as control:
+        return int(control.pid)
 
 
 @contextlib.contextmanager
@@ -53,30 +54,30 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path) -> None:
     file = tmp_path / "s.rlmsnap"
     call("load_context", name="kept", content="alpha\nbeta")
     assert call("eval_code", code="import random; x, noise = 1, random.randbytes(20_000)")["success"]
-    with Control("save", start=True, session="s", file=str(file), embed=True):
+    with DaemonConnection(SaveSession(session="s", file=str(file), embed=True), start=True):
         whole = file.read_bytes()
     with limited(daemon_pid(), resource.RLIMIT_FSIZE, 4096):
         refused = call("load_context", name="large", content=LARGE * 1000)
         assert refused["error"] in ("store_unavailable", "internal_error"), refused
         assert "arge" in refused["message"] or "full" in refused["message"] or "space" in refused["message"], refused
         assert call("eval_code", code="y = '" + "z" * 9000 + "'")["success"]
-        with contextlib.suppress(Exception), Control("save", session="s", file=str(file), embed=True):
+        with contextlib.suppress(Exception), DaemonConnection(SaveSession(session="s", file=str(file), embed=True)):
             pass
         assert file.read_bytes() == whole
     assert call("load_context", name="large", content=LARGE * 1000)["line_count"] == 1000
     assert call("peek", name="kept")["content"] == "alpha\nbeta"
     assert call("eval_code", code="x, len(y), large['line_count']")["result"] == "(1, 9000, 1000)"
-    with Control("journal", session="s", last=None) as control:
-        assert [cell["code"][:5] for cell in control.reply["cells"]] == ["impor", "y = '", "x, le"]
+    with DaemonConnection(ListJournal(session="s", last=None)) as control:
+        assert [cell.code[:5] for cell in control.reply.cells] == ["impor", "y = '", "x, le"]
     assert [path.name for path in tmp_path.iterdir()] == ["s.rlmsnap"]
 
 
 def test_a_full_disk_costs_the_whole_of_an_output_and_not_its_cell(until) -> None:
-    """The host keeps what is over the cap in a file; without room for it the shown part arrives all the same."""
+    """The supervisor keeps what is over the cap in a file; without room for it the shown part arrives all the same."""
     assert call("eval_code", code="x = 1")["success"]
-    host = rendezvous.connect(rendezvous.runtime_dir() / "host.sock")
-    assert host is not None
-    with host, limited(rendezvous.peer(host).pid, resource.RLIMIT_FSIZE, 4096):
+    supervisor = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert supervisor is not None
+    with supervisor, limited(discovery.peer(supervisor).pid, resource.RLIMIT_FSIZE, 4096):
         answer = call("eval_code", code="print('y' * 3_000_000)")
         assert answer["success"], answer
         assert answer["stdout"].startswith("yyyy")
@@ -98,20 +99,22 @@ def test_no_more_descriptors_is_over_when_there_are_some_again() -> None:
 
 
 def test_a_deleted_runtime_folder_is_made_again(until, isolation) -> None:
-    """K-17: one daemon and one host go on at the end; texts are there, variables too or their loss is told."""
+    """K-17: one daemon and one supervisor go on at the end; texts are there, variables too or their loss is told."""
     call("load_context", name="log", content="alpha")
     assert call("eval_code", code="x = 1")["success"]
     first = psutil.Process(daemon_pid())
-    # At one instant: a daemon or host that looks while files are being removed puts its own back at once.
-    shutil.rmtree(rendezvous.runtime_dir().rename(isolation.root / "deleted"))
+    # At one instant: a daemon or supervisor that looks while files are being removed puts its own back at once.
+    shutil.rmtree(discovery.runtime_dir().rename(isolation.root / "deleted"))
     until(lambda: not runs(first))
     answer = call("eval_code", code="x")
     told = "lost" in str(answer)
     assert answer.get("result") == "1" or told, answer
     assert call("peek", name="log")["content"] == "alpha"
     assert call("eval_code", code="log['content']")["result"] == "'alpha'"
-    hosts = [p for p in psutil.Process().children(recursive=True) if "rlm_kernel.host" in " ".join(_command(p))]
-    until(lambda: len([p for p in hosts if runs(p)]) == 1)
+    supervisors = [
+        p for p in psutil.Process().children(recursive=True) if "rlm_kernel.supervisor" in " ".join(_command(p))
+    ]
+    until(lambda: len([p for p in supervisors if runs(p)]) == 1)
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -123,9 +126,9 @@ def _command(process: psutil.Process) -> list[str]:
 def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
     """What is there is the earlier snapshot, whole; what was being written is removed by the next daemon."""
     assert call("eval_code", code="data = [bytes([n]) * 300_000 for n in range(60)]")["success"]
-    folder = rendezvous.state_dir() / "snapshots"
-    with Control("save", start=True, session="s", file=None, embed=True) as control:
-        first = os.stat(control.reply["answer"]["file"])
+    folder = discovery.state_dir() / "snapshots"
+    with DaemonConnection(SaveSession(session="s", file=None, embed=True), start=True) as control:
+        first = os.stat(control.reply.file)
     daemon = psutil.Process(daemon_pid())
     saving = threading.Thread(target=_save_and_lose)
     saving.start()
@@ -135,8 +138,8 @@ def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
     saving.join(60)
     assert call("eval_code", code="len(data)")["result"] == "60"
     assert [path.name for path in folder.iterdir()] == ["s.rlmsnap"]
-    with Control("restore", source="s", file=None, session="t", policy=None) as control:
-        assert control.reply["answer"]["variables"] == ["data"]
+    with DaemonConnection(RestoreSession(source="s", file=None, session="t", policy=None)) as control:
+        assert control.reply.variables == ("data",)
     assert first.st_size > 0
 
 
@@ -155,7 +158,10 @@ def test_the_daemon_does_not_grow_with_what_cells_print() -> None:
 
 
 def _save_and_lose() -> None:
-    with contextlib.suppress(DaemonUnavailable, OSError), Control("save", session="s", file=None, embed=True):
+    with (
+        contextlib.suppress(DaemonUnavailable, OSError),
+        DaemonConnection(SaveSession(session="s", file=None, embed=True)),
+    ):
         pass
 
 
@@ -187,14 +193,16 @@ def test_a_full_machine_takes_no_further_session(monkeypatch, until, setting, va
 
 
 async def _all_have_copies() -> bool:
-    client = await HostClient.connect(start=False)
+    client = await SupervisorClient.connect(start=False)
     try:
         return all(kernel.checkpoint for kernel in await client.kernels())
     finally:
         client.close()
 
 
-def test_a_host_without_descriptors_refuses_sessions_and_keeps_those_it_has(isolation, monkeypatch, until) -> None:
+def test_a_supervisor_without_descriptors_refuses_sessions_and_keeps_those_it_has(
+    isolation, monkeypatch, until
+) -> None:
     """A kernel that dies meanwhile is replaced by its copy all the same; with descriptors again a session starts."""
     (isolation.config / "policies").mkdir()
     (isolation.config / "policies" / "strictly.yaml").write_text(
@@ -203,7 +211,7 @@ def test_a_host_without_descriptors_refuses_sessions_and_keeps_those_it_has(isol
     monkeypatch.setenv("RLM_KERNEL_POLICY", "strictly")
     assert call("eval_code", code="x = [i for i in range(3)]")["success"]
     until(lambda: asyncio.run(_all_have_copies()))
-    process = inventory.host()
+    process = inventory.supervisor()
     assert process is not None
     with limited(process.pid, resource.RLIMIT_NOFILE, process.num_fds() + 1):
         full = call("eval_code", session="t", code="1")
@@ -213,19 +221,22 @@ def test_a_host_without_descriptors_refuses_sessions_and_keeps_those_it_has(isol
         psutil.Process(call("status")["kernel"]["pid"]).kill()
         until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
     assert call("eval_code", session="t", code="1")["result"] == "1"
-    assert inventory.host() == process
+    assert inventory.supervisor() == process
 
 
 def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkeypatch, until) -> None:
-    """K-17: nobody has asked for it; after the machine took daemon and host, its variables are there and it is told."""
+    """K-17: nobody has asked for it.
+
+    After the machine took daemon and supervisor, its variables are there and it is told.
+    """
     (isolation.config / "policies").mkdir()
     (isolation.config / "policies" / "lasting.yaml").write_text("description: Test.\nextends: default\nreopen: true\n")
     call("eval_code", session="other", code="x = 1")
     monkeypatch.setenv("RLM_KERNEL_POLICY", "lasting")
     assert call("eval_code", code="x = [1, 2]")["success"]
-    process = inventory.host()
+    process = inventory.supervisor()
     assert process is not None
-    with Control("stop") as control:
+    with DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
     until(lambda: not is_running())
     process.kill()
@@ -235,7 +246,7 @@ def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkey
         answer = call("eval_code", code="x")
     assert answer.get("result") == "[1, 2]", answer
     assert "as they were saved at" in answer["notice"]
-    assert len(list((rendezvous.state_dir() / "snapshots" / "lasting").glob("*.rlmsnap"))) == 1
+    assert len(list((discovery.state_dir() / "snapshots" / "lasting").glob("*.rlmsnap"))) == 1
 
 
 def test_an_inventory_sees_what_a_session_holds(until) -> None:
@@ -247,9 +258,9 @@ def test_an_inventory_sees_what_a_session_holds(until) -> None:
     assert call("eval_code", code="len(log['content']), [i for i in range(3)]")["success"]
     until(lambda: Inventory.take().kernels > WARM + 1)  # the kernel, its copy, and the one made ahead for the next
     full = Inventory.take()
-    assert full.leases > 0
-    assert full.descriptors["host"] > empty.descriptors["host"] + MORE_DESCRIPTORS
+    assert full.pins > 0
+    assert full.descriptors["supervisor"] > empty.descriptors["supervisor"] + MORE_DESCRIPTORS
     said = " ".join(full.beyond(empty))
-    assert all(word in said for word in ("leases", "kernel processes", "descriptors of the host", "scratch")), said
+    assert all(word in said for word in ("pins", "kernel processes", "descriptors of the supervisor", "scratch")), said
     call("end_session")
     until(lambda: Inventory.take().beyond(empty) == [])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm_kernel import AsyncClient, Client
-from rlm_kernel.client_results import Cell, Context
-from rlm_kernel.errors import CallerError, ProtocolError, ToolFailed
+from rlm_client import AsyncClient, Client
+from rlm_client.results import Cell, Context
+from rlm_ipc.errors import CallerError, ProtocolError, ToolFailed
 from rlm_mcp.tools.catalogue import TOOLS
 
 pytestmark = pytest.mark.usefixtures("daemon")

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-import rlm_kernel
-from rlm_kernel import AsyncClient, Client
-from rlm_kernel.connection import Control, is_running
-from rlm_kernel.errors import DaemonUnavailable
+import rlm_client
+from rlm_client import AsyncClient, Client
+from rlm_ipc.daemon_connection import DaemonConnection, is_running
+from rlm_ipc.daemon_protocol import ShowStatus, StopDaemon
+from rlm_ipc.errors import DaemonUnavailable
 
 
 @pytest.mark.usefixtures("ended")
@@ -17,7 +18,7 @@ def test_a_client_starts_a_daemon_and_outlives_it() -> None:
     """A daemon that has ended between two calls is replaced; the session is there again."""
     with Client("outlives") as client:
         client.eval_code("x = 41")
-        with Control("stop") as control:
+        with DaemonConnection(StopDaemon()) as control:
             control.wait_for_end()
         assert client.eval_code("x + 1").result == "42"
 
@@ -29,7 +30,7 @@ def test_an_idle_connection_of_a_daemon_that_has_ended_is_not_used_again() -> No
     async def work() -> str | None:
         async with AsyncClient("replaced") as client:
             await client.eval_code("x = 41")
-            with Control("stop") as control:
+            with DaemonConnection(StopDaemon()) as control:
                 control.wait_for_end()
             return (await client.eval_code("x + 1")).result
 
@@ -39,17 +40,17 @@ def test_an_idle_connection_of_a_daemon_that_has_ended_is_not_used_again() -> No
 def test_a_request_that_only_looks_starts_no_daemon() -> None:
     """Asking for a status must not make what is asked for."""
     with pytest.raises(DaemonUnavailable, match="daemon start"):
-        Control("status")
+        DaemonConnection(ShowStatus())
     assert not is_running()
 
 
 def test_importing_the_package_imports_nothing_else() -> None:
     """The front, the zygote and the host import it while somebody waits."""
-    code = "import sys; import rlm_kernel; print([name for name in sys.modules if name.startswith('rlm_kernel.')])"
+    code = "import sys; import rlm_client; print([name for name in sys.modules if name.startswith('rlm_client.')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
-    assert {name: getattr(rlm_kernel, name).__name__ for name in rlm_kernel.__all__} == {
-        name: name for name in ("RLM", "AsyncClient", "Client", "Limits")
+    assert {name: getattr(rlm_client, name).__name__ for name in rlm_client.__all__} == {
+        name: name for name in ("RLM", "AsyncClient", "Client", "RunLimits")
     }
     with pytest.raises(AttributeError, match="nothing"):
-        _ = rlm_kernel.nothing
+        _ = rlm_client.nothing

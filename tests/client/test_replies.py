@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlm_kernel.recursion.replies import Final, final_of, has_open_block, repl_blocks, submitted
+from rlm_client.rlm.replies import Final, final_of, has_open_block, repl_blocks, submitted
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`rlm_kernel.RLM`: the whole loop, with real kernels and a model behind a real endpoint that says what is scripted."""
+"""`rlm_client.RLM`: the whole loop, with real kernels and a model behind a real endpoint that says what is scripted."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,16 +10,19 @@ import pytest
 from model_endpoint import Asked, ModelEndpoint, Reply
 from pydantic import BaseModel, ConfigDict
 
-from rlm_kernel import RLM, Client, Limits
-from rlm_kernel.connection import Control
-from rlm_kernel.errors import CallerError, DaemonRefused
-from rlm_kernel.models.errors import ModelMisconfigured
-from rlm_kernel.models.interface import Completion, Message, Usage
-from rlm_kernel.recursion.budget import BudgetExceeded
-from rlm_kernel.recursion.loop import Event
-from rlm_kernel.recursion.trajectory import as_json_lines
-from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
-from rlm_mcp.trajectory_file import as_json_lines as record_lines
+from rlm_client import RLM, Client, RunLimits
+from rlm_client.client import call_tool
+from rlm_client.models.errors import ModelMisconfigured
+from rlm_client.models.interface import ChatMessage, Completion, Usage
+from rlm_client.rlm.budget import RunBudgetExceeded
+from rlm_client.rlm.loop import Event
+from rlm_client.rlm.trajectory import as_json_lines
+from rlm_client.rlm.workspace import ClientWorkspace
+from rlm_ipc.daemon_connection import DaemonConnection, ask
+from rlm_ipc.daemon_protocol import KeepTurn, ListSessions, ShowRecord
+from rlm_ipc.errors import CallerError, DaemonRefused
+from rlm_mcp.formats.notebook import Record, as_markdown, as_notebook
+from rlm_mcp.formats.trajectory import as_json_lines as record_lines
 
 pytestmark = pytest.mark.usefixtures("daemon")
 SUBMIT = "answer['content'] = {}\nanswer['ready'] = True"
@@ -70,8 +73,8 @@ def test_its_session_is_gone_afterwards_unless_it_was_named(model: ModelEndpoint
     assert first.session == "rlm-kept"
     model.script(code(SUBMIT.format("2")))
     other = RLM().completion("?", "text")
-    with Control("sessions") as control:
-        open_now = {row["session"] for row in control.reply["sessions"]}
+    with DaemonConnection(ListSessions()) as control:
+        open_now = {row.session for row in control.reply.sessions}
     assert "rlm-kept" in open_now
     assert other.session not in open_now
     with Client("rlm-kept") as client:
@@ -84,6 +87,8 @@ def test_its_session_is_gone_afterwards_unless_it_was_named(model: ModelEndpoint
         (Reply("```repl\nfound = 'deep ' * 3\n```\nFINAL_VAR(found)"), "deep deep deep "),
         (Reply("FINAL(it is (almost) 42)"), "it is (almost) 42"),
         (code("found = [1, 2]", "FINAL_VAR('found')"), "1\n2"),
+        (code("found = [1, 2]", "answer.update(content='found', ready=True, note='x\\nnamed: True')"), "found"),
+        (code("found = [1, 2]", "FINAL_VAR('found')", "answer['content'] = 'another'"), "another"),
         (code("FINAL('said in code')"), "said in code"),
         (code("answer = {'ready': True, 'content': 'bound anew'}"), "bound anew"),
         (code(SUBMIT.format("'long ' * 60000")), "long " * 60000),
@@ -92,7 +97,7 @@ def test_its_session_is_gone_afterwards_unless_it_was_named(model: ModelEndpoint
 def test_every_way_to_submit_is_taken(model: ModelEndpoint, reply: Reply, answer: str) -> None:
     """The dictionary, in place or bound anew, of any length; FINAL and FINAL_VAR, in the reply or in code."""
     model.script(reply)
-    assert RLM(limits=Limits(turns=1)).completion("?", "text").answer == answer
+    assert RLM(limits=RunLimits(turns=1)).completion("?", "text").answer == answer
 
 
 def test_data_and_files_become_variables(model: ModelEndpoint, tmp_path: Path) -> None:
@@ -142,6 +147,16 @@ def test_deferred_queries_are_answered_after_the_cell(model: ModelEndpoint, tmp_
     assert "answered now: q_000, q_001" in _said(model.requests[-1])
 
 
+def test_a_query_that_a_tool_has_asked_is_not_the_runs_to_answer() -> None:
+    """An agent asks it in the same session while code of the run waits: the run neither answers nor pays for it."""
+    with Client("shared") as client:
+        cell = client.eval_code("llm_query('of code')")
+        assert call_tool("llm_query", {"prompt": "of an agent"}, session="shared")["id"]
+        assert [query.prompt for query in client.pending_queries()] == ["of code", "of an agent"]
+        assert [query.prompt for query in ClientWorkspace(client, "shared")._asked(cell)] == ["of code"]
+        client.end_session()
+
+
 def test_a_batch_is_asked_at_once_with_whole_prompts(model: ModelEndpoint) -> None:
     """Prompts that no tool's answer has room for arrive whole; they are under way together."""
     asks = "sizes = llm_query_batched(['x' * 70000 + str(i) for i in range(8)])"
@@ -154,20 +169,20 @@ def test_a_batch_is_asked_at_once_with_whole_prompts(model: ModelEndpoint) -> No
 @pytest.mark.parametrize(
     ("limits", "exceeded"),
     [
-        (Limits(calls=2), "calls"),
-        (Limits(tokens=1), "tokens"),
-        (Limits(cost=1e-9), "cost"),
-        (Limits(seconds=1.5), "seconds"),
+        (RunLimits(calls=2), "calls"),
+        (RunLimits(tokens=1), "tokens"),
+        (RunLimits(cost=1e-9), "cost"),
+        (RunLimits(seconds=1.5), "seconds"),
     ],
 )
-def test_a_budget_ends_a_run(model: ModelEndpoint, limits: Limits, exceeded: str) -> None:
+def test_a_budget_ends_a_run(model: ModelEndpoint, limits: RunLimits, exceeded: str) -> None:
     """Whatever is used up is named, with what to raise; no session is left."""
     model.reply = lambda _: code("import time", "time.sleep(0.3)")
-    with pytest.raises(BudgetExceeded, match=exceeded) as caught:
+    with pytest.raises(RunBudgetExceeded, match=exceeded) as caught:
         RLM(limits=limits).completion("?", "text")
     assert caught.value.limit == exceeded
-    with Control("sessions") as control:
-        assert [row["session"] for row in control.reply["sessions"] if row["session"].startswith("rlm-")] == []
+    with DaemonConnection(ListSessions()) as control:
+        assert [row.session for row in control.reply.sessions if row.session.startswith("rlm-")] == []
 
 
 def test_tokens_of_all_answers_add_up(model: ModelEndpoint) -> None:
@@ -185,8 +200,8 @@ def test_tokens_of_all_answers_add_up(model: ModelEndpoint) -> None:
 def test_a_run_ends_where_its_tokens_are_used_up(model: ModelEndpoint, tokens: int, asked: int) -> None:
     """At the limit nothing is asked any more; one token below it something is."""
     model.reply = lambda _: code("1 + 1", tokens=(2, 10))
-    with pytest.raises(BudgetExceeded, match="tokens"):
-        RLM(limits=Limits(tokens=tokens)).completion("?", "text")
+    with pytest.raises(RunBudgetExceeded, match="tokens"):
+        RLM(limits=RunLimits(tokens=tokens)).completion("?", "text")
     assert len(model.requests) == asked
 
 
@@ -194,15 +209,15 @@ def test_queries_count_against_the_budget(model: ModelEndpoint) -> None:
     """One call too many fails that query in the code, and ends the run at the next turn."""
     model.reply = lambda _: Reply("ok")
     model.script(code("notes = llm_query_batched(['a', 'b', 'c'])", "print(notes)"))
-    with pytest.raises(BudgetExceeded, match="calls"):
-        RLM(limits=Limits(calls=3)).completion("?", "text")
+    with pytest.raises(RunBudgetExceeded, match="calls"):
+        RLM(limits=RunLimits(calls=3)).completion("?", "text")
     assert len(model.requests) == 3
 
 
 def test_out_of_turns_the_model_has_a_last_word(model: ModelEndpoint) -> None:
     """Without code; what it says then is the answer, and marked as such."""
     model.script(code("print(1)"), Reply("FINAL(perhaps one)"))
-    solution = RLM(limits=Limits(turns=1)).completion("?", "text")
+    solution = RLM(limits=RunLimits(turns=1)).completion("?", "text")
     assert (solution.answer, solution.status) == ("perhaps one", "out_of_turns")
     said = _said(model.requests[-1])
     assert ("no more turns" in said, "Turn 2 of 1" in said) == (True, False)
@@ -229,7 +244,7 @@ class Parrot:
 
     async def complete(
         self,
-        messages: list[Message],
+        messages: list[ChatMessage],
         *,
         model: str | None = None,
         max_tokens: int | None = None,
@@ -285,8 +300,8 @@ def test_a_child_works_in_a_copy_of_the_session(model: ModelEndpoint) -> None:
     assert (child.answer, child.status, len(child.turns)) == ("3?!", "answered", 1)
     assert child.session in {event.text for event in events if event.kind == "child"}
     assert solution.budget.calls == 5
-    with Control("sessions") as control:
-        assert child.session not in {row["session"] for row in control.reply["sessions"]}
+    with DaemonConnection(ListSessions()) as control:
+        assert child.session not in {row.session for row in control.reply.sessions}
 
 
 def test_an_answer_has_to_fit_its_schema(model: ModelEndpoint) -> None:
@@ -297,7 +312,7 @@ def test_an_answer_has_to_fit_its_schema(model: ModelEndpoint) -> None:
         code(asks), Reply("many"), Reply("many"), Reply("many"),
         code(SUBMIT.format("'done'")),
     )  # fmt: skip
-    assert RLM(limits=Limits(turns=3)).completion("?", "text").answer == "done"
+    assert RLM(limits=RunLimits(turns=3)).completion("?", "text").answer == "done"
     assert "does not fit the schema" in _said(model.requests[2])
     assert "Output:\n4" in _said(model.requests[3])
     assert "3 answers did not fit" in _said(model.requests[7])
@@ -306,7 +321,7 @@ def test_an_answer_has_to_fit_its_schema(model: ModelEndpoint) -> None:
 def test_beyond_the_depth_a_child_is_a_query(model: ModelEndpoint) -> None:
     """At depth 0 rlm_query is answered as llm_query is; the model is not told of it."""
     model.script(code("print(rlm_query_batched(['a', 'b']))"), Reply("one"), Reply("one"), code(SUBMIT.format("1")))
-    solution = RLM(limits=Limits(depth=0)).completion("?", "text")
+    solution = RLM(limits=RunLimits(depth=0)).completion("?", "text")
     assert (solution.answer, solution.children) == ("1", [])
     assert "['one', 'one']" in _said(model.requests[-1])
     assert "rlm_query" not in model.requests[0].messages[0]["content"]
@@ -421,8 +436,8 @@ def test_a_run_is_json_lines_of_its_turns(model: ModelEndpoint) -> None:
 
 
 def _record(session: str) -> Record:
-    with Control("record", session=session) as control:
-        return Record.model_validate(control.reply["answer"])
+    with DaemonConnection(ShowRecord(session=session)) as control:
+        return Record.model_validate(control.reply.record)
 
 
 def test_a_run_can_be_exported_while_its_session_lives(model: ModelEndpoint) -> None:
@@ -469,10 +484,7 @@ def test_a_query_without_an_answer_says_so_in_json_lines() -> None:
     assert (open_one.response, open_one.execution_time) == ("Error: no answer, the query is pending", 0)
 
 
-@pytest.mark.parametrize("told", [{"session": "never"}, {"session": "never", "said": 1}, {}])
-def test_a_turn_that_is_none_is_refused(told: dict[str, Any]) -> None:
-    """Also one of a session that never was."""
-    whole = {"model": "m", "said": [], "reply": "", "final": None, "input_tokens": 0, "output_tokens": 0}
-    times = {"started_at": 0.0, "ended_at": 1.0}
-    with pytest.raises(DaemonRefused, match=r"no turn|no session"), Control("turn", body={**whole, **times, **told}):
-        pass
+def test_a_turn_of_a_session_that_never_was_is_refused(module_isolation: Any) -> None:
+    """Nothing is written down for nobody."""
+    with pytest.raises(DaemonRefused, match="no session never is known; open it first"):
+        ask(KeepTurn("never", "m", (), "", None, 0, 0, 0.0, 1.0), start=True)

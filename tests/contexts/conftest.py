@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from rlm_kernel.contexts import sharedstr
-from rlm_kernel.contexts.store import ContextStore
-from rlm_kernel.contexts.variable import ContextVariable, attach
+from rlm_contexts.store.store import ContextStore
+from rlm_contexts.text import shared_str
+from rlm_contexts.view.variable import ContextVariable, attach
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def attach_text() -> Callable[..., ContextVariable]:
 
     def load(store: ContextStore, text: str | bytes, **notes: object) -> ContextVariable:
         stored = store.put_bytes(text if isinstance(text, bytes) else text.encode())
-        attachment = store.attachment(stored)
-        return attach(attachment.fds, attachment.header, **notes)  # type: ignore[arg-type]
+        shared_text = store.shared_text(stored)
+        return attach(shared_text.fds, shared_text.header, **notes)  # type: ignore[arg-type]
 
     return load
 
@@ -38,7 +38,7 @@ def attach_text() -> Callable[..., ContextVariable]:
 def _no_string_kept() -> Iterator[None]:
     """Strings of one test do not keep the maps of another."""
     yield
-    sharedstr.release_unused()
+    shared_str.release_unused()
 
 
 @pytest.fixture(scope="session")

@@ -29,17 +29,39 @@ from typing import Any, Final
 
 import crawl_adapter as adapter
 import crawl_judge
-from crawl_batch import HEADER, LINE, Batch, Runner, confine_child, load_finding, replay
+import crawl_reverted
+from crawl_batch import HEADER, LINE, Batch, confine_child, load_finding, replay
 from crawl_hostile import BLOCKS, PRELUDE, blocks_for, modules_in
 from crawl_judge import Finding, Judge, Watch
 from crawl_planted import PLANTED
 from crawl_session import CrawlSession, Pool
 from crawl_steps import Walker
 from crawl_surface import surface
+from crawl_ways import Ways
 
-MODES: Final = ("sweep", "random", "lend", "operations", "pairs", "random", "words")
+MODES: Final = (
+    *(
+        "routes",
+        "reflect",
+        "make",
+        "random",
+        "lend",
+        "names",
+        "operations",
+        "stores",
+        "pairs",
+        "labels",
+        "random",
+        "words",
+    ),
+    "sweep",
+)
+_IN_ORDER: Final = ("lend", "make", "names", "pairs", "stores")
+"""Modes that go through the targets, from where the batch before them ended."""
 _SILENT_SECONDS: Final = 4.0
-"""A batch that takes no step for so long is killed."""
+"""A batch that computes for so long and takes no step is killed,"""
+_ASLEEP_SECONDS: Final = 20.0
+"""and one that does nothing for so long; a machine that is busy may let it wait for some time."""
 KNOWN: Final = {
     "known poison": "methods of libraries beyond the standard one, called with a class or a function, store on it",
     "known private": "what a library keeps in an object of a class that the session derived from the library's",
@@ -62,13 +84,15 @@ class State:
     answered: set[str] = field(default_factory=set)
     recipes: dict[str, str] = field(default_factory=dict)
     """How to make objects of classes, as batches have found out."""
+    asked: set[str] = field(default_factory=set)
+    """Callables and hostile objects that they take, as batches have found out."""
     crashes: Counter[str] = field(default_factory=Counter)
     findings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write the state."""
         # Not `asdict`, which copies a Counter as one of pairs.
-        data = {**vars(self), "called": sorted(self.called), "answered": sorted(self.answered)}
+        data = {**vars(self), **{name: sorted(getattr(self, name)) for name in ("called", "answered", "asked")}}
         path.write_text(json.dumps(data), encoding="utf-8")
 
     @classmethod
@@ -76,8 +100,15 @@ class State:
         """Read a state."""
         data = json.loads(path.read_text(encoding="utf-8"))
         state = cls(**data)
-        state.called, state.answered, state.crashes = set(state.called), set(state.answered), Counter(state.crashes)
+        state.called, state.answered, state.asked = set(state.called), set(state.answered), set(state.asked)
+        state.crashes = Counter(state.crashes)
         return state
+
+
+def _worked(pid: int) -> float:
+    """The seconds of processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Crawler:
@@ -135,27 +166,39 @@ class Crawler:
         usable = [n for n, target in enumerate(self.targets) if state.crashes[target.key] < 2]
         fresh = [n for n in usable if self.targets[n].key not in state.called]
         modes = self.options.modes
-        mode = "sweep" if fresh and "sweep" in modes and number % 3 != 2 else modes[number % len(modes)]
+        mode = modes[number % len(modes)]
+        if fresh and "sweep" in modes and number % 3 == 0:
+            mode = "sweep"
         seconds = min(self.options.batch, max(1.0, left))
         if mode == "sweep":
             chosen = chance.sample(fresh or usable, min(1500, len(fresh or usable)))
-        elif mode == "random":
-            chosen = chance.choices(usable, [4 if self.targets[n].trusted else 1 for n in usable], k=400)
+        elif mode in _IN_ORDER:
+            chosen = self._in_order(mode, usable)
         else:
-            if mode == "lend":
-                usable = [n for n in usable if self.targets[n].trusted and self.targets[n].kind != "base"]
-            start = state.cursor.get(mode, 0) % len(usable)
-            chosen = (usable[start:] + usable[:start])[:600]
+            chosen = chance.choices(usable, [4 if self.targets[n].trusted else 1 for n in usable], k=400)
         return Batch(mode, seed, tuple(chosen), state.cursor.get(mode, 0), seconds)
+
+    def _in_order(self, mode: str, usable: list[int]) -> list[int]:
+        """The next targets of a mode, in an order of the seed's: a part of a round tells as much as any other part."""
+        kinds = {
+            "lend": lambda target: target.trusted and target.kind != "base",
+            "make": lambda target: target.kind in ("class", "function"),
+            "names": lambda target: target.kind == "function" or (target.trusted and target.kind != "base"),
+        }
+        kept = kinds.get(mode, lambda target: target.kind != "base")
+        chosen = [n for n in usable if kept(self.targets[n])]
+        random.Random(self.state.seed).shuffle(chosen)
+        first = {"names": "function", "make": "class"}.get(mode)  # methods want an object of their class
+        chosen.sort(key=lambda n: (self.targets[n].kind != first, not self.targets[n].trusted) if first else ())
+        start = self.state.cursor.get(mode, 0) % len(chosen)
+        return (chosen[start:] + chosen[:start])[:600]
 
     def batch(self, batch: Batch) -> None:
         """Run one batch in a fork and take what it tells."""
         read, write = os.pipe()
         self.progress[0:16] = bytes(16)
         self.mode, self.before = batch.mode, (self.state.steps,)
-        pid = self._fork(
-            read, write, lambda walker: Runner(walker, self.targets, write, self.progress).run(batch), batch
-        )
+        pid = self._fork(read, write, lambda walker: Ways(walker, self.targets, write, self.progress).run(batch), batch)
         told = self._listen(read, pid, batch.seconds, self._take)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         last = told[-1] if told else {"steps": 0, "next": 0}
@@ -173,13 +216,14 @@ class Crawler:
             if self.options.verbose:
                 line = self.progress[LINE:HEADER].rstrip(b"\0").decode("utf-8", "replace")
                 print(f"  batch ended with {status} at {key}: {line}", flush=True)
-        if batch.mode in ("pairs", "operations", "words", "lend"):
+        if batch.mode in ("operations", "words", *_IN_ORDER):
             done = last["next"] if batch.mode in ("operations", "words") else batch.start + last["next"]
             self.state.cursor[batch.mode] = max(done, batch.start + 1)
 
     def _take(self, message: dict[str, Any]) -> None:
         for name, expression in message["learnt"].items():
             self.state.recipes.setdefault(name, expression)
+        self.state.asked.update(message["asked"])
         for data in message["findings"]:
             finding = load_finding(data)
             if finding.signature not in self.state.findings:
@@ -202,7 +246,7 @@ class Crawler:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             adapter.close_wall(self.session.wall, (adapter, crawl_judge))
             walker = Walker(self.session, self.pool, self.judge, self.watch, batch.seed)
-            walker.recipes = dict(self.state.recipes)
+            walker.recipes, walker.asked = dict(self.state.recipes), set(self.state.asked)
             work(walker)
         except BaseException:
             text = traceback.format_exc()
@@ -212,7 +256,7 @@ class Crawler:
 
     def _listen(self, read: int, pid: int, seconds: float, take: Any = None) -> list[dict[str, Any]]:
         """What a batch tells, until it ends; a batch that hangs is killed."""
-        data, steps, moved = b"", b"", time.monotonic()
+        data, steps, moved, worked = b"", b"", time.monotonic(), _worked(pid)
         messages: list[dict[str, Any]] = []
         limit = time.monotonic() + seconds * 6 + 20
         while True:
@@ -229,8 +273,10 @@ class Crawler:
                     elif take is not None:
                         take(messages[-1])
             if self.progress[0:16] != steps:
-                steps, moved = self.progress[0:16], time.monotonic()
-            if time.monotonic() > limit or time.monotonic() - moved > _SILENT_SECONDS:
+                steps, moved, worked = self.progress[0:16], time.monotonic(), _worked(pid)
+            silent = time.monotonic() - moved
+            hangs = silent > _SILENT_SECONDS and (_worked(pid) - worked > _SILENT_SECONDS or silent > _ASLEEP_SECONDS)
+            if time.monotonic() > limit or hangs:
                 os.kill(pid, signal.SIGKILL)
                 limit = time.monotonic() + 60
                 moved = limit
@@ -323,6 +369,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=float, default=4.0, help="seconds of processor time a fork takes steps")
     parser.add_argument("--originals", choices=("held", "harmless"), default="harmless")
     parser.add_argument("--only", type=re.compile, help="only targets whose name matches")
+    parser.add_argument("--revert", choices=crawl_reverted.REVERTED, help="open a hole again that was closed")
+    parser.add_argument("--each-reverted", action="store_true", help="the same with each of them, one after the other")
     parser.add_argument("--planted", action="store_true", help="search a session that holes were planted in")
     parser.add_argument(
         "--without", type=re.compile, help="leave out targets whose name matches, to search behind them"
@@ -349,15 +397,33 @@ def each_policy(options: argparse.Namespace, arguments: list[str]) -> int:
     return int(failed)
 
 
+def each_reverted(options: argparse.Namespace) -> int:
+    """Open each hole again that was closed, and search until it is found; whether any was not."""
+    missed = []
+    for name in crawl_reverted.REVERTED:
+        policy, mode = crawl_reverted.FOUND_BY.get(name, ("default", ",".join(MODES)))
+        print(f"\n{name}:", flush=True)
+        chosen = ["--policy", policy, "--modes", mode, "--minutes", str(options.minutes), "--seed", str(options.seed)]
+        command = [sys.executable, __file__, "--revert", name, "--first", "--no-minimise", *chosen]
+        if subprocess.run(command, check=False).returncode == 0:
+            missed.append(name)
+    print(f"\nnot found again: {', '.join(missed) or 'none'}", flush=True)
+    return int(bool(missed))
+
+
 def main(arguments: list[str]) -> int:
     """Crawl, report, and say by the exit code whether something was found."""
     options = parse(arguments)
+    if options.each_reverted:
+        return each_reverted(options)
     if options.policy is None:
         return each_policy(options, arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ["MPLBACKEND"] = "Agg"
     warnings.simplefilter("ignore")
+    if options.revert:
+        crawl_reverted.apply(options.revert)
     state = State.load(options.state) if options.state and options.state.exists() else State(options.seed)
     crawler = Crawler(options.policy, options, state)
     print(f"{options.policy}: {len(crawler.targets)} targets, {len(crawler.pool.samples)} samples", flush=True)

@@ -18,18 +18,22 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from rlm_sandbox.language import _core, audit, classes, host, modules_data, names, registry, shims
-from rlm_sandbox.language.origins import functions_of
-from rlm_sandbox.language.registry import dict_of, mro_of
-from rlm_sandbox.language.wall import LanguageWall
-from rlm_sandbox.oswall.confine import confine
+from rlm_sandbox.language_wall import _core, audit_hook, names, registry
+from rlm_sandbox.language_wall.function_origins import functions_of
+from rlm_sandbox.language_wall.guards import attributes, classes
+from rlm_sandbox.language_wall.modules import standard as shims
+from rlm_sandbox.language_wall.modules import tables as modules_data
+from rlm_sandbox.language_wall.modules import wall_in_force
+from rlm_sandbox.language_wall.registry import dict_of, mro_of
+from rlm_sandbox.language_wall.wall import LanguageWall
+from rlm_sandbox.os_wall.confine import confine
 from rlm_sandbox.policy import MIB, FilePolicy, Limits, Policy, load_policy
 
 __all__ = ["POLICIES", "LanguageWall", "confine_to", "dict_of", "make_policy", "mro_of"]
 
 POLICIES: Final = ("strict", "untrusted", "default", "tables", "data")
 OWN_PACKAGES: Final = ("rlm_sandbox", "rlm_kernel", "rlm_memory", "rlm_mcp", "RestrictedPython")
-_ROOT: Final = str(Path(audit.__file__).parent.parent)
+_ROOT: Final = str(Path(audit_hook.__file__).parent.parent)
 
 REPLACED_BUILTINS: Final = tuple(
     "eval exec compile open getattr setattr delattr vars globals locals __import__ input".split()
@@ -88,6 +92,20 @@ def is_session_frame(frame: FrameType) -> bool:
     return registry.is_user_frame(frame)
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error is the guards', and not what Python or the object says."""
+    return type(error) is attributes.AttributeRefused
+
+
+def is_of_guards(value: Any) -> bool:
+    """Whether a value is what a guard gives in the place of a method, or a part of any class that does no harm."""
+    if type(value) is types.GetSetDescriptorType:
+        return is_session_class(value.__objclass__)
+    if type(value) is types.FunctionType:
+        return value.__code__.co_filename.startswith(_ROOT)
+    return type(value) is types.BuiltinFunctionType and value.__name__ == "__new__"
+
+
 def is_copy(module: Any) -> bool:
     """Whether a module is one of the copies that sessions get."""
     return registry.is_sanitised(module)
@@ -97,7 +115,7 @@ def unchecked(cls: type) -> str:
     """What a class that is nobody's has in its namespace, and no class that a session could write may have."""
     own = dict_of(cls)
     matched = own.get("__match_args__", ())
-    if type(matched) is not tuple or any(names.access(name) is not names.Access.NATIVE for name in matched):
+    if type(matched) is not tuple or any(names.access(name) is not names.AttributeAccess.NATIVE for name in matched):
         return "__match_args__"
     denied = (name for name in own if name in names.DENIED_STORES and is_session_function(own[name]))
     return next(denied, "")
@@ -105,7 +123,7 @@ def unchecked(cls: type) -> str:
 
 def is_private(name: str) -> bool:
     """Whether the session may read such a name on its own objects only."""
-    return names.access(name) is names.Access.PRIVATE and names.is_private(name)
+    return names.access(name) is names.AttributeAccess.PRIVATE and names.is_private(name)
 
 
 def trusted_below(frame: FrameType | None) -> str:
@@ -119,10 +137,14 @@ def trusted_below(frame: FrameType | None) -> str:
     return ""
 
 
+TRUSTED_BESIDES: Final[set[CodeType]] = set()
+"""Code that a reverted fix trusts, beside the wall's own."""
+
+
 def is_trusted(code: CodeType) -> bool:
     """Whether the wall trusts a piece of its own code."""
     if not code.co_filename.startswith(_ROOT):
-        return False
+        return code in TRUSTED_BESIDES
     return any(first <= code.co_firstlineno <= last for first, last in _trusted_lines(code.co_filename))
 
 
@@ -242,18 +264,18 @@ def _own_modules() -> list[types.ModuleType]:
 def own_namespaces() -> Iterator[tuple[str, dict[str, Any]]]:
     """The live namespaces of our modules and their classes, and the state of the wall."""
     for module in _own_modules():
-        if module.__name__.startswith(("rlm_sandbox.oswall", "rlm_kernel", "rlm_mcp", "rlm_memory")):
+        if module.__name__.startswith(("rlm_sandbox.os_wall", "rlm_kernel", "rlm_mcp", "rlm_memory")):
             continue  # raising the walls changes the first; the others are behind them
         yield module.__name__, vars(module)
         for value in list(vars(module).values()):
             if isinstance(value, type) and value.__module__ == module.__name__:
                 yield f"{module.__name__}.{value.__name__}", live_namespace(value)
-    yield "rlm_sandbox.language.host.HOST", vars(host.HOST)
+    yield "rlm_sandbox.language_wall.modules.wall_in_force.IN_FORCE", vars(wall_in_force.IN_FORCE)
 
 
 def is_steady(owner: str, key: str) -> bool:
     """Whether a name in one of our namespaces keeps its value while a session lives."""
-    return not owner.endswith(".HOST") or key in _STEADY
+    return not owner.endswith(".IN_FORCE") or key in _STEADY
 
 
 _STEADY: Final = frozenset({"open", "evaluate", "stands"})
@@ -279,17 +301,36 @@ def live_namespace(cls: type) -> dict[str, Any]:
 def words_of_the_wall() -> list[str]:
     """Texts in the wall's code that could be a name: a rule that goes by a name has that name among its constants."""
     found: set[str] = set()
-    for module in _own_modules():
-        if module.__name__.startswith("rlm_sandbox.language"):
-            for value in list(vars(module).values()):
-                code = getattr(value, "__code__", None)
-                if isinstance(code, CodeType):
-                    found.update(_texts(code))
-                if isinstance(value, type):
-                    for method in vars(value).values():
-                        if isinstance(inner := getattr(method, "__code__", None), CodeType):
-                            found.update(_texts(inner))
+    for module in _language_modules():
+        for value in list(vars(module).values()):
+            code = getattr(value, "__code__", None)
+            if isinstance(code, CodeType):
+                found.update(_texts(code))
+            if isinstance(value, type):
+                for method in vars(value).values():
+                    if isinstance(inner := getattr(method, "__code__", None), CodeType):
+                        found.update(_texts(inner))
     return sorted(text for text in found if text.isidentifier() and len(text) > 2)
+
+
+def owners_of_the_wall() -> list[str]:
+    """Names of modules and classes that the wall holds, in tables too: a rule may go by what a class is called."""
+    found = set(words_of_the_wall())
+    for module in _language_modules():
+        for value in list(vars(module).values()):
+            if isinstance(value, tuple | set | frozenset | list | dict):
+                found.update(text for text in value if isinstance(text, str))
+    classes_known = {cls.__name__ for cls in gc.get_objects() if isinstance(cls, type)}
+    return sorted(text for text in found if text in sys.modules or text in classes_known)
+
+
+def dangerous_names() -> frozenset[str]:
+    """Attribute names that some object's guard decides on, or that are never given."""
+    return names.GUARDED_DUNDERS | names.GUARDED_PUBLIC | names.DENIED_ATTRIBUTES
+
+
+def _language_modules() -> list[types.ModuleType]:
+    return [module for module in _own_modules() if module.__name__.startswith("rlm_sandbox.language_wall")]
 
 
 def _texts(code: CodeType) -> Iterator[str]:
@@ -314,6 +355,6 @@ def admitted(policy: Policy) -> list[str]:
 
 def copies(policy: Policy) -> dict[str, types.ModuleType]:
     """The module copies of a policy by name, submodules included."""
-    from rlm_sandbox.language.wall import _modules_for
+    from rlm_sandbox.language_wall.wall import _modules_for
 
     return dict(_modules_for(policy)._copies)

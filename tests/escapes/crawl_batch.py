@@ -88,6 +88,7 @@ class Runner:
             "steps": self.walker.steps,
             "findings": [asdict(finding) for finding in new],
             "learnt": self.walker.learnt,
+            "asked": sorted(self.walker.asked) if last else [],
             "next": self.next,
             "last": last,
         }

@@ -197,6 +197,10 @@ class Text(str):
         return b'x'
     def isidentifier(self):
         return True
+class TextAsked(str):
+    def __getattribute__(self, name):
+        note('getattribute', name)
+        return str.__getattribute__(self, name)
 """,
     "Number": """
 class Number(int):
@@ -216,6 +220,10 @@ class Number(int):
     def __radd__(self, other):
         note('radd', other)
         return other
+class NumberAsked(int):
+    def __getattribute__(self, name):
+        note('getattribute', name)
+        return int.__getattribute__(self, name)
 """,
     "Items": """
 class Items(list):
@@ -420,6 +428,20 @@ class Giver:
         note('ror', other)
         return self.thing
 """,
+    "Keeps": """
+class Keeps:
+    def __setattr__(self, name, value):
+        note('setattr', name, value)
+    def __delattr__(self, name):
+        note('delattr', name)
+    def __getattr__(self, name):
+        note('getattr', name)
+        if name.startswith('__') and name != '__dict__':
+            raise AttributeError(name)
+        return Mapping()
+    def __call__(self, *a, **k):
+        note('call', *a, *k.values())
+""",
     "Lends": """
 class Lends:
     def __init__(self, lent, rest):
@@ -511,11 +533,13 @@ except ImportError:
 INSTANCES: Final = tuple(
     """
     Recorder() Asked() Lies() LiesOf(function) Equal() Reflects() Arrays() Answers() Mapping() Text('x')
-    Text('__dict__') Text('__globals__') Text(OUTSIDE) Number(1) Items([1]) Table(x=1) File() Descriptor() Raises()
+    Text('__dict__') Text('__globals__') Text(OUTSIDE) TextAsked(INSIDE) Number(1) NumberAsked(1)
+    Items([1]) Table(x=1) File() Descriptor() Raises()
     Ruled Meta Hooks Hooks() Base Entries(int) Giver(int) Giver(1) Slotted() Slotted Record() Record Point(1,2) Point
     Colour.RED Colour Error('x') Error Group('x',[Error('y')]) function generator generator() coroutine method last
     Final() Through() Equal Recorder Recorder().method last.__get__(Equal()) Boom Asked Raises (lambda*a,**k:last(*a))
-    Giver((int,str)) Giver(object) [Equal()] {'x':Equal()} (Equal(),1) {Answers():1} iter([Equal()]) Entries(object)
+    Keeps() Giver((int,str)) Giver(object) [Equal()] {'x':Equal()} (Equal(),1) {Answers():1}
+    iter([Equal()]) Entries(object)
     """.split()
 )
 """Expressions whose values are handed to the library."""
@@ -690,7 +714,39 @@ LENDING: Final = (
 LENDING_CLASS: Final = "type('C', (), dict.fromkeys({names}, [(object,), {{'__match_args__': ('_x',)}}]))", "'T'"
 """The same with a class, whose own class is `type`: it has whatever the code reads."""
 
+ROUTES: Final[dict[str, str]] = {
+    "getattr": "getattr(A, WORD)",
+    "getattr_default": "getattr(A, WORD, None)",
+    "mapped": "list(map(getattr, [A], [WORD]))[0]",
+    "partial": "functools.partial(getattr, A)(WORD)",
+    "attrgetter": "operator.attrgetter(WORD)(A)",
+    "methodcaller": "operator.methodcaller('__getattribute__', WORD)(A)",
+    "own_getattribute": "A.__getattribute__(WORD)",
+    "getattribute_of_object": "object.__getattribute__(A, WORD)",
+    "getattribute_of_type": "type.__getattribute__(A, WORD)",
+    "getattribute_of_class": "type(A).__getattribute__(A, WORD)",
+    "getattribute_of_super": "super(type(A), A).__getattribute__(WORD)",
+    "getattr_of_class": "type(A).__getattr__(A, WORD)",
+    "super": "getattr(super(type(A), A), WORD)",
+    "alias": "getattr(types.GenericAlias(A, int), WORD)",
+    "weak": "getattr(weakref.proxy(A), WORD)",
+    "bound": "getattr(types.MethodType(A, 1), WORD)",
+    "vars": "vars(A)[WORD]",
+    "dict": "A.__dict__[WORD]",
+    "members": "dict(inspect.getmembers(A))[WORD]",
+    "static": "inspect.getattr_static(A, WORD)",
+    "format": "('{0.' + WORD + '}').format(A)",
+    "format_unbound": "str.format('{0.' + WORD + '}', A)",
+    "format_map": "('{x.' + WORD + '}').format_map({'x': A})",
+    "format_user": "collections.UserString('{0.' + WORD + '}').format(A)",
+    "formatter": "string.Formatter().format('{0.' + WORD + '}', A)",
+    "log_style": "logging.Formatter('{x.' + WORD + '}', style='{').format(logging.makeLogRecord({'x': A}))",
+}
+"""Ways to read the attribute ``WORD`` of ``A`` by a text: each must refuse what the name in the source is refused."""
+
 OPERATIONS: Final[dict[str, str]] = {
+    **{f"by_{name}": text for name, text in ROUTES.items()},
+    "labelled": "A(type(WORD, (type(B),), {'__module__': WORD})())",
     "next": "next(iter(A))",
     "outcome": "A.result()",
     "list": "list(A)",
@@ -704,6 +760,7 @@ OPERATIONS: Final[dict[str, str]] = {
     "index": "(0,1,2)[A]",
     "item": "A[B]",
     "eq": "A == B",
+    "ne": "A != B",
     "equal": "A == Equal()",
     "reflected": "A | Reflects()",
     "lt": "A < B",
@@ -774,9 +831,17 @@ STATEMENTS: Final[dict[str, str]] = {
     "except_group": "try:\n    raise A\nexcept* Error as R:\n    note('group', R)",
     "raise_from": "try:\n    raise A from B\nexcept BaseException as error:\n    R = error",
     "unpack": "R, *rest = A\nnote('rest', *rest)",
+    "by_match": (
+        "class M(type):\n    def __instancecheck__(cls, value):\n        return True\n"
+        "K = M('K', (), {'__match_args__': (WORD,)})\nmatch A:\n    case K(R):\n        pass"
+    ),
     "set_item": "R = A\nR[0] = B",
     "set_attribute": "R = A\nR.x = B",
     "setattr": "R = A\nsetattr(R, WORD, B)",
+    "setattr_of_object": "R = A\nobject.__setattr__(R, WORD, B)",
+    "setattr_of_type": "R = A\ntype.__setattr__(R, WORD, B)",
+    "own_setattr": "R = A\nR.__setattr__(WORD, B)",
+    "delattr": "R = A\ndelattr(R, WORD)",
     "delete": "R = A\ndel R.x",
     "in_place": "R = A\nR += B",
     "in_place_or": "R = A\nR |= B",

@@ -72,6 +72,8 @@ class Judge:
         self._shown: set[int] = set()
         """Those that libraries show by a mapping proxy, which nobody can change."""
         self._library_classes: set[int] = set()
+        self._function_state: dict[int, Any] = {}
+        """What libraries keep on their functions under private names, by id."""
         self._learn(gc.get_objects())
         self._baseline = list(self._namespaces())
         self._attacks = _attacks(session)
@@ -96,6 +98,10 @@ class Judge:
                         if type(inner) is dict and id(inner) not in given:
                             self._hold(f"{value.__name__}.{name}", inner)
                             self._shown.add(id(inner))
+            elif kind is types.FunctionType:
+                if not adapter.is_session_function(value):
+                    private = (inner for name, inner in value.__dict__.items() if adapter.is_private(name))
+                    self._function_state.update((id(inner), inner) for inner in private if type(inner) not in _ATOMS)
             elif kind is types.ModuleType:
                 if not adapter.is_copy(value):
                     self._hold(f"namespace of module {value.__name__}", vars(value))
@@ -143,6 +149,8 @@ class Judge:
             return self._raw("type.__call__", value)
         if any(value is raw for raw in _RAW_METHODS):
             return "raw slot", value.__qualname__
+        if kind is memoryview and _is_of_nothing(value):
+            return "raw memory", "a view of memory that no object holds"
         return None
 
     def _of_class(self, value: Any) -> tuple[str, str] | None:
@@ -213,6 +221,10 @@ class Judge:
                 if before.get(key) != id(value) and (_may_not_change(name, key) if ours else self.is_tied(value)):
                     yield "poison", f"{name}: {key}"
 
+    def is_state(self, value: Any) -> bool:
+        """Whether a library keeps this very object on one of its functions, under a private name."""
+        return id(value) in self._function_state
+
     def is_tied(self, value: Any) -> bool:
         """Whether a value is of the session's making."""
         kind = type(value)
@@ -221,6 +233,13 @@ class Judge:
         if kind is types.FunctionType:
             return adapter.is_session_function(value)
         return adapter.is_session_class(kind) or (issubclass(kind, type) and adapter.is_session_class(value))
+
+
+def _is_of_nothing(view: memoryview) -> bool:
+    try:
+        return view.obj is None
+    except ValueError:  # it has been released
+        return False
 
 
 def _may_not_change(owner: str, key: str) -> bool:

@@ -22,6 +22,8 @@ SECONDS_A_STEP: Final = 0.4
 _KEPT: Final = 40
 _INNER: Final = 12
 _ONE_OBJECT: Final = tuple(name for name, text in {**OPERATIONS, **STATEMENTS}.items() if "B" not in text.split())
+STORES: Final = frozenset("set_attribute setattr setattr_of_object setattr_of_type own_setattr delattr delete".split())
+"""Operations by which code of the session stores itself: what libraries may change all the same, it may not."""
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None), bytearray)
 
 
@@ -75,6 +77,8 @@ class Walker:
         """Expressions that make objects of classes of which there are no samples, by the class's name."""
         self.learnt: dict[str, str] = {}
         """Those that this batch has found."""
+        self.asked: set[str] = set()
+        """Expressions of callables and, behind a tab, of a hostile object that they took as their one argument."""
         self._arity: dict[int, tuple[int, int, tuple[str, ...]]] = {}
         self._walked: dict[tuple[type, int], int] = {}
         self._taken: set[str] = set()
@@ -157,9 +161,13 @@ class Walker:
         pieces = [callee, *args, *named.values()]
         values = [piece.value for piece in args]
         keywords = {name: piece.value for name, piece in named.items()}
-        return self._step(
+        result = self._step(
             lambda: self.session.call(callee.value, values, keywords), pieces, f"RESULT = {line}", f"call {origin}"
         )
+        alone = self.answered and len(pieces) == 2 and args and not (callee.lines or args[0].lines)
+        if alone and adapter.is_session_class(type(args[0].value)):
+            self.asked.add(f"{callee.expression}\t{args[0].expression}")
+        return result
 
     def operate(self, name: str, first: Piece, second: Piece, origin: str, word: str = "") -> Any:
         """One operation, judged."""
@@ -170,6 +178,46 @@ class Walker:
         line = line_of(name, "RESULT", first.expression, second.expression, word)
         label = f"{name} {origin}"
         return self._step(lambda: function(first.value, second.value, word), [first, second], line, label)
+
+    # -- one attribute, by its name in the source
+
+    def read(self, value: Any, name: str) -> tuple[bool | None, Any]:
+        """Whether the session's source may read an attribute, None where it has none, and what it gets."""
+        reader = self.session.reader(name)
+        if reader is None:
+            return False, None
+        try:
+            return True, self.session.run(reader, value)
+        except BaseException as error:
+            return (False if adapter.is_refusal(error) else None), None
+
+    def native(self, value: Any, name: str) -> Any:
+        """What Python itself gives."""
+        try:
+            return getattr(value, name)
+        except BaseException:
+            return None
+
+    def line(self, operation: str, piece: Piece, word: str) -> str:
+        """The source of an operation on one object."""
+        return line_of(operation, "loot", piece.expression, piece.expression, word).removeprefix("loot = ")
+
+    def look(self, piece: Piece, origin: str) -> None:
+        """Look at an object as if a step had given it."""
+        self._look(piece.value, piece, origin, 0, [250])
+
+    def held_by(self, piece: Piece) -> list[Piece]:
+        """What the public attributes of an object hold, one of each kind: no functions, and nothing that is a value."""
+        found: dict[type, Piece] = {}
+        public = {name for name in names_of(piece.value) if not adapter.is_private(name)}
+        for text, inner in self._attributes(piece.value, public):
+            if type(inner) not in _ATOMS and not callable(inner):
+                found.setdefault(type(inner), Piece(inner, text.replace("X", f"({piece.expression})", 1), piece.lines))
+        return list(found.values())
+
+    def differs(self, what: str, expression: str, lines: tuple[str, ...]) -> None:
+        """Tell of a way that gives more than the name in the source does."""
+        self._found("route", what, f"{what.partition(' ')[0]} [{expression}]", lines)
 
     def _step(self, action: Any, pieces: list[Piece], line: str, origin: str) -> Any:
         self.steps += 1
@@ -212,9 +260,11 @@ class Walker:
             self._found("below", below.rpartition(" from ")[2], origin, step.lines)
         for event in self.watch.seen[:2]:
             self._found("event", event, origin, step.lines)
+        by_method = origin.partition(" ")[0] not in STORES and not (before and _is_plain_function(before[0][0].value))
         for piece, state in before:
             for name in differences(piece.value, state, self.judge):
-                kind = "known poison" if adapter.is_open(piece.value, name) else "poison"
+                known = by_method and adapter.is_open(piece.value, name)
+                kind = "known poison" if known else "poison"
                 self._found(kind, f"{piece.expression}: {name}", origin, step.lines)
         for what in set(self.judge.poisoned_classes()) - self._taken:
             self._taken.add(what)
@@ -291,7 +341,6 @@ class Walker:
             self._walked[key] = self._walked.get(key, 0) + 1
             if self._walked[key] > 2:
                 return
-        yield from self._attributes(value, names_of(value) if not own else _instance_names(value))
         if own or kind.__name__ in ("function", "Namespace"):
             for function in ("vars", "dir"):
                 reader = self.session.function("o", f"return {function}(o)")
@@ -303,6 +352,7 @@ class Walker:
                     raise
                 except BaseException:
                     continue
+        yield from self._attributes(value, names_of(value) if not own else _instance_names(value))
 
     def _attributes(self, value: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
         for name in names:
@@ -328,10 +378,14 @@ class Walker:
         if issubclass(kind, type) and adapter.is_session_class(value):
             return False
         if kind is types.FunctionType and adapter.is_session_function(value):
-            return (
-                False  # the guards give what code of the session stored there, that of the library which is its own too
-            )
+            # The guards give what code of the session stored there, that of the library which is its own too.
+            return self.judge.is_state(inner)
         return kind.__name__ != "SimpleNamespace"
+
+
+def _is_plain_function(value: Any) -> bool:
+    """Whether a value is a function of a module: its arguments are what it is given, and no object of its class."""
+    return type(value) is types.FunctionType and "." not in value.__qualname__
 
 
 def name_of(cls: type) -> str:

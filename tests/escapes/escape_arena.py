@@ -1,4 +1,4 @@
-"""Where cases are tried: forks of one warm zygote, each in folders of its own.
+"""Where cases are tried: forks of warm zygotes, each in folders of its own.
 
 Three ways: plain, with no wall at all (the control, which shows that the attack works); behind the language wall alone;
 behind the operating system's wall alone, as the user that runs the tests or as `nobody`.
@@ -73,10 +73,11 @@ class Outcome:
 
 
 class Arena:
-    """A zygote that tries cases one after the other."""
+    """Zygotes that try cases one after the other."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, raw: subprocess.Popen[str], hardened: subprocess.Popen[str]) -> None:
+        """``hardened`` has changed and sealed the libraries, as a kernel's zygote does; ``raw`` has not."""
+        self._raw, self._hardened = raw, hardened
 
     def plain(self, case: Case) -> Outcome:
         """Run a case with every wall off; it ``escaped`` when its effect was really had."""
@@ -94,7 +95,8 @@ class Arena:
         """Run a case behind the language wall alone."""
         with _folders("myself") as places:
             arguments = f"{_filled(case.code, places)!r}, {case.policy!r}, {places!r}"
-            answer = self._ask(f"import escape_judge\nresult = escape_judge.behind_wall({arguments})", places)
+            code = f"import escape_judge\nresult = escape_judge.behind_wall({arguments})"
+            answer = self._ask(code, places, zygote=self._hardened)
         if answer["error"] is not None:
             return Outcome(case, True, f"broke the process it ran in: {answer['error']} {answer['status']}")
         got, held_by = answer["result"]["got"], answer["result"]["held_by"]
@@ -131,7 +133,14 @@ class Arena:
         return Outcome(case, out, "the effect happened" if out else f"nothing happened {answer['error'] or ''}")
 
     def _ask(
-        self, code: str, places: dict[str, str], *, user: str = "myself", confine: bool = False, sibling: bool = False
+        self,
+        code: str,
+        places: dict[str, str],
+        *,
+        user: str = "myself",
+        confine: bool = False,
+        sibling: bool = False,
+        zygote: subprocess.Popen[str] | None = None,
     ) -> dict[str, Any]:
         policy = Policy(
             files=FilePolicy(read=(places["workspace"],), write=(places["scratch"],)),
@@ -149,11 +158,12 @@ class Arena:
             "keep_fds": [],
             "seconds": 60.0,
         }
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        process = zygote or self._raw
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
         if not line:
             raise RuntimeError("the zygote of the arena died")
         answer: dict[str, Any] = json.loads(line)
@@ -162,22 +172,33 @@ class Arena:
 
 @contextmanager
 def arena(cases: Iterable[Case]) -> Iterator[Arena]:
-    """A zygote that has imported what the cases import: another user may not reach the installation."""
+    """Zygotes that have imported what the cases import: another user may not reach the installation."""
+    imports = sorted(_imports(cases))
+    with _zygote([*imports, "escape_judge"]) as raw, _zygote([*imports, "escape_hardened"]) as hardened:
+        yield Arena(raw, hardened)
+
+
+@contextmanager
+def _zygote(imports: list[str]) -> Iterator[subprocess.Popen[str]]:
     environment = {
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
         "PYTHONWARNINGS": "ignore",
         "HOME": "/nonexistent",
         "MPLBACKEND": "Agg",
     }
-    command = [sys.executable, "-P", "-B", str(ZYGOTE), *sorted(_imports(cases)), "escape_judge"]
     with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, close_fds=True
+        [sys.executable, "-P", "-B", str(ZYGOTE), *imports],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        close_fds=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         json.loads(process.stdout.readline())
         try:
-            yield Arena(process)
+            yield process
         finally:
             process.stdin.close()
             process.wait(60)

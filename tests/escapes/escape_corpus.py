@@ -17,8 +17,8 @@ not succeed on a plain system either and is kept as a regression), ``python`` (a
 ``expect: refused`` (the first step of an escape: it must raise behind the language wall, and gets nothing by itself
 unless ``works`` says so), ``expect: absent`` (the session is not given a module, or a name of one, that the case uses:
 that is all that it tries of the language wall, and no other case may be held by that), ``sibling`` (needs another
-process to attack), ``request`` and ``content`` (of a message; ``request: host`` is one of the host's own, which a stock
-kernel does not have), ``policy`` and ``note``.
+process to attack), ``request`` and ``content`` (of a message; ``request: supervisor`` is one of the supervisor's own,
+which a stock kernel does not have), ``policy`` and ``note``.
 """
 
 from __future__ import annotations
@@ -116,6 +116,9 @@ def _case(family: str, document: dict[str, Any], record: dict[str, Any]) -> Case
     case = Case(family=family, kind=document["kind"], **{"policy": document.get("policy", "default"), **record})
     if case.wall not in WALLS or case.works not in ("", *WORKS) or case.expect not in EXPECTED:
         raise ValueError(f"{place}: wall is one of {WALLS}, works one of {WORKS}, expect one of {EXPECTED}")
+    if not re.fullmatch(r"|supervisor|comm_open|[a-z]+_request", case.request):
+        # A kernel ignores a type that it does not know, and the attack would count as held.
+        raise ValueError(f"{place}: request is supervisor, comm_open, or a type of Jupyter's that ends with _request")
     if not re.fullmatch(r"[a-z0-9-]+", case.id):
         raise ValueError(f"{place}: an id is made of lower-case letters, digits and hyphens")
     return case

@@ -26,12 +26,10 @@ from typing import Any, Final
 from escape_loot import SECRET, capability, holds_secret, must_be_tried
 from escape_originals import ATTACKS
 
-from rlm_sandbox.language import modules
-from rlm_sandbox.language import wall as wall_module
-from rlm_sandbox.language.sealing import freeze
-from rlm_sandbox.language.shims_libraries import harden_libraries
-from rlm_sandbox.language.shims_system import new_loop
-from rlm_sandbox.language.wall import LanguageWall
+from rlm_sandbox.language_wall import wall as wall_module
+from rlm_sandbox.language_wall.modules import copies as modules
+from rlm_sandbox.language_wall.modules.system import new_loop
+from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import FilePolicy, LanguagePolicy, Policy, load_policy
 
 VARIABLE: Final = "RLM_TEST_SECRET"
@@ -48,7 +46,7 @@ _CHANGED_IN_PLACE: Final = (
 _ORIGINALS: Final = [(owner, name, vars(owner).get(name)) for owner, name in _CHANGED_IN_PLACE]
 """What the language wall changes in the standard library; a control runs without it."""
 
-# Libraries are changed in place where a case meets the language wall, not before: a control runs without it.
+# Libraries are changed in place by `escape_hardened`, where cases meet the language wall: a control runs without it.
 modules.__dict__["harden_libraries"] = lambda: None
 wall_module.__dict__["freeze"] = lambda: None
 for _policy in ("default", "data"):
@@ -93,8 +91,6 @@ def behind_wall(code: str, policy: str, places: Places) -> dict[str, Any]:
     blocked = () if policy == "evaluating" else rules.language.blocked_names
     language = LanguagePolicy(imports=rules.language.imports, blocked_names=blocked)
     wall = LanguageWall(Policy(language=language, files=files))
-    harden_libraries()
-    freeze()
     namespace: dict[str, Any] = {}
     output = io.StringIO()
     held_by = ""
@@ -173,7 +169,7 @@ def copies_of_secret(folder: Path) -> list[str]:
 def in_the_open(code: str, places: Places, environment: bool) -> dict[str, Any]:
     """Run a case as plain Python does and spend its loot; returns ``loot`` (its name) and ``spent`` (effects).
 
-    ``environment``: whether the host's variables are there (a confined kernel's environment is empty).
+    ``environment``: whether the machine's variables are there (a worker's environment is empty).
     """
     for owner, name, original in _ORIGINALS:
         setattr(owner, name, original if original is not None else setattr)

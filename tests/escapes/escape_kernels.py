@@ -27,8 +27,10 @@ from escape_corpus import Case
 from escape_loot import ESCAPED, SECRET
 from jupyter_client import AsyncKernelClient, AsyncKernelManager
 
-from rlm_kernel.errors import KernelError
-from rlm_kernel.hostclient import HostClient, SpawnRequest
+from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.errors import KernelError
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import Policy, load_policy
 
 VARIABLE: Final = "RLM_TEST_SECRET"
@@ -58,14 +60,14 @@ async def _try_messages(cases: list[Case], folder: Path) -> dict[str, Column]:
     (folder / "outside").mkdir()
     (folder / "outside" / "secret.txt").write_text(SECRET, encoding="utf-8")
     tried = {"no wall": await _stock([case for case in cases if case.has_control()], folder)}
-    host = await HostClient.connect()
+    supervisor = await SupervisorClient.connect()
     try:
         for wall, policy in (("language", load_policy("default")), ("os", _language_off())):
             concerned = [case for case in cases if case.concerns(wall)]
             evidence = (SECRET, ESCAPED) if wall == "language" else (SECRET,)
-            tried[_column(wall)] = await _ours(host, policy, concerned, folder, evidence)
+            tried[_column(wall)] = await _ours(supervisor, policy, concerned, folder, evidence)
     finally:
-        await _end(host)
+        await _end(supervisor)
     return {wall: _by_family(outcomes) for wall, outcomes in tried.items()}
 
 
@@ -88,30 +90,33 @@ def _language_off() -> Policy:
     return policy.model_copy(update={"language": language, "walls": walls})
 
 
-async def _end(host: HostClient) -> None:
-    if host.alive and host.pid is not None:
-        os.kill(host.pid, signal.SIGTERM)
+async def _end(supervisor: SupervisorClient) -> None:
+    if supervisor.alive and supervisor.pid is not None:
+        os.kill(supervisor.pid, signal.SIGTERM)
         async with asyncio.timeout(SECONDS):
-            await host.wait_gone()
-    host.close()
+            await supervisor.wait_gone()
+    supervisor.close()
 
 
 async def _ours(
-    host: HostClient, policy: Policy, cases: list[Case], folder: Path, evidence: tuple[str, ...]
+    supervisor: SupervisorClient, policy: Policy, cases: list[Case], folder: Path, evidence: tuple[str, ...]
 ) -> list[Outcome]:
-    info = await host.spawn(SpawnRequest(uuid.uuid4().hex[:12], policy, str(folder / "workspace")))
+    info = await supervisor.spawn(SpawnRequest(uuid.uuid4().hex[:12], str(folder / "workspace")), policy)
     try:
         async with _connected(_client(info.connection)) as client:
-            ask = partial(_ask_host, host, info.kernel_id)
+            ask = partial(_ask_supervisor, supervisor, info.kernel_id)
             return [_judged(case, await _play(client, case, folder, ask), evidence) for case in cases]
     finally:
-        await host.shutdown(info.kernel_id)
+        await supervisor.shutdown(info.kernel_id)
 
 
-async def _ask_host(host: HostClient, kernel_id: str, content: dict[str, Any]) -> str:
-    """Put a request of the host's; its answer may hold the code of earlier cases, so only an error of it counts."""
+async def _ask_supervisor(supervisor: SupervisorClient, kernel_id: str, content: dict[str, Any]) -> str:
+    """Put a request of the supervisor's.
+
+    Its answer may hold the code of earlier cases, so only an error of it counts.
+    """
     try:
-        await host.call("request", kernel_id=kernel_id, request=content, wait_seconds=SECONDS)
+        await supervisor.call(protocol.ASK, protocol.AskWorker(kernel_id, content, SECONDS))
     except KernelError as error:
         return str(error)
     return ""
@@ -155,7 +160,7 @@ async def _play(client: AsyncKernelClient, case: Case, folder: Path, ask: Ask | 
     content = json.loads(json.dumps(dict(case.content)).replace("<outside>", str(folder / "outside")))
     await _request(client, "execute_request", _cell("loot = None"))  # what the case before it left
     said = await _request(client, "execute_request", _cell(code) | (content if not case.request else {}))
-    if case.request == "host":
+    if case.request == "supervisor":
         assert ask is not None
         said += await ask(content)
     elif case.request:

@@ -8,8 +8,8 @@ import sys
 import types
 from typing import Any, Final
 
-from rlm_sandbox.language.classes import SafeType
-from rlm_sandbox.language.registry import HIDDEN, is_sanitised
+from rlm_sandbox.language_wall.guards.classes import SafeType
+from rlm_sandbox.language_wall.registry import HIDDEN, is_sanitised
 
 SECRET: Final = "the host's secret"
 """The contents of the file, and of the environment variable, that no case may learn."""

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from crawl import WEIGHTS, State
 from crawl_planted import EXPECTED
+from crawl_reverted import FOUND_BY
 
 CRAWL = Path(__file__).with_name("crawl.py")
-MINUTES = float(os.environ.get("RLM_CRAWL_MINUTES", "1.5"))
+MINUTES = float(os.environ.get("RLM_CRAWL_MINUTES", "0.75"))
 POLICIES = ("strict", "untrusted", "default")
 """The data libraries take an hour to search, and under them the wall of the operating system counts: `make crawl`."""
 ROUNDS_FOR_PLANTED = 8
 """How often the search for planted holes may go on, on a machine that is busy."""
 SECONDS_TO_SHOW = 600
 """How long setting up and reproducing findings may take beside the search, on a machine that is busy."""
+SHORT = ("--first", "--batch", "1", "--no-minimise", "--minutes", "3")
+"""A search that ends with what it finds first."""
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="batches are confined by the walls of Linux")
 
 
@@ -66,6 +69,17 @@ def test_planted_holes_are_found(tmp_path: Path) -> None:
         if not missed:
             break
     assert missed == set(), printed
+
+
+@LINUX_ONLY
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS_TO_SHOW)
+@pytest.mark.parametrize("name", ["getattribute", "proxy_compare"])
+def test_a_hole_is_found_again(tmp_path: Path, name: str) -> None:
+    """Without its fix. The others take longer: `make crawl ARGS=--each-reverted`."""
+    policy, mode = FOUND_BY[name]
+    found, printed = crawl(tmp_path, "--policy", policy, "--modes", mode, "--revert", name, *SHORT)
+    assert found, printed
 
 
 def _planted(way: str) -> str:

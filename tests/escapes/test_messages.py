@@ -15,7 +15,7 @@ def tried(module_isolation: object) -> dict[str, Column]:
 
 @pytest.mark.timeout(300)
 def test_both_walls_hold_and_a_stock_kernel_does_not(tried: dict[str, Column]) -> None:
-    """K-28: every request leads through the compiler and the audit hook; behind it is a confined process."""
+    """K-28: every request leads through the compiler and the audit hook; behind it is a helper process."""
     for wall, column in tried.items():
         outcomes = [outcome for found in column.values() for outcome in found]
         wrong = [str(outcome) for outcome in outcomes if outcome.escaped != (wall == "no wall")]

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from rlm_kernel.hostclient import HostClient, SpawnRequest
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
-from rlm_sandbox.policy_model import LanguagePolicy, WallPolicy
+from rlm_sandbox.policy.model import LanguagePolicy, WallPolicy
 
 _EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
@@ -29,9 +30,9 @@ for name, always in (("fuzz", 100), ("fuzz with processes", 12)):
 
 
 @pytest.fixture(scope="module")
-async def host(module_isolation: object, anyio_backend: str) -> AsyncIterator[HostClient]:
-    """A kernel host that the tests of a module share."""
-    client = await HostClient.connect()
+async def supervisor(module_isolation: object, anyio_backend: str) -> AsyncIterator[SupervisorClient]:
+    """A supervisor that the tests of a module share."""
+    client = await SupervisorClient.connect()
     yield client
     if client.alive and client.pid is not None:
         os.kill(client.pid, signal.SIGTERM)
@@ -41,17 +42,17 @@ async def host(module_isolation: object, anyio_backend: str) -> AsyncIterator[Ho
 
 
 @pytest.fixture(scope="module")
-async def bystander(host: HostClient, tmp_path_factory: pytest.TempPathFactory) -> str:
+async def bystander(supervisor: SupervisorClient, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A kernel that does no harm and holds a variable ``kept``."""
     folder: Path = tmp_path_factory.mktemp("bystander")
-    info = await host.spawn(SpawnRequest("bystander", load_policy("default"), str(folder)))
-    await host.execute(info.kernel_id, "kept = 'kept'").result()
+    info = await supervisor.spawn(SpawnRequest("bystander", str(folder)), load_policy("default"))
+    await supervisor.execute(info.kernel_id, "kept = 'kept'").result()
     return info.kernel_id
 
 
 @pytest.fixture(scope="module")
-async def hostile(host: HostClient, tmp_path_factory: pytest.TempPathFactory) -> str:
+async def hostile(supervisor: SupervisorClient, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A kernel without a language wall."""
     folder: Path = tmp_path_factory.mktemp("hostile")
     policy = load_policy("default").model_copy(update={"language": LanguagePolicy(wall="off"), "walls": WallPolicy()})
-    return (await host.spawn(SpawnRequest("hostile", policy, str(folder)))).kernel_id
+    return (await supervisor.spawn(SpawnRequest("hostile", str(folder)), policy)).kernel_id

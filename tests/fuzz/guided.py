@@ -17,16 +17,16 @@ from pathlib import Path
 import atheris  # type: ignore[import-not-found]
 
 with atheris.instrument_imports(include=["rlm_sandbox", "rlm_kernel", "rlm_mcp", "yaml"]):
-    from rlm_kernel import tags, wire
-    from rlm_kernel.errors import ProtocolError
-    from rlm_kernel.host.peer import load
-    from rlm_mcp.errors import HelloRefused, MessageRefused
-    from rlm_mcp.hello import parse_hello
-    from rlm_mcp.transport import parse_message
+    from rlm_ipc import framing, worker_protocol
+    from rlm_ipc.errors import ProtocolError
+    from rlm_kernel.supervisor.worker_link import load
+    from rlm_mcp.client_info import parse_handshake
+    from rlm_mcp.daemon.mcp_stream import parse_message
+    from rlm_mcp.errors import HandshakeRefused, MessageRefused
     from rlm_sandbox.errors import PolicyFileError, PolicyProblem, PolicyViolation
-    from rlm_sandbox.language.wall import LanguageWall
+    from rlm_sandbox.language_wall.wall import LanguageWall
     from rlm_sandbox.policy import load_policy, resolve
-    from rlm_sandbox.policy_model import Policy
+    from rlm_sandbox.policy.model import Policy
 
 POLICIES = Path(__file__).parents[2] / "policies"
 MOST = 4096
@@ -45,22 +45,22 @@ def policy(data: bytes) -> None:
 
 
 def stream(data: bytes) -> None:
-    """What a kernel writes to its host becomes messages within the limits, or one error; so do their contents."""
-    parser, cut = wire.Parser(max_payload=MOST), data[0] if data else 0
+    """What a kernel writes to its supervisor becomes messages within the limits, or one error; so do their contents."""
+    parser, cut = framing.Parser(max_payload=MOST), data[0] if data else 0
     with contextlib.suppress(ProtocolError):
         for part in (data[1 : 1 + cut], data[1 + cut :]):
             parser.feed(part)
             while (message := parser.next()) is not None:
-                assert sum(map(len, message.frames)) <= MOST
+                assert sum(map(len, message.parts)) <= MOST
                 load(message)
 
 
 def line(data: bytes) -> None:
-    """What a client writes to the daemon is a message or a hello, or is refused."""
+    """What a client writes to the daemon is a message or a handshake, or is refused."""
     with contextlib.suppress(MessageRefused):
         parse_message(data)
-    with contextlib.suppress(HelloRefused):
-        parse_hello(data)
+    with contextlib.suppress(HandshakeRefused):
+        parse_handshake(data)
 
 
 def cell(data: bytes) -> None:
@@ -72,14 +72,14 @@ def cell(data: bytes) -> None:
 
 def _seeds(name: str) -> list[bytes]:
     if name == "policy":
-        return [file.read_bytes() for file in sorted(POLICIES.glob("*.yaml"))]
+        return [file.read_bytes() for file in sorted(POLICIES.rglob("*.yaml"))]
     if name == "stream":
-        known = (tags.STDOUT, tags.SHELL)
-        return [bytes([9]) + wire.pack(tag, (b'{"id": 1, "state": "ok"}', b"x")) for tag in known]
+        known = (worker_protocol.STDOUT, worker_protocol.SHELL)
+        return [bytes([9]) + framing.pack(tag, (b'{"id": 1, "state": "ok"}', b"x")) for tag in known]
     if name == "line":
         call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"status","arguments":{}}}'
         return [call, b'{"jsonrpc":"2.0","method":"notifications/cancelled"}', b'{"hello":1}']
-    sources = sorted((Path(__file__).parents[1] / "sandbox" / "language").glob("test_*.py"))
+    sources = sorted((Path(__file__).parents[1] / "sandbox" / "language_wall").glob("test_*.py"))
     return [source.read_bytes()[:4000] for source in sources]
 
 

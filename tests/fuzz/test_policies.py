@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from rlm_sandbox.errors import PolicyFileError, PolicyProblem
 from rlm_sandbox.policy import load_policy, resolve
-from rlm_sandbox.policy_model import Policy
+from rlm_sandbox.policy.model import Policy
 
 FUZZ = settings.get_profile("fuzz")
 
-SHIPPED = sorted((Path(__file__).parents[2] / "policies").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "policies").rglob("*.yaml"))
 LONGEST = max(file.read_text(encoding="utf-8").count("\n") for file in SHIPPED)
 """A problem may lie in the policy that one of these extends."""
 TEXTS = {file.stem: file.read_text(encoding="utf-8") for file in SHIPPED}

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_sandbox.errors import CellError, PolicyViolation
-from rlm_sandbox.language.wall import LanguageWall
+from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import load_policy
 
 FUZZ = settings.get_profile("fuzz")

@@ -14,34 +14,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_kernel import tags, wire
-from rlm_kernel.errors import KernelError, ProtocolError
-from rlm_kernel.host.peer import Peer, load
-from rlm_kernel.hostclient import HostClient
-from rlm_kernel.link import LineSplitter, Oversized
-from rlm_mcp.errors import HelloRefused, MessageRefused
-from rlm_mcp.front_answers import Answers
-from rlm_mcp.hello import parse_hello
-from rlm_mcp.relay import STARTING, UP, Relay
-from rlm_mcp.transport import parse_message
+from rlm_ipc import framing, supervisor_protocol, worker_protocol
+from rlm_ipc.errors import KernelError, ProtocolError
+from rlm_ipc.json_lines import LineSplitter, Oversized
+from rlm_kernel.supervisor.worker_link import WorkerLink, load
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.client_info import parse_handshake
+from rlm_mcp.daemon.mcp_stream import parse_message
+from rlm_mcp.errors import HandshakeRefused, MessageRefused
+from rlm_mcp.front.cached_answers import Answers
+from rlm_mcp.front.proxy import STARTING, UP, FrontProxy
 
 pytestmark = pytest.mark.anyio
 
 FUZZ = settings.get_profile("fuzz")
 WITH_PROCESSES = settings.get_profile("fuzz with processes")
 
-TAGS = st.sampled_from([value for name, value in vars(tags).items() if name.isupper() and isinstance(value, bytes)])
+TAGS = st.sampled_from(
+    [
+        value
+        for protocol in (worker_protocol, supervisor_protocol)
+        for name, value in vars(protocol).items()
+        if name.isupper() and isinstance(value, bytes)
+    ]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-KNOWN = "id op pid state error queries dropped defined prompt model kernel_id frames status content msg_type".split()
+KNOWN = "id op pid state error queries dropped defined prompt model kernel_id parts status content msg_type".split()
 CONTENT = st.dictionaries(st.sampled_from(KNOWN), JSON, max_size=5).map(lambda value: json.dumps(value).encode())
 DEEP = st.integers(1, 60_000).map(lambda depth: b"[" * depth)
 FRAMES = st.lists(CONTENT | DEEP | st.binary(max_size=40) | JSON.map(lambda v: json.dumps(v).encode()), max_size=6)
-MESSAGES = st.builds(wire.pack, TAGS, FRAMES)
-HEADERS = st.builds(wire.HEADER.pack, TAGS, st.integers(0, 255), st.integers(0, 65535), st.integers(0, 2**64 - 1))
+MESSAGES = st.builds(framing.pack, TAGS, FRAMES)
+HEADERS = st.builds(framing.HEADER.pack, TAGS, st.integers(0, 255), st.integers(0, 65535), st.integers(0, 2**64 - 1))
 
 
 @st.composite
@@ -69,30 +76,30 @@ def _chunks(data: bytes, sizes: list[int]) -> Iterator[bytes]:
 def test_bytes_become_messages_or_a_protocol_error(data: bytes, sizes: list[int]) -> None:
     """Whatever the bytes and however they are cut; what is held never exceeds what arrived or the limit."""
     most = 4096
-    parser, frames = wire.Parser(max_payload=most), 0
+    parser, parts = framing.Parser(max_payload=most), 0
     with contextlib.suppress(ProtocolError):
         for chunk in _chunks(data, sizes):
             parser.feed(chunk)
             while (message := parser.next()) is not None:
-                assert sum(map(len, message.frames)) <= most
-                frames += len(message.frames)
-    assert frames <= len(data)
+                assert sum(map(len, message.parts)) <= most
+                parts += len(message.parts)
+    assert parts <= len(data)
 
 
 @settings(FUZZ)
-@given(tag=TAGS, frames=st.lists(st.binary(max_size=50), max_size=20), sizes=st.lists(st.integers(1, 50), max_size=8))
-def test_what_was_packed_arrives_however_it_is_cut(tag: bytes, frames: list[bytes], sizes: list[int]) -> None:
+@given(tag=TAGS, parts=st.lists(st.binary(max_size=50), max_size=20), sizes=st.lists(st.integers(1, 50), max_size=8))
+def test_what_was_packed_arrives_however_it_is_cut(tag: bytes, parts: list[bytes], sizes: list[int]) -> None:
     """The other direction: nothing correct is refused."""
-    parser, found = wire.Parser(), []
-    for chunk in _chunks(wire.pack(tag, frames), sizes):
+    parser, found = framing.Parser(), []
+    for chunk in _chunks(framing.pack(tag, parts), sizes):
         parser.feed(chunk)
         while (message := parser.next()) is not None:
             found.append(message)
-    assert [(one.tag, list(one.frames)) for one in found] == [(tag, frames)]
+    assert [(one.tag, list(one.parts)) for one in found] == [(tag, parts)]
     assert parser.empty
 
 
-def _flood(parser: wire.Parser, data: bytes, pairs: list[tuple[int, int]]) -> None:
+def _flood(parser: framing.Parser, data: bytes, pairs: list[tuple[int, int]]) -> None:
     for pair in pairs:
         parser.feed(data, pair)
         while parser.next() is not None:
@@ -100,9 +107,9 @@ def _flood(parser: wire.Parser, data: bytes, pairs: list[tuple[int, int]]) -> No
 
 
 def test_descriptors_that_no_message_announces_are_refused() -> None:
-    """A peer that goes on attaching descriptors would use up those of the host."""
-    parser = wire.Parser()
-    silent = wire.pack(tags.STDOUT, (b"x",))
+    """A peer that goes on attaching descriptors would use up those of the supervisor."""
+    parser = framing.Parser()
+    silent = framing.pack(worker_protocol.STDOUT, (b"x",))
     pairs = [os.pipe() for _ in range(30)]
     try:
         with pytest.raises(ProtocolError, match="descriptors"):
@@ -118,12 +125,12 @@ def test_descriptors_that_no_message_announces_are_refused() -> None:
 @settings(WITH_PROCESSES)
 @given(data=STREAMS)
 async def test_a_peer_that_talks_rubbish_costs_its_own_stream_only(data: bytes) -> None:
-    """K-22: the host's side of a kernel's stream delivers or closes; no exception reaches the event loop."""
+    """K-22: the supervisor's side of a kernel's stream delivers or closes; no exception reaches the event loop."""
     complaints: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     ours, theirs = socket.socketpair()
-    peer = Peer(ours)
+    peer = WorkerLink(ours)
     peer.receiver = lambda _, message: load(message) and None
     ended = loop.create_future()
     peer.on_death = lambda _: ended.done() or ended.set_result(None)
@@ -175,11 +182,11 @@ LINES = ENVELOPE | damaged_lines() | st.binary(max_size=40).map(lambda data: dat
 @settings(FUZZ)
 @given(line=LINES)
 def test_a_line_is_a_message_or_is_refused(line: bytes) -> None:
-    """The daemon's reader of JSON-RPC, and of the hello before it."""
+    """The daemon's reader of JSON-RPC, and of the handshake before it."""
     with contextlib.suppress(MessageRefused):
         parse_message(line)
-    with contextlib.suppress(HelloRefused):
-        parse_hello(line)
+    with contextlib.suppress(HandshakeRefused):
+        parse_handshake(line)
 
 
 @settings(FUZZ)
@@ -188,7 +195,7 @@ def test_the_front_survives_whatever_client_and_daemon_say(turns: list[tuple[str
     """The decisions of the front, with both sides hostile and the daemon coming and going."""
     to_client: list[bytes] = []
     answers = Answers(str(tmp_path / "answers"))
-    relay = Relay(answers, to_client=to_client.append, to_daemon=[].append, start=lambda: None)
+    relay = FrontProxy(answers, to_client=to_client.append, to_daemon=[].append, start=lambda: None)
     for who, line in turns:
         if who == "client":
             relay.client_line(line)
@@ -217,18 +224,21 @@ for number in range(3, 40):
 
 @settings(WITH_PROCESSES)
 @given(rubbish=STREAMS)
-async def test_a_kernel_that_writes_rubbish_to_its_host_harms_no_other(
-    host: HostClient, rubbish: bytes, bystander: str, hostile: str
+async def test_a_kernel_that_writes_rubbish_to_its_supervisor_harms_no_other(
+    supervisor: SupervisorClient, rubbish: bytes, bystander: str, hostile: str
 ) -> None:
     """K-22: with the language wall down, a cell writes to the stream below it; other sessions notice nothing."""
     async with asyncio.timeout(60):
         with contextlib.suppress(KernelError):
-            await host.execute(hostile, HOSTILE.format(rubbish=rubbish)).result()
-        assert (await host.execute(bystander, "kept").result()).result == "'kept'"
+            await supervisor.execute(hostile, HOSTILE.format(rubbish=rubbish)).result()
+        assert (await supervisor.execute(bystander, "kept").result()).result == "'kept'"
         with contextlib.suppress(KernelError):
-            await host.interrupt(hostile)
+            await supervisor.interrupt(hostile)
 
 
 def test_the_header_that_these_tests_damage_is_the_real_one() -> None:
     """Were the layout to change, the strategies above would hit nothing."""
-    assert wire.pack(tags.SHELL, (b"ab",)) == struct.pack("!cBHQQ", tags.SHELL, 0, 1, 2, 2) + b"ab"
+    assert (
+        framing.pack(worker_protocol.SHELL, (b"ab",))
+        == struct.pack("!cBHQQ", worker_protocol.SHELL, 0, 1, 2, 2) + b"ab"
+    )

@@ -1,4 +1,4 @@
-"""Real hosts and kernels for the tests of this folder."""
+"""Real supervisors and kernels for the tests of this folder."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm_kernel.hostclient import CellResult, HostClient, KernelInfo, SpawnRequest
+from rlm_ipc.kernel_reports import CellResult, KernelInfo
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import Policy, load_policy
 
 Spawn = Callable[..., Awaitable[KernelInfo]]
@@ -31,8 +33,8 @@ class Signal:
         self._file.touch()
 
 
-async def end_host(client: HostClient) -> None:
-    """Stop the host and wait until it is gone."""
+async def end_host(client: SupervisorClient) -> None:
+    """Stop the supervisor and wait until it is gone."""
     if client.alive and client.pid is not None:
         with contextlib.suppress(ProcessLookupError):  # it may be about to be gone
             os.kill(client.pid, signal.SIGTERM)
@@ -42,17 +44,17 @@ async def end_host(client: HostClient) -> None:
 
 
 @pytest.fixture(scope="module")
-async def host(module_isolation: object, anyio_backend: str) -> AsyncIterator[HostClient]:
-    """A kernel host that the tests of a module share."""
-    client = await HostClient.connect()
+async def supervisor(module_isolation: object, anyio_backend: str) -> AsyncIterator[SupervisorClient]:
+    """A supervisor that the tests of a module share."""
+    client = await SupervisorClient.connect()
     yield client
     await end_host(client)
 
 
 @pytest.fixture
-async def own_host(anyio_backend: str) -> AsyncIterator[HostClient]:
-    """A kernel host for one test that harms it."""
-    client = await HostClient.connect()
+async def own_supervisor(anyio_backend: str) -> AsyncIterator[SupervisorClient]:
+    """A supervisor for one test that harms it."""
+    client = await SupervisorClient.connect()
     yield client
     await end_host(client)
 
@@ -77,30 +79,30 @@ def told(tmp_path: Path) -> Signal:
 
 
 @pytest.fixture
-def spawn(host: HostClient, tmp_path: Path) -> Spawn:
+def spawn(supervisor: SupervisorClient, tmp_path: Path) -> Spawn:
     """Start a kernel with some policy."""
 
     async def start(given: Policy | None = None, **options: object) -> KernelInfo:
-        request = SpawnRequest(uuid.uuid4().hex[:12], given or load_policy("default"), str(tmp_path), **options)
-        return await host.spawn(request)
+        request = SpawnRequest(uuid.uuid4().hex[:12], str(tmp_path), **options)
+        return await supervisor.spawn(request, given or load_policy("default"))
 
     return start
 
 
 @pytest.fixture
-async def kernel(host: HostClient, spawn: Spawn) -> AsyncIterator[KernelInfo]:
+async def kernel(supervisor: SupervisorClient, spawn: Spawn) -> AsyncIterator[KernelInfo]:
     """A kernel under the default policy."""
     info = await spawn()
     yield info
-    await host.shutdown(info.kernel_id)
+    await supervisor.shutdown(info.kernel_id)
 
 
 @pytest.fixture
-def run(host: HostClient, kernel: KernelInfo) -> Run:
+def run(supervisor: SupervisorClient, kernel: KernelInfo) -> Run:
     """Run a cell in `kernel`."""
 
     async def execute(code: str) -> CellResult:
         async with asyncio.timeout(30):
-            return await host.execute(kernel.kernel_id, code).result()
+            return await supervisor.execute(kernel.kernel_id, code).result()
 
     return execute

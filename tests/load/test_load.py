@@ -22,9 +22,10 @@ import psutil
 import pytest
 from inventory import Inventory
 
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import Control, is_running
-from rlm_kernel.errors import DaemonUnavailable, ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc.daemon_connection import DaemonConnection, is_running
+from rlm_ipc.daemon_protocol import StopDaemon
+from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 from rlm_mcp.cli.daemon import end_host
 
 MINUTES = float(os.environ.get("RLM_LOAD_MINUTES", "0"))
@@ -167,9 +168,9 @@ def together(agents: list[Agent], work: Callable[[Agent], None]) -> None:
 
 
 def memory_of_all() -> float:
-    """Proportional memory of daemon, host and every process below them, in MB."""
+    """Proportional memory of daemon, supervisor and every process below them, in MB."""
     total = 0
-    for process in (inventory.daemon(), inventory.host()):
+    for process in (inventory.daemon(), inventory.supervisor()):
         for member in [process, *process.children(recursive=True)] if process is not None else []:
             with suppress(psutil.Error):
                 total += member.memory_full_info().pss
@@ -178,11 +179,11 @@ def memory_of_all() -> float:
 
 @contextmanager
 def service() -> Iterator[Inventory]:
-    """A daemon and a host that have served a session; what they have without one is given, and both end."""
+    """A daemon and a supervisor that have served a session; what they have without one is given, and both end."""
     call("eval_code", "warm", code="1")
     call("end_session", "warm")
     yield Inventory.at_rest()
-    with suppress(DaemonUnavailable, OSError), Control("stop") as control:
+    with suppress(DaemonUnavailable, OSError), DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
     wait_until(lambda: not is_running())
     end_host()

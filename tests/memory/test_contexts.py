@@ -3,7 +3,7 @@
 import pytest
 
 from rlm_memory import contexts, handles
-from rlm_memory.contexts import Origin
+from rlm_memory.contexts import ContextOrigin
 from rlm_memory.errors import QuotaExceeded, UnknownContext
 
 A, B = 1, 2
@@ -77,8 +77,8 @@ def test_one_text_under_two_names_costs_once(store, session, text, load) -> None
 def test_attached_texts_and_kept_outputs_are_not_charged(store, session, text, load) -> None:
     """K-9: what came through a handle does not use the reader's quota."""
     session("a")
-    load(A, "x", text("d1", 60), origin=Origin.ATTACHED)
-    load(A, "out_1", text("d2", 60), origin=Origin.OUTPUT)
+    load(A, "x", text("d1", 60), origin=ContextOrigin.ATTACHED)
+    load(A, "out_1", text("d2", 60), origin=ContextOrigin.OUTPUT)
     assert contexts.charged_bytes(store, A) == 0
 
 

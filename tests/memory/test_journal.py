@@ -74,7 +74,7 @@ def test_numbers_are_not_used_again(store, session) -> None:
     assert [row.number for row in journal.of_session(store, A)] == [2]
 
 
-def test_a_cell_that_the_host_tells_twice_has_one_row(store, session) -> None:
+def test_a_cell_that_the_supervisor_tells_twice_has_one_row(store, session) -> None:
     """The event and the list that an adopting daemon asks for may both name it."""
     session("a")
     told = entry(kernel="k1", serial=7)

@@ -95,27 +95,29 @@ def test_an_entry_comes_back_as_it_was(store, session) -> None:
     key = session("a").key
     shown = ({"text/html": "<b>", "text/plain": "b"},)
     rest = {"output": "o", "queries": ("q_000", "q_001"), "kernel": "k", "serial": 3, "displays": shown}
-    told = JournalEntry(key, Author.NOTEBOOK, "x", 1.5, 2.5, "error", **rest, door="door-1")  # type: ignore[arg-type]
+    told = JournalEntry(key, Author.NOTEBOOK, "x", 1.5, 2.5, "error", **rest, attachment="attachment-1")  # type: ignore[arg-type]
     assert told.number == 0
     journal.append(store, [told])
     (row,) = journal.of_session(store, key)
-    assert row == JournalEntry(key, Author.NOTEBOOK, "x", 1.5, 2.5, "error", **rest, door="door-1", number=1)  # type: ignore[arg-type]
+    assert row == JournalEntry(
+        key, Author.NOTEBOOK, "x", 1.5, 2.5, "error", **rest, attachment="attachment-1", number=1
+    )  # type: ignore[arg-type]
     assert (row.author, type(row.author)) == (Author.NOTEBOOK, Author)
     assert (journal.last_serial(store, "k"), journal.last_serial(store, "other")) == (3, 0)
 
 
 @pytest.mark.parametrize(
-    ("door", "author", "by"),
+    ("attachment", "author", "by"),
     [
         (None, Author.AGENT, "agent"),
         (None, Author.NOTEBOOK, "notebook"),
-        ("door-1", Author.NOTEBOOK, "notebook"),
+        ("attachment-1", Author.NOTEBOOK, "notebook"),
         ("trusted-1", Author.NOTEBOOK, "trusted"),
     ],
 )
-def test_who_ran_a_cell_is_told(door, author, by) -> None:
+def test_who_ran_a_cell_is_told(attachment, author, by) -> None:
     """A person in a copy without the language wall is told from one in the session itself."""
-    assert JournalEntry(1, author, "x", 1.0, 2.0, "ok", door=door).by == by
+    assert JournalEntry(1, author, "x", 1.0, 2.0, "ok", attachment=attachment).by == by
 
 
 def test_cells_of_a_session_that_has_ended_are_passed_over(store, session) -> None:

@@ -1,5 +1,7 @@
-"""A database of version 1, keyed by names of sessions, becomes one that is keyed by their lives."""
+"""Databases of earlier versions become the present one, and lose nothing that lives."""
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm_memory import budgets, contexts, handles, journal, queries, sessions
+from rlm_memory import attachments, budgets, contexts, handles, journal, queries, sessions
 from rlm_memory.queries import QueryState
-from rlm_memory.sessions import How, SessionState
+from rlm_memory.sessions import How, SessionStatus
 from rlm_memory.store import Store
 
 SCHEMA = Path(__file__).with_name("version1.sql")
@@ -63,10 +65,11 @@ def upgraded(old: Path) -> Iterator[Store]:
 def test_what_lives_is_taken_over_under_keys(upgraded: Store) -> None:
     """An update loses no session, no text, no answer, and no number."""
     live, late = sessions.get(upgraded, "live"), sessions.get(upgraded, "late")
-    assert (live.state, live.workspace, live.created_at) == (SessionState.ACTIVE, "/live", 10.0)
+    assert (live.state, live.workspace, live.created_at) == (SessionStatus.ACTIVE, "/live", 10.0)
     assert contexts.names(upgraded, live.key) == ["log"]
     assert handles.resolve(upgraded, "ctx_live_log_001", late).session == live.key
-    assert [row.answer for row in queries.of_session(upgraded, live.key)] == ["of live"]
+    (query,) = queries.of_session(upgraded, live.key)
+    assert (query.answer, query.asked_by, query.number, query.resolved_at) == ("of live", queries.Asker.CODE, 0, 2.0)
     assert [cell.code for cell in journal.of_session(upgraded, live.key)] == ["of live"]
     assert sessions.parents(upgraded, [late.key]) == {late.key: "live"}
     assert budgets.used(upgraded, live.key) == budgets.Used(milliseconds=1500)
@@ -78,7 +81,7 @@ def test_what_waits_for_answers_rests_and_what_had_ended_is_gone(upgraded: Store
     """Rows that an ended session had left, and free pages, are not in the new file."""
     waits = sessions.get(upgraded, "waits")
     assert (waits.state, [row.state for row in queries.of_session(upgraded, waits.key)]) == (
-        SessionState.RESTING,
+        SessionStatus.RESTING,
         [QueryState.PENDING],
     )
     assert [sessions.find(upgraded, name) for name in ("idled", "over")] == [None, None]
@@ -106,3 +109,43 @@ def test_a_database_is_rewritten_once(old: Path) -> None:
     assert sessions.get(second, "late").key == key
     second.close()
     assert not old.with_name("rlm.sqlite3.new").exists()
+
+
+def test_front_ends_and_queries_of_version_2_are_still_at_their_sessions(database: Path) -> None:
+    """Its tables and columns had other names, and so had a section of the policies; numbers stood in ids only."""
+    policy = json.dumps({"name": "é", "doors": {"mode": "watch"}}, ensure_ascii=False)
+    with closing(sqlite3.connect(database)) as rows:
+        rows.execute("PRAGMA journal_mode=WAL")
+        rows.executescript(SCHEMA.with_name("version2.sql").read_text())
+        columns = (
+            "key, id, state, workspace, policy, idle_seconds, created_at, last_used_at, policy_text, policy_digest"
+        )
+        values = (1, "live", "active", "/w", "default", 300.0, 1.0, 2.0, policy, "of that text")
+        rows.execute(f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        rows.execute("INSERT INTO doors VALUES ('d1', 1, 'watch', 'digest', 3.0, NULL, 0)")
+        rows.execute("INSERT INTO door_events (door, session, event, at) VALUES ('d1', 1, 'opened', 4.0)")
+        rows.execute(
+            "INSERT INTO journal (session, author, code, started_at, ended_at, status, output, queries, size, door) "
+            "VALUES (1, 'notebook', '1', 1, 2, 'ok', '', '[]', 9, 'd1')"
+        )
+        columns = "session, id, ordinal, prompt, state, answer, created_at, settled_at"
+        for query, order in (("q_t002", 0), ("q_007", 1)):
+            rows.execute(
+                f"INSERT INTO queries ({columns}) VALUES (1, ?, ?, 'p', 'answered', 'a', 5.0, 7.5)", (query, order)
+            )
+        rows.execute("INSERT INTO query_details VALUES (1, 'q_007', 'provider', NULL, 'm', 3, 4, 0.5, 1)")
+        rows.commit()
+    for _ in range(2):  # the second opening finds the names as they are
+        store = Store.open(database)
+        live = sessions.get(store, "live")
+        assert json.loads(live.policy_text or "") == {"name": "é", "attachments": {"mode": "watch"}}
+        assert live.policy_digest == hashlib.sha256((live.policy_text or "").encode()).hexdigest()
+        assert (live.family_text, live.family_digest) == (None, None)
+        assert [row.id for row in attachments.of_sessions(store, live.key)] == ["d1"]
+        assert [event.event for event in attachments.events(store, live.key)] == ["opened"]
+        assert [cell.attachment for cell in journal.of_session(store, live.key)] == ["d1"]
+        tool, code = queries.of_session(store, live.key)
+        assert (tool.id, tool.asked_by, tool.number, tool.resolved_at) == ("q_t002", queries.Asker.TOOL, 2, 7.5)
+        assert (code.id, code.asked_by, code.number, code.resolved_at) == ("q_007", queries.Asker.CODE, 7, 7.5)
+        assert (code.mode, code.answered_by, code.recursive, code.output_tokens) == ("provider", "m", True, 4)
+        store.close()

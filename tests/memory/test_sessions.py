@@ -5,17 +5,28 @@ from dataclasses import replace
 
 import pytest
 
-from rlm_memory import budgets, contexts, doors, handles, journal, queries, sessions, turns
+from rlm_memory import (
+    attachments,
+    budgets,
+    contexts,
+    handles,
+    journal,
+    queries,
+    sessions,
+)
+from rlm_memory import (
+    model_turns as turns,
+)
+from rlm_memory.attachments import AttachmentEvent, AttachmentMode, AttachmentRow
 from rlm_memory.budgets import Used
-from rlm_memory.doors import Door, DoorEvent, DoorMode
 from rlm_memory.errors import SessionEnded, UnknownSession
 from rlm_memory.handles import Audience, Grant
 from rlm_memory.journal import Author, JournalEntry
-from rlm_memory.queries import Asked, Bill, Settled
+from rlm_memory.model_turns import TurnRow
+from rlm_memory.queries import Bill, NewQuery, Resolved
 from rlm_memory.schema import metadata
-from rlm_memory.sessions import How, SessionRow, SessionState
+from rlm_memory.sessions import How, SessionRow, SessionStatus
 from rlm_memory.store import Store
-from rlm_memory.turns import TurnRow
 
 Open = Callable[..., SessionRow]
 
@@ -33,9 +44,9 @@ def test_a_session_that_rests_wakes_as_the_same_one(store: Store, session: Open)
     """K-14, K-23: a late answer finds its question."""
     first = session("a")
     sessions.rest(store, first.key, 5000.0)
-    assert sessions.get(store, "a").state is SessionState.RESTING
+    assert sessions.get(store, "a").state is SessionStatus.RESTING
     again = session("a", now=2000.0)
-    assert (again.key, again.state, again.kept_until) == (first.key, SessionState.ACTIVE, None)
+    assert (again.key, again.state, again.kept_until) == (first.key, SessionStatus.ACTIVE, None)
 
 
 def test_a_session_that_rests_wakes_under_the_policy_that_it_had(store: Store, session: Open) -> None:
@@ -84,7 +95,7 @@ def test_sessions_are_listed_last_used_first_and_by_state(store: Store, session:
     session("b", now=2.0)
     sessions.rest(store, first.key, None)
     assert [row.id for row in sessions.all_sessions(store)] == ["b", "a"]
-    assert [row.id for row in sessions.all_sessions(store, SessionState.RESTING)] == ["a"]
+    assert [row.id for row in sessions.all_sessions(store, SessionStatus.RESTING)] == ["a"]
 
 
 def test_an_unknown_session_is_an_error_that_names_it(store: Store) -> None:
@@ -119,14 +130,14 @@ def fill(store: Store, row: SessionRow, text: Callable[..., contexts.StoredConte
     """Give a session one of everything that the database holds; returns its handle."""
     contexts.put(store, row.key, "log", text("d1"), now=1.0)
     handle = handles.register(store, row, "log", text("d1"), [Grant(Audience.EVERYONE)], charged=True, now=1.0).handle
-    queries.record(store, row.key, [Asked("q_000", "why?", mode="provider"), Asked("q_001", "how?")], 1.0)
-    queries.settle_pending(store, row.key, [Settled("q_000", "because")], 2.0)
+    queries.record(store, row.key, [NewQuery("q_000", 0, "why?", mode="provider"), NewQuery("q_001", 1, "how?")], 1.0)
+    queries.resolve_pending(store, row.key, [Resolved("q_000", "because")], 2.0)
     queries.spend(store, row.key, [Bill("q_000", "m", 1, 2, 0.5)])
     budgets.add(store, row.key, Used(2, 3, 0.5, 1500))
     journal.append(store, [JournalEntry(row.key, Author.AGENT, "x = 1", 1.0, 2.0, "ok")])
     turns.append(store, TurnRow(row.key, "m", ({"role": "user", "content": "go"},), "done", None, 1, 1, 1.0, 2.0))
-    doors.grant(store, Door(f"d{row.key:07}", row.key, DoorMode.EXECUTE, "digest", 1.0))
-    doors.note(store, DoorEvent(f"d{row.key:07}", row.key, "opened", 1.0))
+    attachments.grant(store, AttachmentRow(f"d{row.key:07}", row.key, AttachmentMode.EXECUTE, "digest", 1.0))
+    attachments.note(store, AttachmentEvent(f"d{row.key:07}", row.key, "opened", 1.0))
     return handle
 
 
@@ -162,12 +173,12 @@ def test_who_writes_for_an_ended_session_is_refused_and_the_next_one_is_untouche
     for write in (
         lambda: contexts.put(store, old.key, "log", text("d1"), now=1.0),
         lambda: handles.register(store, old, "log", text("d1"), [], charged=True, now=1.0),
-        lambda: queries.record(store, old.key, [Asked("q_000", "why?")], 1.0),
+        lambda: queries.record(store, old.key, [NewQuery("q_000", 0, "why?")], 1.0),
         lambda: queries.ask(store, old.key, ["why?"], None, 1.0),
         lambda: budgets.add(store, old.key, Used(1)),
         lambda: turns.append(store, TurnRow(old.key, "m", (), "done", None, 1, 1, 1.0, 2.0)),
-        lambda: doors.grant(store, Door("d", old.key, DoorMode.EXECUTE, "digest", 1.0)),
-        lambda: doors.note(store, DoorEvent("d", old.key, "opened", 1.0)),
+        lambda: attachments.grant(store, AttachmentRow("d", old.key, AttachmentMode.EXECUTE, "digest", 1.0)),
+        lambda: attachments.note(store, AttachmentEvent("d", old.key, "opened", 1.0)),
         lambda: sessions.note_fork(store, old.key, new.key),
         lambda: sessions.note_fork(store, new.key, old.key),
     ):
@@ -175,7 +186,7 @@ def test_who_writes_for_an_ended_session_is_refused_and_the_next_one_is_untouche
             write()
     entries = [JournalEntry(key, Author.AGENT, "x = 1", 1.0, 2.0, "ok") for key in (old.key, new.key)]
     journal.append(store, entries)
-    assert queries.settle_pending(store, old.key, [Settled("q_001", "late")], 3.0) == set()
+    assert queries.resolve_pending(store, old.key, [Resolved("q_001", "late")], 3.0) == set()
     assert len(journal.of_session(store, new.key)) == 1
     assert (queries.of_session(store, new.key), turns.of_session(store, new.key)) == ([], [])
     assert queries.next_in_code(store, "a") == 2

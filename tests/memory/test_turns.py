@@ -1,8 +1,9 @@
 """Turns of models that work in sessions: kept as they were told, in bounds."""
 
-from rlm_memory import sessions, turns
+from rlm_memory import model_turns as turns
+from rlm_memory import sessions
+from rlm_memory.model_turns import LONGEST_TEXT, MOST_BYTES, TurnRow
 from rlm_memory.store import Store
-from rlm_memory.turns import LONGEST_TEXT, MOST_BYTES, TurnRow
 
 A, B, NOBODY = 1, 2, 99
 """Keys of the sessions that a test opens, in their order."""

@@ -26,8 +26,10 @@ def tracked_files() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def source_files(tracked_files: list[Path]) -> list[Path]:
-    """Return the Python files of the four packages."""
-    roots = tuple(ROOT / folder for folder in ("sandbox", "kernel", "memory", "mcp_server"))
+    """Return the Python files of the seven packages."""
+    roots = tuple(
+        ROOT / folder for folder in ("ipc", "sandbox", "memory", "contexts", "client", "kernel", "mcp_server")
+    )
     return [path for path in tracked_files if path.suffix == ".py" and path.is_relative_to(ROOT) and _in(path, roots)]
 
 

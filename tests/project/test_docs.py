@@ -19,8 +19,8 @@ from model_endpoint import Asked, ModelEndpoint, Reply, served
 from sample_files import write_samples
 from typer.core import TyperGroup
 
-from rlm_kernel.client import call_tool
-from rlm_kernel.errors import ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc.errors import ToolFailed
 from rlm_mcp.cli.app import app
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_mcp.tools.registry import Tool
@@ -287,7 +287,7 @@ def test_every_command_and_option_is_documented(command: str, root: Path) -> Non
 def test_every_policy_that_ships_is_described(root: Path) -> None:
     """The page names each policy in its table."""
     page = (root / "docs/policies.md").read_text()
-    shipped = policy_names(directories=[root / "policies"])
+    shipped = policy_names(directories=[root / "policies", root / "policies/samples"])
     assert [name for name in shipped if f"| `{name}` |" not in page] == []
 
 

@@ -14,11 +14,12 @@ from jupyter_client import BlockingKernelClient
 from nbclient import NotebookClient
 from typer.testing import CliRunner
 
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import Control
-from rlm_kernel.errors import ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_protocol import ListJournal
+from rlm_ipc.errors import ToolFailed
 from rlm_mcp.cli.app import app
-from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
+from rlm_mcp.formats.notebook import Record, as_markdown, as_notebook
 
 Command = Callable[..., Result]
 SECONDS = 60.0
@@ -54,8 +55,8 @@ def until_noted(session: str, cells: int) -> None:
     """Wait until the journal has so many cells: of one of a notebook it hears after the notebook does."""
     deadline = time.monotonic() + SECONDS
     while True:
-        with Control("journal", session=session, last=None) as control:
-            if len(control.reply["cells"]) >= cells:
+        with DaemonConnection(ListJournal(session=session, last=None)) as control:
+            if len(control.reply.cells) >= cells:
                 return
         assert time.monotonic() < deadline, "the journal does not have them"
         time.sleep(0.02)

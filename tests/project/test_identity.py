@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-LANGUAGE = Path(__file__).parents[2] / "sandbox/rlm_sandbox/language"
+LANGUAGE = Path(__file__).parents[2] / "sandbox/rlm_sandbox/language_wall"
 NAMES = frozenset({"__name__", "__qualname__", "__module__", "co_filename", "co_name", "__file__"})
 METHODS = frozenset({"startswith", "endswith", "split", "partition", "rpartition", "removeprefix"})
 # What a copy of a module holds is decided before any object of a session is there.

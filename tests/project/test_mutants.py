@@ -72,11 +72,11 @@ def test_the_table_names_modules_functions_and_tests_that_there_are(root: Path) 
 
 def test_a_fault_that_no_test_notices_is_told_from_one_that_is_killed(root: Path, tmp_path: Path) -> None:
     """In a copy: the checkout stays as it is."""
-    path = "sandbox/rlm_sandbox/policy_compare.py"
+    path = "sandbox/rlm_sandbox/policy/compare.py"
     before = (root / path).read_bytes()
     copied = mutants.Copy(tmp_path / "copied")
     source = (copied.tree / path).read_text()
-    tests = ("tests/sandbox/test_policy_compare_parts.py", "-k", "named or admitted")
+    tests = ("tests/sandbox/policy/test_compare_parts.py", "-k", "named or admitted")
     by_line = {mutant.after_line: mutant for mutant in mutants.mutants_of(path, source)}
     killed = by_line["missing = [wall for wall in outer.walls.require if (wall in inner.walls.require)]"]
     survives = by_line["zero = inf if endless_at_zero else (0 - 1)"]

@@ -39,7 +39,7 @@ def test_the_skill_tells_the_habits_that_keep_prompts_small(advice: str, skill: 
 
 
 def _skill(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "rlm_mcp.entry", "skill", *arguments]
+    command = [sys.executable, "-P", "-m", "rlm_mcp", "skill", *arguments]
     environment = {**os.environ, "HOME": str(folder / "home")}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

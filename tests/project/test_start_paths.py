@@ -6,13 +6,13 @@ import sys
 import pytest
 
 DAEMON = """
-from rlm_mcp.lean import import_sdk
+from rlm_mcp.daemon.sdk_stubs import import_sdk
 import_sdk()
-import rlm_mcp.daemon, rlm_mcp.server, rlm_mcp.transport
+import rlm_mcp.daemon.__main__, rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
 """
 HEAVY = {
-    "host": (
-        "import rlm_kernel.host.__main__",
+    "supervisor": (
+        "import rlm_kernel.supervisor.__main__",
         "pydantic jupyter_client traitlets IPython sqlalchemy mcp yaml rich html.parser",
     ),
     "daemon": (
@@ -20,7 +20,7 @@ HEAVY = {
         "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client rich openai anthropic starlette uvicorn",
     ),
     "zygote": (
-        "import rlm_kernel.zygote, rlm_kernel.image.worker, rlm_sandbox.language.wall",
+        "import rlm_kernel.worker.zygote, rlm_kernel.worker.worker, rlm_sandbox.language_wall.wall",
         "jedi prompt_toolkit debugpy sqlalchemy mcp rich numpy matplotlib",
     ),
 }

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 PACKAGES = {
+    "rlm_ipc": "ipc",
     "rlm_sandbox": "sandbox",
-    "rlm_kernel": "kernel",
     "rlm_memory": "memory",
+    "rlm_contexts": "contexts",
+    "rlm_client": "client",
+    "rlm_kernel": "kernel",
     "rlm_mcp": "mcp_server",
 }
 HOSTILE = "raise SystemExit('a file of the user was imported')\n"
@@ -75,7 +78,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def test_the_top_levels_are_exactly_the_four_packages(contents: set[str]) -> None:
+def test_the_top_levels_are_exactly_the_seven_packages(contents: set[str]) -> None:
     """Nothing generic (`kernel`, `sandbox`, `tests`) becomes importable by installing this."""
     top = {name.split("/")[0] for name in contents}
     metadata = {name for name in top if name.startswith("rlm_kernel-")}
@@ -85,7 +88,7 @@ def test_the_top_levels_are_exactly_the_four_packages(contents: set[str]) -> Non
 def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source_files: list[Path], root: Path) -> None:
     """What the checkout has, the wheel has."""
     modules = {str(path.relative_to(root)).split("/", 1)[1] for path in source_files}
-    policies = {f"rlm_sandbox/policies/{path.name}" for path in (root / "policies").glob("*.yaml")}
+    policies = {f"rlm_sandbox/{path.relative_to(root)}" for path in (root / "policies").rglob("*.yaml")}
     markers = {f"{package}/py.typed" for package in PACKAGES}
     skills = {f"rlm_mcp/{path.relative_to(root)}" for path in (root / "skills").rglob("*.md")}
     page = {str(path.relative_to(root / "mcp_server")) for path in (root / "mcp_server/rlm_mcp/web/static").iterdir()}
@@ -97,14 +100,14 @@ def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source
 
 def test_the_wheel_has_the_compiled_modules(contents: set[str], wheel: Path) -> None:
     """It is for this version of Python and this kind of machine only."""
-    for module in ("rlm_sandbox/language/_core", "rlm_kernel/contexts/_native"):
+    for module in ("rlm_sandbox/language_wall/_core", "rlm_contexts/text/_native"):
         assert any(re.fullmatch(rf"{module}\..*\.so", name) for name in contents)
     assert not wheel.name.endswith("-py3-none-any.whl")
 
 
 def test_without_a_compiler_the_build_says_what_to_install(unpacked: Path, tmp_path: Path) -> None:
     """The language wall does not work without its part in C: nothing is installed that looks as if it did."""
-    older = (unpacked / "sandbox/rlm_sandbox/language/_core").with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+    older = (unpacked / "sandbox/rlm_sandbox/language_wall/_core").with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
     older.touch()
     with pytest.raises(AssertionError, match="Install a C compiler"):
         _build("wheel", unpacked, tmp_path, PATH=str(tmp_path))

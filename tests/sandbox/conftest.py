@@ -1,4 +1,4 @@
-"""Real confined processes for the wall tests: `confined` runs code in a fork of a warm zygote."""
+"""Real helper processes for the wall tests: `confined` runs code in a fork of a warm zygote."""
 
 import json
 import os

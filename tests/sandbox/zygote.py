@@ -20,7 +20,7 @@ import time
 import traceback
 from pathlib import Path
 
-from rlm_sandbox.oswall.confine import confine, prepare
+from rlm_sandbox.os_wall.confine import confine, prepare
 from rlm_sandbox.policy import Policy
 
 PRELOADED = (

@@ -1,4 +1,4 @@
-"""What a daemon and its kernel host hold: processes, descriptors, memory, leases, files. What stays of it is a leak.
+"""What a daemon and its supervisor hold: processes, descriptors, memory, pins, files. What stays of it is a leak.
 
 `Inventory.take` counts now; `Inventory.beyond` says in words what there is more than in an earlier one, of things that
 a service without sessions has no use for.
@@ -14,30 +14,30 @@ from pathlib import Path
 
 import psutil
 
-from rlm_kernel import rendezvous
-from rlm_kernel.connection import the_socket
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import the_socket
 
 FOLDERS = ("k", "connections", "scratch", "spool")
 MORE_DESCRIPTORS = 8
 MORE_BYTES = 64 << 20
 WARM = 2
-"""Processes that a host without sessions has: a zygote, and the process that it has made ahead."""
+"""Processes that a supervisor without sessions has: a zygote, and the process that it has made ahead."""
 SECONDS_TO_REST = 60.0
 
 
 def server(name: str) -> psutil.Process | None:
     """The process that serves the socket ``name``; None when nobody does."""
-    with contextlib.suppress(rendezvous.RendezvousError, OSError, psutil.NoSuchProcess):
-        sock = rendezvous.connect(name)
+    with contextlib.suppress(discovery.DiscoveryError, OSError, psutil.NoSuchProcess):
+        sock = discovery.connect(name)
         if sock is not None:
             with sock:
-                return psutil.Process(rendezvous.peer(sock).pid)
+                return psutil.Process(discovery.peer(sock).pid)
     return None
 
 
-def host() -> psutil.Process | None:
-    """The kernel host."""
-    return server(str(rendezvous.runtime_dir() / "host.sock"))
+def supervisor() -> psutil.Process | None:
+    """The supervisor."""
+    return server(str(discovery.runtime_dir() / "supervisor.sock"))
 
 
 def daemon() -> psutil.Process | None:
@@ -47,20 +47,23 @@ def daemon() -> psutil.Process | None:
 
 @dataclass
 class Inventory:
-    """Of daemon and host together: how many there are of each. ``kernels`` are the processes below the host."""
+    """Of daemon and supervisor together: how many there are of each.
+
+    ``kernels`` are the processes below the supervisor.
+    """
 
     kernels: int = 0
     zombies: int = 0
     descriptors: dict[str, int] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
-    leases: int = 0
+    pins: int = 0
     files: list[str] = field(default_factory=list)
 
     @classmethod
     def take(cls) -> Inventory:
         """Count what there is now."""
-        made = cls(leases=len(list(_leases())), files=sorted(str(path) for path in _files()))
-        for name, process in (("daemon", daemon()), ("host", host())):
+        made = cls(pins=len(list(_pins())), files=sorted(str(path) for path in _files()))
+        for name, process in (("daemon", daemon()), ("supervisor", supervisor())):
             if process is None:
                 continue
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -68,7 +71,7 @@ class Inventory:
                 made.memory[name] = process.memory_full_info().uss
                 states = [_status(child) for child in process.children(recursive=True)]
                 made.zombies += states.count(psutil.STATUS_ZOMBIE)
-                made.kernels += len(states) if name == "host" else 0
+                made.kernels += len(states) if name == "supervisor" else 0
         return made
 
     @classmethod
@@ -84,7 +87,7 @@ class Inventory:
     def beyond(self, before: Inventory) -> list[str]:
         """What this one has more than ``before``, apart from what a warm service needs; empty if nothing has leaked."""
         more = [f"file {name}" for name in self.files]
-        more += [f"{self.leases} leases"] if self.leases else []
+        more += [f"{self.pins} pins"] if self.pins else []
         more += [f"{self.zombies} zombies"] if self.zombies else []
         kernels = max(before.kernels, WARM)  # the one made ahead may have been under way
         more += [f"{self.kernels} kernel processes, not {kernels}"] if self.kernels > kernels else []
@@ -102,14 +105,14 @@ class Inventory:
 
 def _files() -> Iterator[Path]:
     for name in FOLDERS:
-        folder = rendezvous.runtime_dir() / name
+        folder = discovery.runtime_dir() / name
         with contextlib.suppress(FileNotFoundError):
             yield from folder.iterdir()
 
 
-def _leases() -> Iterator[int]:
+def _pins() -> Iterator[int]:
     """Inodes of loaded texts that somebody holds a lock on."""
-    store = rendezvous.state_dir() / "contexts"
+    store = discovery.state_dir() / "contexts"
     texts = {inode for path in store.rglob("*") if path.name != "lock" and (inode := _inode(path))}
     for line in Path("/proc/locks").read_text().splitlines():
         inode = int(line.split()[-3].split(":")[-1])

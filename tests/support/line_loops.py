@@ -13,7 +13,7 @@ def split_lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def split(view: memoryview, crlf: bool, large: bool) -> list[str]:
+def split(view: memoryview, crlf: bool) -> list[str]:
     """The lines of UTF-8."""
     text = str(view, "utf-8")
     return split_lines(text) if crlf else text.removesuffix("\n").split("\n") if text else []
@@ -21,7 +21,7 @@ def split(view: memoryview, crlf: bool, large: bool) -> list[str]:
 
 def equal_lines(view: memoryview, wanted: bytes, crlf: bool) -> tuple[list[int], int]:
     """Which lines are the one that is wanted, counted from 0, and how many there are."""
-    lines = split(view, crlf, False)
+    lines = split(view, crlf)
     return [at for at, line in enumerate(lines) if line == wanted.decode()], len(lines)
 
 

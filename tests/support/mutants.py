@@ -32,7 +32,7 @@ import psutil
 from mutants_areas import AREAS, EQUIVALENT, Area
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = ("sandbox", "kernel", "memory", "mcp_server")
+SOURCE_ROOTS = ("ipc", "sandbox", "memory", "contexts", "client", "kernel", "mcp_server")
 _SET_CHILD_SUBREAPER = 36
 _PATIENCE = 3.0  # times as long as the tests take without a fault
 _SECONDS_MORE = 20.0
@@ -268,7 +268,7 @@ class Copy:
         roots = [str(self.tree / root) for root in SOURCE_ROOTS]
         (Path(own) / "tree.pth").write_text("\n".join([*roots, theirs]))
         program = self.python.with_name("rlm-kernel")
-        program.write_text(f"#!{self.python}\nfrom rlm_mcp.entry import main\nraise SystemExit(main())\n")
+        program.write_text(f"#!{self.python}\nfrom rlm_mcp.__main__ import main\nraise SystemExit(main())\n")
         program.chmod(0o755)
 
     def write(self, path: str, source: str) -> None:

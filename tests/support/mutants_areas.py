@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 SERVICE = "mcp_server/rlm_mcp/service"
-TOOLS = "tests/mcp/tools"
+TOOLS = "tests/mcp_server/tools"
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Area:
 
 AREAS = {
     "policies": Area(
-        ("sandbox/rlm_sandbox/policy_compare.py",),
-        ("tests/sandbox/test_policy_compare.py", "tests/sandbox/test_policy_compare_parts.py"),
+        ("sandbox/rlm_sandbox/policy/compare.py",),
+        ("tests/sandbox/policy/test_compare.py", "tests/sandbox/policy/test_compare_parts.py"),
     ),
     "journal": Area(
-        ("memory/rlm_memory/journal.py", "memory/rlm_memory/bounds.py", f"{SERVICE}/journal.py"),
+        ("memory/rlm_memory/journal.py", "memory/rlm_memory/limits.py", f"{SERVICE}/sessions/journal.py"),
         (
             "tests/memory/test_journal.py",
             "tests/memory/test_journal_limits.py",
@@ -31,16 +31,18 @@ AREAS = {
     "quota": Area(
         (
             "memory/rlm_memory/contexts.py:put,charged_bytes,_check_quota",
-            f"{SERVICE}/contexts.py:Contexts._put,Contexts._drop_table,Contexts._ingest,Contexts._refuse_larger",
-            f"{SERVICE}/contexts.py:Contexts._unload_context",
+            f"{SERVICE}/contexts/names.py:SessionNames.record,SessionNames._drop_table,SessionNames.quota_exceeded",
+            f"{SERVICE}/contexts/names.py:SessionNames.drop",
+            f"{SERVICE}/contexts/ingesting.py:Ingestion.ingest",
+            f"{SERVICE}/contexts/loading.py:Loader._ingest",
         ),
         ("tests/memory/test_contexts.py", f"{TOOLS}/test_quota.py"),
     ),
     "handles": Area(
         (
             "memory/rlm_memory/handles.py",
-            f"{SERVICE}/handles.py",
-            f"{SERVICE}/contexts.py:Contexts.attach,Contexts.find,Contexts._unload_handle",
+            f"{SERVICE}/contexts/handles.py",
+            f"{SERVICE}/contexts/names.py:SessionNames.attach,SessionNames.find,SessionNames.drop_handle",
         ),
         (
             "tests/memory/test_handles.py",
@@ -52,56 +54,86 @@ AREAS = {
     ),
     "search": Area(
         (
-            "kernel/rlm_kernel/contexts/scan.py",
-            "kernel/rlm_kernel/contexts/text.py:Text.peek,Text._fit,Text._character_start,check_page",
+            "contexts/rlm_contexts/search/scan.py",
+            "contexts/rlm_contexts/text/text.py:Text.peek,Text._fit,Text._character_start,check_page",
         ),
-        ("tests/contexts/test_scan_bounds.py", "tests/contexts/test_text.py", "tests/contexts/test_scan.py"),
+        (
+            "tests/contexts/search/test_scan_bounds.py",
+            "tests/contexts/text/test_text.py",
+            "tests/contexts/search/test_scan.py",
+        ),
     ),
     "queries": Area(
-        ("memory/rlm_memory/queries.py", "kernel/rlm_kernel/host/queries.py", f"{SERVICE}/queries.py"),
+        (
+            "memory/rlm_memory/queries.py",
+            "kernel/rlm_kernel/supervisor/query_book.py",
+            f"{SERVICE}/queries/answering.py",
+        ),
         (
             "tests/memory/test_queries.py",
+            "tests/kernel/supervisor/test_query_book.py",
+            f"{TOOLS}/test_given_answers.py",
             f"{TOOLS}/test_waiting.py",
-            "tests/kernel/test_waiting.py",
+            "tests/kernel/worker/test_waiting.py",
             f"{TOOLS}/test_structured.py",
             f"{TOOLS}/test_expiry.py",
-            f"{TOOLS}/test_given_answers.py",
         ),
     ),
     "budgets": Area(
-        ("kernel/rlm_kernel/recursion/budget.py", f"{SERVICE}/budgets.py", f"{SERVICE}/providers.py"),
-        ("tests/client/test_rlm.py", f"{TOOLS}/test_budgets.py", f"{TOOLS}/test_providers.py"),
+        ("client/rlm_client/rlm/budget.py", f"{SERVICE}/sessions/budgets.py", f"{SERVICE}/queries/providers.py"),
+        (
+            "tests/client/test_run_budget.py",
+            f"{TOOLS}/test_budgets.py",
+            f"{TOOLS}/test_providers.py",
+            "tests/client/test_rlm.py",
+        ),
     ),
     "snapshots": Area(
-        ("kernel/rlm_kernel/image/snapshot.py", "kernel/rlm_kernel/image/pickling.py"),
+        ("kernel/rlm_kernel/worker/snapshot.py", "kernel/rlm_kernel/worker/pickling.py"),
         (
-            "tests/kernel/test_snapshot_bounds.py",
+            "tests/kernel/worker/test_snapshot_bounds.py",
             f"{TOOLS}/test_snapshot_names.py",
             f"{TOOLS}/test_snapshots.py",
         ),
     ),
     "checkpoints": Area(
         (
-            "kernel/rlm_kernel/host/images.py:Copy,Images",
-            "kernel/rlm_kernel/host/rollback.py",
-            "kernel/rlm_kernel/host/copying.py",
+            "kernel/rlm_kernel/supervisor/checkpoints.py:Checkpoint,Checkpoints",
+            "kernel/rlm_kernel/supervisor/rollback.py",
+            "kernel/rlm_kernel/supervisor/checkpoint_timer.py",
         ),
         (
-            "tests/kernel/test_copies_book.py",
-            "tests/kernel/test_rollback_model.py",
-            "tests/kernel/test_rollback.py",
-            "tests/kernel/test_repeatable.py",
-            "tests/kernel/test_recovery.py",
+            "tests/kernel/supervisor/test_checkpoints.py",
+            "tests/kernel/supervisor/test_rollback_model.py",
+            "tests/kernel/supervisor/test_rollback.py",
+            "tests/kernel/supervisor/test_recovery.py",
+            "tests/kernel/supervisor/test_refusals.py",
         ),
     ),
 }
 """The areas, by the names that ``make mutants AREA=`` takes."""
 
-_COMPARE = "sandbox/rlm_sandbox/policy_compare.py"
+_COMPARE = "sandbox/rlm_sandbox/policy/compare.py"
 _ZERO = "zero = inf if endless_at_zero else"
+_PEEK = "contexts/rlm_contexts/text/text.py:Text.peek"
+_WINDOW = "high = self._character_start(low, min(high, low + {} * max_chars + {}))"
+_ROOM = "4 * max_chars + 6 bytes are enough"
+_PICKLING = "kernel/rlm_kernel/worker/pickling.py"
 
 EQUIVALENT: dict[str, str] = {
     f'{_COMPARE}:_free: return "" -> return None': "either says that nothing is looser",
     f"{_COMPARE}:_at_most.rule: {_ZERO} 0 -> {_ZERO} (0 - 1)": "no limit is between, or below, the two",
+    "contexts/rlm_contexts/search/scan.py:_around: return range(0) -> return range((0 - 1))": "either is empty",
+    **{
+        f"{_PEEK}: {_WINDOW.format(8, 8)} -> {_WINDOW.format(*other)}": _ROOM
+        for other in (("(8 + 1)", 8), ("(8 - 1)", 8), (8, "(8 + 1)"), (8, "(8 - 1)"))
+    },
+    f"{_PICKLING}:_Bounded.__init__: super().__init__() -> pass": "a BytesIO is empty, and works, as it is made",
+    f"{_PICKLING}:_Pickler._array: if value.nbytes > self._limit: -> if (value.nbytes >= self._limit):": (
+        "with its header an array that just fits is too large as well, and the same is said of it"
+    ),
+    "kernel/rlm_kernel/worker/snapshot.py:_run: wall.prepare(worker.namespace) -> pass": (
+        "a kernel begins with a namespace that was prepared, and no code under the wall can take that away"
+    ),
 }
 """Why no test can tell a mutant from the original, by `Mutant.name`."""

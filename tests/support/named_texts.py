@@ -34,7 +34,10 @@ class Handle:
 
 @dataclass(eq=False)
 class Life:
-    """One life of a session. ``variables`` are those of code, ``past`` what they were before each of the last cells."""
+    """One life of a session. ``variables`` are those of code, ``past`` what they were before each of the last cells.
+
+    ``follows`` says that the life before it ended because it was not used, which a cell tells once.
+    """
 
     label: str
     used: float
@@ -42,6 +45,7 @@ class Life:
     variables: dict[str, int] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)
     past: list[dict[str, int]] = field(default_factory=list)
+    follows: bool = False
 
     def take_name(self, name: str, held: Held) -> None:
         """Let a name stand for a text, also in code, and in what a rollback goes back to."""
@@ -64,13 +68,19 @@ class Model:
         self.now = 0.0
         self.lives: dict[str, Life] = {}
         self.handles: dict[str, Handle] = {}
+        self.idled: set[str] = set()
+        """Sessions that ended because they were not used, and have not been used since."""
 
     def call(self, label: str) -> Life:
         """Some call in a session: what has idled ends, the session is there and is used."""
         for life in list(self.lives.values()):
             if self.now - life.used > self.idle:
                 self.end(life)
-        life = self.lives.setdefault(label, Life(label, self.now))
+                self.idled.add(life.label)
+        if label not in self.lives:
+            self.lives[label] = Life(label, self.now, follows=label in self.idled)
+            self.idled.discard(label)
+        life = self.lives[label]
         life.used = self.now
         return life
 

@@ -1,13 +1,13 @@
-"""A kernel process that machine code has taken over: what its policy is, and how it speaks to its host."""
+"""A kernel process that machine code has taken over: what its policy is, and how it speaks to its supervisor."""
 
-from rlm_sandbox.policy_model import LanguagePolicy, WallPolicy
+from rlm_sandbox.policy.model import LanguagePolicy, WallPolicy
 
 NATIVE = {"language": LanguagePolicy(wall="off"), "walls": WallPolicy()}
 """What of a policy is changed: the walls of the system stand."""
 
 ON_THE_LINE = """
 import json, os, socket, struct, sys, time
-from rlm_kernel import process, tags, wire
+from rlm_ipc import processes, worker_protocol, framing
 line = sys.stdout.link
 
 def say(tag, *frames, fds=()):
@@ -15,12 +15,12 @@ def say(tag, *frames, fds=()):
 
 def begin(tag, size, head=b""):
     "A message of one frame, of which this much follows."
-    line.socket.sendall(wire.HEADER.pack(tag, 0, 1, size) + struct.pack("!Q", size) + head)
+    line.socket.sendall(framing.HEADER.pack(tag, 0, 1, size) + struct.pack("!Q", size) + head)
 
 def answer_with(*frames):
-    "What the host asks of this process is answered so from now on."
+    "What the supervisor asks of this process is answered so from now on."
     send = line.send
     def lie(tag, told=(), descriptors=(), *, later=False):
-        send(tag, frames if tag == tags.ANSWERED else told, descriptors, later=later)
+        send(tag, frames if tag == worker_protocol.Answered.TAG else told, descriptors, later=later)
     line.send = lie
 """

@@ -13,10 +13,11 @@ from typing import Any
 
 import psutil
 
-from rlm_kernel import rendezvous
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import Control, the_socket
-from rlm_kernel.errors import ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import DaemonConnection, the_socket
+from rlm_ipc.daemon_protocol import ListSessions
+from rlm_ipc.errors import ToolFailed
 
 NO_WALLS = 'language: {wall: "off", imports: ["*"], blocked_names: []}\nfiles: {read: ["/"]}\nnetwork: true\n'
 NO_WALLS += "limits: {processes: 9}\n"
@@ -49,18 +50,18 @@ def is_held(answer: dict[str, Any]) -> bool:
 
 def kill(socket: str) -> None:
     """End the process that serves a socket."""
-    sock = rendezvous.connect(socket)
+    sock = discovery.connect(socket)
     assert sock is not None
     with sock:
-        process = psutil.Process(rendezvous.peer(sock).pid)
+        process = psutil.Process(discovery.peer(sock).pid)
     process.send_signal(signal.SIGKILL)
     psutil.wait_procs([process], timeout=60)
 
 
 def kill_everything() -> None:
-    """End the daemon, and the host with all its kernels."""
+    """End the daemon, and the supervisor with all its kernels."""
     kill(the_socket())
-    kill(str(rendezvous.runtime_dir() / "host.sock"))
+    kill(str(discovery.runtime_dir() / "supervisor.sock"))
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,8 +74,8 @@ def until_idle(session: str) -> None:
     """Have the daemon look for sessions that have idled, until it has found this one."""
     for _ in range(2000):
         call("status", "looking")
-        with Control("sessions", start=True) as control:
-            if session not in [row["session"] for row in control.reply["sessions"]]:
+        with DaemonConnection(ListSessions(), start=True) as control:
+            if session not in [row.session for row in control.reply.sessions]:
                 return
     raise AssertionError(f"{session} does not end")
 

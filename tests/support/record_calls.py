@@ -1,10 +1,10 @@
-"""Records which system calls confined processes make while a command runs, and compares that with the tables.
+"""Records which system calls helper processes make while a command runs, and compares that with the tables.
 
     python tests/support/record_calls.py [--keep FILE] -- COMMAND...
 
 Every process that the command starts is traced (ptrace). Only those that have installed a filter of their own, which
-kernels and confined jobs do when their walls are up, stop at each call. A filter of the recorder's, which stops at
-seccomp(2) alone, tells when that is. A program that a confined process runs is no longer recorded: only sessions that
+workers and helper processes do when their walls are up, stop at each call. A filter of the recorder's, which stops at
+seccomp(2) alone, tells when that is. A program that a helper process runs is no longer recorded: only sessions that
 may do anything have one. What was recorded before in FILE is added to, so that runs of several Pythons make one list.
 """
 
@@ -22,7 +22,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from rlm_sandbox.oswall import bpf, privileges, seccomp, syscalls
+from rlm_sandbox.os_wall import bpf, privileges, seccomp, syscalls
 
 _CONT, _SYSCALL, _SETOPTIONS, _SEIZE, _LISTEN, _GET_SYSCALL_INFO = 7, 24, 0x4200, 0x4206, 0x4208, 0x420E
 _EVENT_EXEC, _EVENT_SECCOMP, _EVENT_STOP = 4, 7, 128
@@ -114,7 +114,7 @@ class Recorder:
         _ptrace(_SYSCALL if self._confined[pid] else _CONT, pid, 0, deliver)
 
     def _is_confined(self, pid: int) -> bool:
-        """Whether a thread that shows up for the first time comes from a confined process, and from no program."""
+        """Whether a thread that shows up for the first time comes from a helper process, and from no program."""
         status = _status(pid)
         if self._programs & {status.get("Tgid"), status.get("PPid")}:
             self._programs.add(pid)

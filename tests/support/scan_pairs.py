@@ -22,11 +22,12 @@ from typing import Any
 
 from line_loops import split_lines
 
-from rlm_kernel.contexts.deadline import Expired, interrupting
-from rlm_kernel.contexts.errors import InvalidRegex, ScanTimeout
-from rlm_kernel.contexts.literals import needles_for
-from rlm_kernel.contexts.scan import ScanResult, scan
-from rlm_kernel.contexts.text import Text
+from rlm_contexts.errors import InvalidRegex, ScanTimeout
+from rlm_contexts.search.deadline import Expired, interrupting
+from rlm_contexts.search.literals import needles_for
+from rlm_contexts.search.scan import ScanResult, scan
+from rlm_contexts.text.lines import Lines
+from rlm_contexts.text.text import Text
 
 ATOMS = [
     *["a", "b", "e", "E", "k", "s", "i", "I", " ", "1", ".", r"\.", r"\t", r"\n", r"\r", r"\x00", ""],
@@ -148,7 +149,7 @@ def check(pair: Pair, tally: Tally, rng: random.Random, scanner: Scanner = scan)
 
 def _source(pair: Pair) -> Any:
     text = Text.from_bytes(pair.text.encode())
-    known = {"text": text, "string": pair.text, "lines": text.lines, "list": split_lines(pair.text)}
+    known = {"text": text, "string": pair.text, "lines": Lines(text), "list": split_lines(pair.text)}
     return known[pair.source]
 
 

@@ -7,8 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlm_kernel.client import Client, call_tool
-from rlm_kernel.connection import Control
+from rlm_client.client import Client, call_tool
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_protocol import KeepTurn
+from rlm_ipc.daemon_rows import SaidMessage
 
 SECONDS = 20
 SHOW = """
@@ -48,11 +50,8 @@ def _answered(client: Client, mark: str, _: Path) -> None:
 
 def _turn(client: Client, mark: str, _: Path) -> None:
     client.call("list_vars")  # opens the session
-    said = [{"role": "user", "content": mark}]
-    told = {"model": "m", "said": said, "reply": mark, "final": mark, "input_tokens": 1, "output_tokens": 1}
-    times = {"started_at": 1.0, "ended_at": 2.0, "answers": []}
-    with Control("turn", body={"session": client.session, **told, **times}):
-        pass
+    assert client.session is not None
+    ask(KeepTurn(client.session, "m", (SaidMessage("user", mark),), mark, mark, 1, 1, 1.0, 2.0))
 
 
 def _handle(client: Client, mark: str, _: Path) -> None:

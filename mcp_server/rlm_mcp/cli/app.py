@@ -8,8 +8,20 @@ from typing import Annotated
 
 import typer
 
-from rlm_kernel.version import VERSION
-from rlm_mcp.cli import ask, clients, daemon, doctor, doors, notebooks, policy, sessions, skill, snapshots, watching
+from rlm_ipc.version import VERSION
+from rlm_mcp.cli import (
+    ask,
+    attachments,
+    clients,
+    daemon,
+    doctor,
+    notebooks,
+    policy,
+    sessions,
+    skill,
+    snapshots,
+    watching,
+)
 from rlm_mcp.cli.open import open_session
 from rlm_mcp.cli.output import failing
 
@@ -22,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(daemon.app, name="daemon")
-app.add_typer(doors.app, name="doors")
+app.add_typer(attachments.app, name="attachments")
 app.add_typer(policy.app, name="policy")
 app.command("ask")(ask.ask)
 app.command("serve")(daemon.serve)
@@ -64,7 +76,7 @@ def root(
 @app.command("mcp")
 def mcp() -> None:
     """Speak MCP on standard input and output; this is what a client's configuration starts."""
-    from rlm_mcp.front import main as front
+    from rlm_mcp.front.__main__ import main as front
 
     raise typer.Exit(front())
 

@@ -15,7 +15,7 @@ from rlm_mcp.cli.output import JsonFlag, errors, failing, first_line, say, show
 from rlm_mcp.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from rlm_kernel.recursion.loop import Event, Solution, Watch
+    from rlm_client.rlm.loop import Event, Solution, Watch
 
 __all__ = ["ask"]
 
@@ -47,10 +47,10 @@ def ask(
     as_json: JsonFlag = False,
 ) -> None:
     """Answer a question about files: a model works on them by code, in turns. Exit code 4: no model is configured."""
-    from rlm_kernel.recursion.budget import Limits
-    from rlm_kernel.recursion.rlm import RLM
+    from rlm_client.rlm.budget import RunLimits
+    from rlm_client.rlm.rlm import RLM
 
-    limits = Limits(turns=turns, calls=calls, tokens=tokens, cost=cost, seconds=seconds, depth=depth)
+    limits = RunLimits(turns=turns, calls=calls, tokens=tokens, cost=cost, seconds=seconds, depth=depth)
     text, paths = _given(files or [])
     try:
         with _progress() as watch:

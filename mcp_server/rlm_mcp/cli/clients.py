@@ -18,7 +18,7 @@ import typer
 
 from rlm_mcp.cli.output import JsonFlag, failing, show
 
-__all__ = ["CLIENTS", "Client", "config"]
+__all__ = ["CLIENTS", "ClientConfig", "config"]
 
 NAME = "rlm-kernel"
 Command = Sequence[str]
@@ -31,7 +31,7 @@ CODEX_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Client:
+class ClientConfig:
     """How one client is told about an MCP server."""
 
     title: str
@@ -84,29 +84,29 @@ def _copilot_cli(command: Command) -> str:
 
 
 CLIENTS = {
-    "claude-code": Client(
+    "claude-code": ClientConfig(
         "Claude Code",
         ".mcp.json",
         f"claude mcp add --scope user {NAME} -- {{command}} mcp",
         _claude_code,
         ".claude/skills",
     ),
-    "opencode": Client("OpenCode", "opencode.json or ~/.config/opencode/opencode.json", "", _opencode),
-    "codex": Client("Codex", "~/.codex/config.toml", f"codex mcp add {NAME} -- {{command}} mcp", _codex),
-    "gemini-cli": Client(
+    "opencode": ClientConfig("OpenCode", "opencode.json or ~/.config/opencode/opencode.json", "", _opencode),
+    "codex": ClientConfig("Codex", "~/.codex/config.toml", f"codex mcp add {NAME} -- {{command}} mcp", _codex),
+    "gemini-cli": ClientConfig(
         "Gemini CLI",
         ".gemini/settings.json or ~/.gemini/settings.json",
         f"gemini mcp add --scope user {NAME} {{command}} mcp",
         _plain,
     ),
-    "qwen-code": Client(
+    "qwen-code": ClientConfig(
         "Qwen Code",
         ".qwen/settings.json or ~/.qwen/settings.json",
         f"qwen mcp add --scope user {NAME} {{command}} mcp",
         _plain,
         ".qwen/skills",
     ),
-    "copilot-cli": Client(
+    "copilot-cli": ClientConfig(
         "Copilot CLI",
         "~/.copilot/mcp-config.json",
         f"copilot mcp add {NAME} -- {{command}} mcp",
@@ -174,7 +174,7 @@ def config(
     show(data, as_json, lambda: _print(known, text, shortcut))
 
 
-def _print(client: Client, text: str, shortcut: str) -> None:
+def _print(client: ClientConfig, text: str, shortcut: str) -> None:
     print(f"# {client.title}: put this into {client.file}", file=sys.stderr)
     if shortcut:
         print(f"# or run: {shortcut}", file=sys.stderr)

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_kernel import rendezvous
-from rlm_kernel.connection import Control, is_running, start_daemon
-from rlm_kernel.errors import DaemonUnavailable
-from rlm_kernel.folders import remove_folder
-from rlm_kernel.host import leftovers
-from rlm_kernel.link import IDLE_SECONDS
+from rlm_ipc import discovery, stale_files
+from rlm_ipc.daemon_connection import DaemonConnection, is_running, start_daemon
+from rlm_ipc.daemon_protocol import HttpServed, ServeHttp, ShowStatus, StopDaemon
+from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.folder_removal import remove_folder
+from rlm_ipc.json_lines import IDLE_SECONDS
+from rlm_ipc.messages import plain
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show, until_interrupted
 
 __all__ = ["app", "serve"]
@@ -35,8 +36,7 @@ def start(
 ) -> None:
     """Start the daemon, unless it runs. Clients do this by themselves."""
     start_daemon("--idle", str(idle)).close()
-    with Control("status") as control:
-        state = _state(control.reply)
+    state = _state()
     show(state, as_json, lambda: console.print(f"the daemon runs (process {state['pid']})"))
 
 
@@ -44,16 +44,16 @@ def start(
 @failing
 def stop(
     everything: Annotated[
-        bool, typer.Option("--all", help="End the kernel host too: every kernel and its variables.")
+        bool, typer.Option("--all", help="End the supervisor too: every kernel and its variables.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Stop the daemon. Connected clients start a new one when they need it; kernels go on without it."""
     if everything and end_host() and not as_json:
-        console.print("ended the kernel host, and every kernel with it")
+        console.print("ended the supervisor, and every kernel with it")
     try:
-        with Control("stop") as control:
-            pid = control.reply["pid"]
+        with DaemonConnection(StopDaemon()) as control:
+            pid = control.pid
             control.wait_for_end()
     except DaemonUnavailable:
         show({"stopped": False}, as_json, lambda: console.print("no daemon is running"))
@@ -67,21 +67,21 @@ def stop(
 
 
 def end_host() -> bool:
-    """End the kernel host of this user, wait until it has gone, and remove what it leaves; false if there is none."""
-    path = rendezvous.runtime_dir() / "host.sock"
-    host = rendezvous.connect(path)
-    if host is not None:
-        with host, suppress(ProcessLookupError, ConnectionError):
-            host.settimeout(STOP_SECONDS)
-            os.kill(rendezvous.peer(host).pid, signal.SIGTERM)
-            while host.recv(4096):
+    """End the supervisor of this user, wait until it has gone, and remove what it leaves; false if there is none."""
+    path = discovery.runtime_dir() / "supervisor.sock"
+    supervisor = discovery.connect(path)
+    if supervisor is not None:
+        with supervisor, suppress(ProcessLookupError, ConnectionError):
+            supervisor.settimeout(STOP_SECONDS)
+            os.kill(discovery.peer(supervisor).pid, signal.SIGTERM)
+            while supervisor.recv(4096):
                 pass
-    with suppress(rendezvous.RendezvousError), rendezvous.claim(path, seconds=STOP_SECONDS):
-        # Nobody is the host, and nobody becomes it meanwhile.
-        for name in leftovers.FOLDERS:
+    with suppress(discovery.DiscoveryError), discovery.claim(path, seconds=STOP_SECONDS):
+        # No supervisor serves this socket, and none can start meanwhile.
+        for name in stale_files.FOLDERS:
             remove_folder(path.with_name(name))
         path.unlink(missing_ok=True)
-    return host is not None
+    return supervisor is not None
 
 
 @app.command()
@@ -89,8 +89,7 @@ def end_host() -> bool:
 def status(as_json: JsonFlag = False) -> None:
     """Tell whether the daemon runs, for how long and for how many clients. Exit code 3: it does not."""
     try:
-        with Control("status") as control:
-            state = _state(control.reply)
+        state = _state()
     except DaemonUnavailable as error:
         if as_json:
             show({"running": False}, as_json)
@@ -99,8 +98,10 @@ def status(as_json: JsonFlag = False) -> None:
     show(state, as_json)
 
 
-def _state(reply: dict[str, Any]) -> dict[str, Any]:
-    return {"running": True, **{key: value for key, value in reply.items() if key not in {"rlm", "ok"}}}
+def _state() -> dict[str, Any]:
+    """Return what the daemon says of itself; raises DaemonUnavailable when there is none."""
+    with DaemonConnection(ShowStatus()) as control:
+        return {"running": True, "version": control.version, "pid": control.pid, **plain(control.reply)}
 
 
 @failing
@@ -110,14 +111,14 @@ def serve(
     as_json: JsonFlag = False,
 ) -> None:
     """Serve streamable HTTP with a bearer token until interrupted, on the sessions of all clients."""
-    with until_interrupted(), Control("http", start=True, host=host, port=port) as control:
-        door = {key: control.reply[key] for key in ("url", "token_file", "pid")}
-        show(door, as_json, lambda: _print_door(door))
+    with until_interrupted(), DaemonConnection(ServeHttp(host, port), start=True) as control:
+        served = control.reply
+        show({**plain(served), "pid": control.pid}, as_json, lambda: _print_endpoint(served))
         control.wait_for_end()
     fail("the daemon ended, and HTTP with it", NO_DAEMON, as_json=as_json)
 
 
-def _print_door(door: dict[str, Any]) -> None:
-    console.print(f"serving [bold]{door['url']}[/]")
-    console.print(f"send the header  Authorization: Bearer $(cat '{door['token_file']}')")
+def _print_endpoint(served: HttpServed) -> None:
+    console.print(f"serving [bold]{served.url}[/]")
+    console.print(f"send the header  Authorization: Bearer $(cat '{served.token_file}')")
     console.print("stop with Ctrl-C")

@@ -13,14 +13,15 @@ from typing import Any
 
 import typer
 
-from rlm_kernel import rendezvous
-from rlm_kernel.connection import Control, the_socket
-from rlm_kernel.errors import DaemonUnavailable
-from rlm_kernel.version import VERSION
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import ask, the_socket
+from rlm_ipc.daemon_protocol import Tidy
+from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show, size
 from rlm_sandbox.errors import SandboxError
 
-__all__ = ["Check", "checks", "doctor", "package"]
+__all__ = ["DoctorCheck", "checks", "doctor", "package"]
 
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
@@ -30,7 +31,7 @@ EXTRAS = ("query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One thing that was looked at.
 
     ``ok`` is false for what keeps rlm-kernel from working and ``None`` for what it does without. ``fix`` says
@@ -43,23 +44,23 @@ class Check:
     fix: str = ""
 
 
-def checks() -> Iterator[Check]:
+def checks() -> Iterator[DoctorCheck]:
     """Look at everything; a check that fails in an unforeseen way is itself a failed check."""
-    for check in (_python, _packages, _folders, _daemon, _host, _kept, _policies, _walls, _kernelspec, _models):
+    for check in (_python, _packages, _folders, _daemon, _supervisor, _kept, _policies, _walls, _kernelspec, _models):
         try:
             yield from check()
         except Exception as error:
             name = check.__name__.strip("_")
-            yield Check(name, False, f"{type(error).__name__}: {error}", "please report this as a bug")
+            yield DoctorCheck(name, False, f"{type(error).__name__}: {error}", "please report this as a bug")
 
 
-def _python() -> Iterator[Check]:
+def _python() -> Iterator[DoctorCheck]:
     ok = sys.version_info >= OLDEST_PYTHON
     oldest = ".".join(map(str, OLDEST_PYTHON))
     detail = f"{sys.version.split()[0]} at {sys.executable}"
-    yield Check("Python", ok, detail, "" if ok else f"install Python {oldest} or newer")
+    yield DoctorCheck("Python", ok, detail, "" if ok else f"install Python {oldest} or newer")
     linux = sys.platform == "linux"
-    yield Check(
+    yield DoctorCheck(
         "system",
         linux or None,
         sys.platform,
@@ -70,13 +71,13 @@ def _python() -> Iterator[Check]:
 # --- packages -------------------------------------------------------------------------------------
 
 
-def _packages() -> Iterator[Check]:
+def _packages() -> Iterator[DoctorCheck]:
     try:
         required = importlib.metadata.requires("rlm-kernel") or []
     except importlib.metadata.PackageNotFoundError:
-        yield Check("rlm-kernel", None, f"{VERSION}, not installed as a package", "pip install rlm-kernel")
+        yield DoctorCheck("rlm-kernel", None, f"{VERSION}, not installed as a package", "pip install rlm-kernel")
         return
-    yield Check("rlm-kernel", True, VERSION)
+    yield DoctorCheck("rlm-kernel", True, VERSION)
     for requirement in required:
         if "extra ==" not in requirement:
             yield package(requirement)
@@ -84,13 +85,15 @@ def _packages() -> Iterator[Check]:
         yield _extra(extra, [one for one in required if re.search(rf"extra == .{extra}\b", one)])
 
 
-def _extra(extra: str, required: list[str]) -> Check:
+def _extra(extra: str, required: list[str]) -> DoctorCheck:
     """Check what an extra installs; it is done without if something of it is missing."""
     packages = [package(requirement) for requirement in required]
     if all(package.ok for package in packages):
-        return Check(f"extra {extra}", True, ", ".join(f"{package.name} {package.detail}" for package in packages))
+        return DoctorCheck(
+            f"extra {extra}", True, ", ".join(f"{package.name} {package.detail}" for package in packages)
+        )
     lacking = "; ".join(f"{package.name}: {package.detail}" for package in packages if not package.ok)
-    return Check(f"extra {extra}", None, lacking, f"{_installer()} 'rlm-kernel[{extra}]'")
+    return DoctorCheck(f"extra {extra}", None, lacking, f"{_installer()} 'rlm-kernel[{extra}]'")
 
 
 def _installer() -> str:
@@ -100,7 +103,7 @@ def _installer() -> str:
     return f"uv pip install --python {sys.executable}"
 
 
-def package(requirement: str) -> Check:
+def package(requirement: str) -> DoctorCheck:
     """Check one requirement of ours, such as ``mcp>=2.3``."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
     name = match[0] if match else requirement
@@ -109,9 +112,9 @@ def package(requirement: str) -> Check:
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Check(name, False, "not installed", fix)
+        return DoctorCheck(name, False, "not installed", fix)
     ok = lowest is None or _numbers(version) >= _numbers(lowest[1])
-    return Check(
+    return DoctorCheck(
         name,
         ok,
         version if ok else f"{version} is older than {lowest[1] if lowest else ''}",
@@ -127,72 +130,71 @@ def _numbers(version: str) -> tuple[int, ...]:
 # --- folders and processes ------------------------------------------------------------------------
 
 
-def _folders() -> Iterator[Check]:
-    for name, find in (("runtime folder", rendezvous.runtime_dir), ("state folder", rendezvous.state_dir)):
+def _folders() -> Iterator[DoctorCheck]:
+    for name, find in (("runtime folder", discovery.runtime_dir), ("state folder", discovery.state_dir)):
         try:
-            yield Check(name, True, str(find()))
-        except rendezvous.RendezvousError as error:
-            yield Check(name, False, str(error), str(error).rpartition("; ")[2])
+            yield DoctorCheck(name, True, str(find()))
+        except discovery.DiscoveryError as error:
+            yield DoctorCheck(name, False, error.what, error.fix)
 
 
-def _daemon() -> Iterator[Check]:
+def _daemon() -> Iterator[DoctorCheck]:
     yield _server("daemon", Path(the_socket()), "it starts with the first client, or: rlm-kernel daemon start")
 
 
-def _host() -> Iterator[Check]:
-    yield _server("kernel host", rendezvous.runtime_dir() / "host.sock", "it starts with the first cell")
+def _supervisor() -> Iterator[DoctorCheck]:
+    yield _server("supervisor", discovery.runtime_dir() / "supervisor.sock", "it starts with the first cell")
 
 
-def _server(name: str, path: Path, when: str) -> Check:
+def _server(name: str, path: Path, when: str) -> DoctorCheck:
     """Say whether the process at a socket path lives and takes connections."""
-    sock = rendezvous.connect(path)
+    sock = discovery.connect(path)
     if sock is None:
-        if rendezvous.is_claimed(path):
+        if discovery.is_claimed(path):
             fix = "wait; if it stays so, end it: rlm-kernel daemon stop"
-            return Check(name, False, f"lives but does not listen at {path}", fix)
-        return Check(name, True, f"not running; {when}")
+            return DoctorCheck(name, False, f"lives but does not listen at {path}", fix)
+        return DoctorCheck(name, True, f"not running; {when}")
     with sock:
-        return Check(name, True, f"process {rendezvous.peer(sock).pid} at {path}")
+        return DoctorCheck(name, True, f"process {discovery.peer(sock).pid} at {path}")
 
 
-def _kept() -> Iterator[Check]:
+def _kept() -> Iterator[DoctorCheck]:
     """Have a running daemon free what nobody can reach, and say what it keeps; one that starts does that too."""
     try:
-        with Control("tidy") as control:
-            done = control.reply["answer"]
+        done = ask(Tidy())
     except DaemonUnavailable:
         return
-    freed, resting = done["freed_bytes"], done["resting"]
-    yield Check("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
-    for row in resting:
-        pending, until = len(row["pending_llm_queries"]), row["kept_until"] or "somebody ends it"
+    freed = done.freed_bytes
+    yield DoctorCheck("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
+    for row in done.resting:
+        pending, until = len(row.pending_llm_queries), row.kept_until or "somebody ends it"
         asked = "1 unanswered query" if pending == 1 else f"{pending} unanswered queries"
-        held = f"{size(row['content_bytes'])} of texts, {asked}"
+        held = f"{size(row.content_bytes)} of texts, {asked}"
         fix = "answer its queries, or end it (the tool end_session), to free it now"
-        yield Check(f"session {row['session']}", True, f"rests with {held}, kept until {until}", fix)
+        yield DoctorCheck(f"session {row.session}", True, f"rests with {held}, kept until {until}", fix)
 
 
 # --- policies and walls ---------------------------------------------------------------------------
 
 
-def _policies() -> Iterator[Check]:
+def _policies() -> Iterator[DoctorCheck]:
     from rlm_sandbox.policy import load_policy, policy_names
 
     for name in policy_names():
         try:
-            yield Check(f"policy {name}", True, load_policy(name).description)
+            yield DoctorCheck(f"policy {name}", True, load_policy(name).description)
         except SandboxError as error:
-            yield Check(f"policy {name}", False, str(error), "correct the file, or remove it")
+            yield DoctorCheck(f"policy {name}", False, str(error), "correct the file, or remove it")
 
 
-def _walls() -> Iterator[Check]:
-    from rlm_sandbox.oswall.probe import probe
+def _walls() -> Iterator[DoctorCheck]:
+    from rlm_sandbox.os_wall.probe import probe
 
     report: dict[str, Any] = probe().to_dict()
     for name, wall in report.items():
         standing, detail = _wall(wall)
         fix = "" if standing else "policies that require it refuse to start; docs: SECURITY.md"
-        yield Check(f"wall {name}", standing or None, detail, fix)
+        yield DoctorCheck(f"wall {name}", standing or None, detail, fix)
 
 
 def _wall(wall: Any) -> tuple[bool, str]:
@@ -202,41 +204,45 @@ def _wall(wall: Any) -> tuple[bool, str]:
     return bool(wall), ""
 
 
-def _kernelspec() -> Iterator[Check]:
+def _kernelspec() -> Iterator[DoctorCheck]:
     from jupyter_client.kernelspec import KernelSpecManager
 
     found = KernelSpecManager().find_kernel_specs()
     if KERNELSPEC in found:
-        yield Check("Jupyter kernelspec", True, found[KERNELSPEC])
+        yield DoctorCheck("Jupyter kernelspec", True, found[KERNELSPEC])
     else:
         fix = "install rlm-kernel as a package; only `jupyter console --kernel rlm` needs it"
-        yield Check("Jupyter kernelspec", None, f"{KERNELSPEC!r} is not installed", fix)
+        yield DoctorCheck("Jupyter kernelspec", None, f"{KERNELSPEC!r} is not installed", fix)
 
 
-def _models() -> Iterator[Check]:
-    from rlm_kernel.models.errors import ModelMisconfigured
-    from rlm_kernel.models.settings import load_settings, settings_file
+def _models() -> Iterator[DoctorCheck]:
+    from rlm_client.models.errors import ModelMisconfigured
+    from rlm_client.models.settings import load_settings, settings_file
 
     try:
         settings = load_settings()
     except ModelMisconfigured as error:
-        yield Check("language models", False, str(error), f"correct {settings_file()} or RLM_KERNEL_MODEL")
+        yield DoctorCheck("language models", False, str(error), f"correct {settings_file()} or RLM_KERNEL_MODEL")
         return
     if settings is None:
         fix = (
             f"only `llm.mode: provider` and `rlm-kernel ask` need one: write {settings_file()}, or set RLM_KERNEL_MODEL"
         )
-        yield Check("language models", None, "none is configured", fix)
+        yield DoctorCheck("language models", None, "none is configured", fix)
         return
     for name, endpoint in settings.models.items():
         default = ", the default" if name == settings.default else ""
         try:
             missing = endpoint.missing()
         except ModelMisconfigured as error:
-            yield Check(f"model {name}", None, str(error), "keys are looked for in this shell; the daemon has its own")
+            yield DoctorCheck(
+                f"model {name}", None, str(error), "keys are looked for in this shell; the daemon has its own"
+            )
         else:
             fix = "pip install 'rlm-kernel[providers]'" if missing else ""
-            yield Check(f"model {name}", None if missing else True, missing or f"{endpoint.where()}{default}", fix)
+            yield DoctorCheck(
+                f"model {name}", None if missing else True, missing or f"{endpoint.where()}{default}", fix
+            )
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -252,7 +258,7 @@ def doctor(as_json: JsonFlag = False) -> None:
         raise typer.Exit(FAILED)
 
 
-def _print(found: list[Check]) -> None:
+def _print(found: list[DoctorCheck]) -> None:
     for check in found:
         console.print(f"{MARKS[check.ok]} [bold]{check.name}[/]: ", end="")
         console.print(check.detail, markup=False)

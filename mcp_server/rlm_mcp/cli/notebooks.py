@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlm_kernel.client import call_tool
-from rlm_kernel.connection import Control
-from rlm_kernel.errors import KernelError, ToolFailed
+from rlm_client.client import call_tool
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_protocol import ShowRecord
+from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
-    from rlm_mcp.notebook_file import Cell, CodeCell, Context, Notebook, Query, Record
+    from rlm_mcp.formats.notebook import CodeCell, Notebook, NotebookCell, NotebookContext, QueryCell, Record
 
 __all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
 
@@ -47,19 +48,19 @@ def as_text(record: Record) -> str:
     """Return a session as the text of a notebook."""
     import json
 
-    from rlm_mcp.notebook_file import as_notebook
+    from rlm_mcp.formats.notebook import as_notebook
 
     return json.dumps(as_notebook(record, time.time()), indent=1, ensure_ascii=False) + "\n"
 
 
 def _markdown(record: Record) -> str:
-    from rlm_mcp.notebook_file import as_markdown
+    from rlm_mcp.formats.notebook import as_markdown
 
     return as_markdown(record, time.time())
 
 
 def _json_lines(record: Record) -> str:
-    from rlm_mcp.trajectory_file import as_json_lines
+    from rlm_mcp.formats.trajectory import as_json_lines
 
     return as_json_lines(record)
 
@@ -83,10 +84,9 @@ def write(path: Path, text: str) -> None:
 
 def record_of(session: str, last: int | None = None) -> Record:
     """Return what the daemon knows of a session; raises DaemonRefused when there never was one."""
-    from rlm_mcp.notebook_file import Record
+    from rlm_mcp.formats.notebook import Record
 
-    with Control("record", start=True, session=session, last=last) as control:
-        return Record.model_validate(control.reply["answer"])
+    return Record.model_validate(ask(ShowRecord(session, last), start=True).record)
 
 
 # --- replay ---------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class ReplayedText:
     """A text of the exported session; ``problem`` says why the replay has not got the same."""
 
     name: str
@@ -122,7 +122,7 @@ def replay(
     as_json: JsonFlag = False,
 ) -> None:
     """Run a notebook in a fresh session and tell what differs. Exit code 1: something does."""
-    from rlm_mcp.notebook_file import read
+    from rlm_mcp.formats.notebook import read
 
     notebook = read(file)
     rules = policy or os.environ.get("RLM_KERNEL_POLICY") or "default"
@@ -159,24 +159,24 @@ class _Replay:
         # Opens the session before the daemon is asked for its record, and fails here when the policy is none.
         self._call("status")
 
-    def load(self, context: Context) -> Loaded:
+    def load(self, context: NotebookContext) -> ReplayedText:
         """Load a text from the paths that it came from; what is not the same text is not kept."""
         if not context.paths:
-            return Loaded(context.name, False, f"it was not loaded from files ({context.origin})")
+            return ReplayedText(context.name, False, f"it was not loaded from files ({context.origin})")
         paths = context.paths[0] if len(context.paths) == 1 else context.paths
         try:
             self._call("load_context", name=context.name, path=paths, content_type=context.type)
         except ToolFailed as error:
-            return Loaded(context.name, False, str(error))
+            return ReplayedText(context.name, False, str(error))
         held = {text.name: text.digest for text in record_of(self._session, 1).contexts}
         if held.get(context.name) == context.digest:
-            return Loaded(context.name, True)
+            return ReplayedText(context.name, True)
         self._call("unload", name=context.name)
-        return Loaded(context.name, False, f"{', '.join(context.paths)} holds another text now")
+        return ReplayedText(context.name, False, f"{', '.join(context.paths)} holds another text now")
 
     def run(self, number: int, cell: CodeCell) -> Compared:
         """Run a cell, and give the queries that it asks the answers that they got then."""
-        from rlm_mcp.notebook_file import CodeCell, code_cell
+        from rlm_mcp.formats.notebook import CodeCell, code_cell
 
         try:
             self._call("eval_code", code=cell.source)
@@ -195,7 +195,7 @@ class _Replay:
         with suppress(KernelError):
             self._call("end_session")
 
-    def _written(self) -> Cell | None:
+    def _written(self) -> NotebookCell | None:
         """Return what the journal has of the cell that has just run; None if it never came to run."""
         entry = next(iter(record_of(self._session, 1).cells), None)
         if entry is None or entry.number == self._seen:
@@ -203,7 +203,7 @@ class _Replay:
         self._seen = entry.number
         return entry
 
-    def _answer(self, asked: list[Query], known: list[Query]) -> None:
+    def _answer(self, asked: list[QueryCell], known: list[QueryCell]) -> None:
         left = [query for query in known if query.answer is not None or query.error is not None]
         answers: dict[str, Any] = {}
         for query in asked:
@@ -218,7 +218,9 @@ class _Replay:
         return call_tool(tool, arguments, session=self._session, policy=self._policy)
 
 
-def _print_replay(notebook: Notebook, policy: str, texts: list[Loaded], cells: list[Compared], different: int) -> None:
+def _print_replay(
+    notebook: Notebook, policy: str, texts: list[ReplayedText], cells: list[Compared], different: int
+) -> None:
     before = notebook.about.policy
     if before and before != policy:
         print(f"the session ran under the policy {printable(before)}, the replay under {policy}")

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from rlm_mcp.cli.doors import TrustedFlag, YesFlag, make
+from rlm_mcp.cli.attachments import TrustedFlag, YesFlag, make
 from rlm_mcp.cli.notebooks import as_text, default_file, record_of, write
 from rlm_mcp.cli.output import JsonFlag, console, failing, show
 from rlm_mcp.errors import SetupFault
@@ -46,16 +46,16 @@ def open_session(
 
     A notebook that is there already is opened as it is. What follows `--` is passed on to the program.
     """
-    door = make(session, watch=watch, trusted=trusted, yes=yes)
+    attachment = make(session, watch=watch, trusted=trusted, yes=yes)
     path = file or default_file(session)
     made = not path.exists()
     if made:
-        write(path, as_text(record_of(session).model_copy(update={"kernelspec": door["kernelspec"]})))
-    told = {"session": session, "file": str(path), "kernelspec": door["kernelspec"], "written": made}
+        write(path, as_text(record_of(session).model_copy(update={"kernelspec": attachment.kernelspec})))
+    told = {"session": session, "file": str(path), "kernelspec": attachment.kernelspec, "written": made}
     if print_only:
         show(told, as_json)
         return
-    command = [*_program(editor, path, door["kernelspec"]), str(path), *context.args]
+    command = [*_program(editor, path, attachment.kernelspec), str(path), *context.args]
     show(told | {"command": command}, as_json, lambda: console.print(f"opening {path}; leave it whenever you like"))
     sys.stdout.flush()
     if editor is Editor.LAB:

@@ -15,11 +15,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlm_kernel.connection import OnProgress
-from rlm_kernel.displays import printable
-from rlm_kernel.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
-from rlm_kernel.models.errors import ModelMisconfigured
-from rlm_kernel.rendezvous import RendezvousError
+from rlm_client.models.errors import ModelMisconfigured
+from rlm_ipc.daemon_connection import OnProgress
+from rlm_ipc.discovery import DiscoveryError
+from rlm_ipc.displays import printable
+from rlm_ipc.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
 
@@ -152,7 +152,7 @@ def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
             return command(*args, **kwargs)
-        except (RlmMcpError, KernelError, RendezvousError, SandboxError) as error:
+        except (RlmMcpError, KernelError, DiscoveryError, SandboxError) as error:
             detail = error.answer if isinstance(error, ToolFailed) else None
             fail(str(error), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
 
@@ -181,7 +181,7 @@ def fail(message: str, code: int, *, as_json: bool = False, detail: dict[str, An
 
 
 def _exit_code(error: Exception) -> int:
-    if isinstance(error, SetupFault | RendezvousError | ModelMisconfigured):
+    if isinstance(error, SetupFault | DiscoveryError | ModelMisconfigured):
         return SETUP
     if isinstance(error, WrongUsage) or (isinstance(error, DaemonRefused) and error.usage):
         return USAGE

@@ -73,11 +73,12 @@ def apply_policy(
     as_json: JsonFlag = False,
 ) -> None:
     """Give a session another policy: its kernel ends with its variables, loaded texts stay."""
-    from rlm_kernel.connection import Control
-    from rlm_kernel.link import named_policy
+    from rlm_ipc.daemon_connection import ask
+    from rlm_ipc.daemon_protocol import ApplyPolicy
+    from rlm_ipc.json_lines import named_policy
+    from rlm_ipc.messages import plain
 
-    with Control("policy", start=True, session=session, policy=named_policy(policy), looser=looser) as control:
-        show(control.reply["answer"], as_json)
+    show(plain(ask(ApplyPolicy(session, named_policy(policy), looser), start=True)), as_json)
 
 
 @app.command("schema")

@@ -9,13 +9,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import datetime
 from typing import IO, Annotated, Any
 
 import typer
 
-from rlm_kernel.client import Client, call_tool
-from rlm_kernel.connection import Control
+from rlm_client.client import Client, call_tool
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_protocol import ListJournal, ListSessions, SessionList
+from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
+from rlm_ipc.messages import plain
 from rlm_mcp.cli.output import (
     FAILED,
     USAGE,
@@ -32,7 +36,7 @@ from rlm_mcp.cli.output import (
     size,
     table,
 )
-from rlm_sandbox.policy_urls import is_url
+from rlm_sandbox.policy.urls import is_url
 
 __all__ = ["answer", "fork", "journal", "load", "query", "refresh", "run", "sessions"]
 
@@ -43,36 +47,37 @@ def sessions(
     as_json: JsonFlag = False,
 ) -> None:
     """List the sessions of this user, or show one: its policy, kernel, walls, limits, and until when it is kept."""
-    with Control("sessions", start=True) as control:
-        answer = {name: control.reply[name] for name in ("sessions", "resting")}
+    answer = ask(ListSessions(), start=True)
     if session is not None:
-        rests = next((row for row in answer["resting"] if row["session"] == session), None)
+        rests = next((row for row in answer.resting if row.session == session), None)
         if rests is None:
-            _refuse_unknown(session, answer["sessions"], as_json)
-        show(rests or call_tool("status", {}, session=session), as_json)  # a call would wake one that rests
+            _refuse_unknown(session, answer.sessions, as_json)
+        # A call would wake one that rests.
+        show(call_tool("status", {}, session=session) if rests is None else plain(rests), as_json)
         return
-    show(answer, as_json, lambda: _print_sessions([*answer["sessions"], *answer["resting"]]))
+    show(plain(answer), as_json, lambda: _print_sessions(answer))
 
 
-def _refuse_unknown(session: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+def _refuse_unknown(session: str, rows: Sequence[OpenSession], as_json: bool) -> None:
     """Exit unless the session is open: a call would open it."""
-    names = [row["session"] for row in rows]
+    names = [row.session for row in rows]
     if session not in names:
         fail(f"no session {session}; there are {', '.join(names) or 'none'}", FAILED, as_json=as_json)
 
 
-def _print_sessions(rows: list[dict[str, Any]]) -> None:
+def _print_sessions(answer: SessionList) -> None:
+    rows: list[OpenSession | RestingSession] = [*answer.sessions, *answer.resting]
     if not rows:
         console.print("there are no sessions; a client's first call opens one")
         return
     shown = [
         (
-            row["session"],
-            row["policy"],
-            row["kernel"],
-            f"{row['contexts']} ({size(row['content_bytes'])})",
-            datetime.fromisoformat(row["last_used"]).astimezone().strftime("%b %d %H:%M"),
-            row["workspace"],
+            row.session,
+            row.policy,
+            row.kernel,
+            f"{row.contexts} ({size(row.content_bytes)})",
+            datetime.fromisoformat(row.last_used).astimezone().strftime("%b %d %H:%M"),
+            row.workspace,
         )
         for row in rows
     ]
@@ -86,20 +91,19 @@ def journal(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ran in a session: every cell with its author, time, output and queries, the oldest first."""
-    with Control("journal", start=True, session=session, last=last) as control:
-        answer = {"session": session, "cells": control.reply["cells"]}
-    show(answer, as_json, lambda: _print_cells(answer["cells"]))
+    page = ask(ListJournal(session, last), start=True)
+    show({"session": session, **plain(page)}, as_json, lambda: _print_cells(page.cells))
 
 
-def _print_cells(cells: list[dict[str, Any]]) -> None:
+def _print_cells(cells: Sequence[JournalCell]) -> None:
     if not cells:
         console.print("nothing has run in this session")
     for cell in cells:
-        asked = f", asked {', '.join(cell['queries'])}" if cell["queries"] else ""
-        print(f"# {cell['number']} {cell['started_at']} {cell['author']} {cell['status']} {cell['seconds']} s{asked}")
-        print("\n".join(f"    {line}" for line in printable(cell["code"]).split("\n")))
-        if cell["output"]:
-            print(printable(cell["output"]))
+        asked = f", asked {', '.join(cell.queries)}" if cell.queries else ""
+        print(f"# {cell.number} {cell.started_at} {cell.author} {cell.status} {cell.seconds} s{asked}")
+        print("\n".join(f"    {line}" for line in printable(cell.code).split("\n")))
+        if cell.output:
+            print(printable(cell.output))
 
 
 @failing
@@ -112,8 +116,7 @@ def fork(
     as_json: JsonFlag = False,
 ) -> None:
     """Fork a session: a new one with every variable of it, its own from then on."""
-    with Control("sessions", start=True) as control:
-        _refuse_unknown(session, control.reply["sessions"], as_json)
+    _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
     show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
 
 

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_kernel.connection import Control
-from rlm_kernel.link import named_policy
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_protocol import RestoreSession, SaveSession, ShowOverview
+from rlm_ipc.json_lines import named_policy
+from rlm_ipc.messages import plain
 from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show
 
 __all__ = ["restore", "save"]
@@ -25,12 +27,10 @@ def save(
 ) -> None:
     """Save a session's contexts, variables, functions, queries and journal, and name what cannot be saved."""
     path = str(file.resolve()) if file is not None else None
-    with Control("overview", start=True) as control:
-        rows = control.reply["overview"]["sessions"]
-        if any(row["session"] == session and row["state"] in ("running", "waiting") for row in rows):
-            errors.print("the session runs a cell: saving waits for its end (Ctrl-C gives up the saving, not the cell)")
-    with Control("save", start=True, seconds=None, session=session, file=path, embed=not by_hash) as control:
-        answer = control.reply["answer"]
+    rows = ask(ShowOverview(), start=True).sessions
+    if any(row.session == session and row.state in ("running", "waiting") for row in rows):
+        errors.print("the session runs a cell: saving waits for its end (Ctrl-C gives up the saving, not the cell)")
+    answer = plain(ask(SaveSession(session, path, embed=not by_hash), start=True, seconds=None))
     show(answer, as_json, lambda: _print_report(answer, "not_saved"))
 
 
@@ -47,9 +47,8 @@ def restore(
     path = Path(source)
     file = str(path.resolve()) if path.is_file() else None
     rules = None if policy is None else named_policy(policy)
-    more = {"source": source, "file": file, "session": session, "policy": rules}
-    with Control("restore", start=True, seconds=None, **more) as control:
-        answer = control.reply["answer"]
+    restored = plain(ask(RestoreSession(source, file, session, rules), start=True, seconds=None))
+    answer = {name: value for name, value in restored.items() if value is not None}
     show(answer, as_json, lambda: _print_report(answer, "not_restored"))
 
 

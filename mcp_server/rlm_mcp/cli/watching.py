@@ -6,14 +6,17 @@ import os
 import signal
 import time
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlm_kernel import rendezvous
-from rlm_kernel.connection import Control
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import DaemonConnection, ask
+from rlm_ipc.daemon_protocol import ServeWeb, SessionsSeen, ShowOverview
+from rlm_ipc.daemon_rows import SessionLine
+from rlm_ipc.messages import plain
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, first_line, show, size, until_interrupted
 
 if TYPE_CHECKING:
@@ -32,24 +35,24 @@ def web(
     as_json: JsonFlag = False,
 ) -> None:
     """Serve the web page of the sessions until interrupted; the address holds its key."""
-    with until_interrupted(), Control("web", start=True, host=host, port=port) as control:
-        address = f"{control.reply['url']}#token={control.reply['token']}"
-        page = {"url": control.reply["url"], "address": address, "pid": control.reply["pid"]}
-        show(page, as_json, lambda: _print_page(page))
+    with until_interrupted(), DaemonConnection(ServeWeb(host, port), start=True) as control:
+        address = f"{control.reply.url}#token={control.reply.token}"
+        page = {"url": control.reply.url, "address": address, "pid": control.pid}
+        show(page, as_json, lambda: _print_page(address))
         with _opened(address) if browser else nullcontext():
             control.wait_for_end()
     fail("the daemon ended, and the page with it", NO_DAEMON, as_json=as_json)
 
 
-def _print_page(page: dict[str, str]) -> None:
-    console.print(f"the page is at [bold]{page['address']}[/]")
+def _print_page(address: str) -> None:
+    console.print(f"the page is at [bold]{address}[/]")
     console.print("whoever has this address can watch and steer your sessions; stop with Ctrl-C")
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[None]:
     """Open the browser by a file of this user's: other users see the arguments of every program that starts."""
-    file = rendezvous.runtime_dir() / f"web-{os.getpid()}.html"
+    file = discovery.runtime_dir() / f"web-{os.getpid()}.html"
     refresh = f'<meta http-equiv="refresh" content="0;url={address}">'
     try:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as new:
@@ -73,7 +76,7 @@ def top(
     """Show sessions, memory, running cells and pending queries, live until interrupted."""
     if once or as_json or not console.is_terminal:
         seen = _look()
-        show(seen, as_json, lambda: console.print(_picture(seen)))
+        show(plain(seen), as_json, lambda: console.print(_picture(seen)))
         return
     with until_interrupted(), _screen(_picture(_look())) as draw:
         while True:
@@ -114,19 +117,17 @@ def _interrupted_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _look() -> dict[str, Any]:
-    with Control("overview", start=True) as control:
-        overview: dict[str, Any] = control.reply["overview"]
-        return overview
+def _look() -> SessionsSeen:
+    return ask(ShowOverview(), start=True)
 
 
-def _picture(seen: dict[str, Any]) -> RenderableType:
+def _picture(seen: SessionsSeen) -> RenderableType:
     """The overview as a table with a line of sums, and the queries below."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    rows = seen["sessions"]
+    rows = seen.sessions
     grid = Table(box=None, pad_edge=False, header_style="dim")
     for name, justify in (
         ("SESSION", "left"),
@@ -141,42 +142,40 @@ def _picture(seen: dict[str, Any]) -> RenderableType:
     ):
         grid.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for depth, row in _as_tree(rows):
-        missing = len(row["walls_missing"])
-        walls = Text(f"{missing} missing", "red") if missing else Text(str(row["walls_standing"] or "-"))
+        missing = len(row.walls_missing)
+        walls = Text(f"{missing} missing", "red") if missing else Text(str(row.walls_standing or "-"))
         grid.add_row(
-            Text("\u00a0\u00a0" * (depth - 1) + "└\u00a0" * (depth > 0) + row["session"]),
-            Text(row["state"], _STYLES.get(row["state"], "dim")),
-            f"{size(row['memory_bytes'])} / {size(row['memory_limit'])}",
-            size(row["content_bytes"]),
-            str(row["active_cells"]),
-            str(row["pending"]),
+            Text("\u00a0\u00a0" * (depth - 1) + "└\u00a0" * (depth > 0) + row.session),
+            Text(row.state, _STYLES.get(row.state, "dim")),
+            f"{size(row.memory_bytes)} / {size(row.memory_limit)}",
+            size(row.content_bytes),
+            str(row.active_cells),
+            str(row.pending),
             walls,
             _refused(row),
-            Text(row["policy"]),
+            Text(row.policy),
         )
-    held = size(sum(row["memory_bytes"] for row in rows))
-    busy = sum(row["state"] == "running" for row in rows)
-    line = Text(
-        f"{len(rows)} sessions, {busy} running, {held}, {sum(row['pending'] for row in rows)} queries\n", "bold"
-    )
-    asked = [Text(f"{query['session']} {query['id']}: {first_line(query['prompt'])}") for query in seen["asked"]]
+    held = size(sum(row.memory_bytes for row in rows))
+    busy = sum(row.state == "running" for row in rows)
+    line = Text(f"{len(rows)} sessions, {busy} running, {held}, {sum(row.pending for row in rows)} queries\n", "bold")
+    asked = [Text(f"{query.session} {query.id}: {first_line(query.prompt)}") for query in seen.asked]
     heading = [Text("\nwaiting for an answer", "bold")] if asked else []
     return Group(line, grid if rows else Text("no session is open; a client's first call opens one"), *heading, *asked)
 
 
-def _refused(row: dict[str, Any]) -> RenderableType:
+def _refused(row: SessionLine) -> RenderableType:
     """Refused attempts, and after a plus sign the cells that did not compile under the policy."""
     from rich.text import Text
 
-    said = Text(str(row["refused"] or "-"), "yellow" if row["refused"] else "")
-    return said.append(f" +{row['refused_cells']}", "dim") if row["refused_cells"] else said
+    said = Text(str(row.refused or "-"), "yellow" if row.refused else "")
+    return said.append(f" +{row.refused_cells}", "dim") if row.refused_cells else said
 
 
-def _as_tree(rows: list[dict[str, Any]], parent: str | None = None, depth: int = 0) -> list[tuple[int, dict[str, Any]]]:
+def _as_tree(rows: Sequence[SessionLine], parent: str | None = None, depth: int = 0) -> list[tuple[int, SessionLine]]:
     """Each session after the one that it was forked from, with its depth."""
-    there = {row["session"] for row in rows}
+    there = {row.session for row in rows}
     found = []
     for row in rows:
-        if (row["parent"] if row["parent"] in there else None) == parent:
-            found += [(depth, row), *_as_tree(rows, row["session"], depth + 1)]
+        if (row.parent if row.parent in there else None) == parent:
+            found += [(depth, row), *_as_tree(rows, row.session, depth + 1)]
     return found

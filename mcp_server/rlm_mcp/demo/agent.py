@@ -70,7 +70,7 @@ def environment(session: str) -> dict[str, str]:
 @asynccontextmanager
 async def connected(name: str, session: str, prompt: str = "") -> AsyncIterator[Agent]:
     """Start `rlm-kernel mcp` as a client's configuration does, and yield the agent that talks to it."""
-    command = ["-P", "-m", "rlm_mcp.entry", "mcp"]
+    command = ["-P", "-m", "rlm_mcp", "mcp"]
     server = StdioServerParameters(command=sys.executable, args=command, env=environment(session))
     started = time.perf_counter()
     async with Client(stdio_client(server)) as client:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_kernel.models.errors import ModelError, ModelMisconfigured
-from rlm_kernel.models.router import Models, open_models
+from rlm_client.models.errors import ModelError, ModelMisconfigured
+from rlm_client.models.router import Models, open_models
 
 NOTICE = "[canned answer: no model was asked]"
 

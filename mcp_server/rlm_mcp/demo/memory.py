@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import psutil
 
-from rlm_kernel import rendezvous
+from rlm_ipc import discovery
 
 _RUNTIME = "RLM_KERNEL_RUNTIME_DIR"
-_ROOTS = {"rlm_mcp.entry", "rlm_mcp.daemon", "rlm_kernel.host"}
+_ROOTS = {"rlm_mcp", "rlm_mcp.daemon", "rlm_kernel.supervisor"}
 """What is not started by another of our processes; kernels have an empty environment, which tells nothing."""
 
 
@@ -32,7 +32,7 @@ class Footprint:
 def footprint() -> Footprint:
     """Measure every process of the rlm-kernel that this process would use, but not this process itself."""
     total, texts, count, exact = 0, 0, 0, True
-    folder = str(rendezvous.state_dir())
+    folder = str(discovery.state_dir())
     for process in _family():
         with suppress(psutil.Error):
             full = process.memory_full_info()
@@ -46,7 +46,7 @@ def footprint() -> Footprint:
 
 
 def _family() -> Iterator[psutil.Process]:
-    """Yield the fronts, the daemon, the host, and what these have started."""
+    """Yield the fronts, the daemon, the supervisor, and what these have started."""
     seen: set[int] = {os.getpid()}
     for process in psutil.process_iter():
         if not _is_ours(process):

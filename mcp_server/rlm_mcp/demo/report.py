@@ -29,7 +29,7 @@ class Insight:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoTotals:
     """Everything that the last table shows; times in seconds."""
 
     corpus: Corpus
@@ -67,7 +67,7 @@ def show_answers(console: Console, printed: str, count: int) -> None:
     console.print(Panel(Text(printed.strip()) + note, title=title, title_align="left", border_style="green"))
 
 
-def show_outcome(console: Console, outcome: Outcome) -> None:
+def show_outcome(console: Console, outcome: DemoTotals) -> None:
     """Show the costs with and without the kernel, and how to open the session."""
     table = Table(title=f"{outcome.corpus.description}: {size(outcome.corpus.size)}", title_justify="left")
     table.add_column("")
@@ -81,7 +81,7 @@ def show_outcome(console: Console, outcome: Outcome) -> None:
     console.print(f"  jupyter console --existing {outcome.connection_file}", style="bold", soft_wrap=True)
 
 
-def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
+def _rows(outcome: DemoTotals) -> list[tuple[str, str, str]]:
     agents = [insight.agent for insight in outcome.insights]
     prompts = sum(agent.prompt_bytes for agent in agents)
     traffic = prompts + sum(agent.traffic_bytes for agent in agents)

@@ -15,7 +15,7 @@ from rlm_mcp.demo.agent import Agent, DemoError, connected
 from rlm_mcp.demo.answerer import answer_all
 from rlm_mcp.demo.corpus import Corpus, standard_library, users_file
 from rlm_mcp.demo.memory import Footprint, footprint
-from rlm_mcp.demo.report import Insight, Outcome, show_answers, show_insight, show_outcome
+from rlm_mcp.demo.report import DemoTotals, Insight, show_answers, show_insight, show_outcome
 from rlm_mcp.demo.tasks import PYTHON_TASKS, TEXT_TASKS, Task, report_code
 
 NAME = "corpus"
@@ -78,7 +78,7 @@ def _failed(error: BaseException) -> int:
     return 1
 
 
-async def _demonstrate(corpus: Corpus, console: Console) -> Outcome:
+async def _demonstrate(corpus: Corpus, console: Console) -> DemoTotals:
     session = f"demo-{secrets.token_hex(4)}"
     tasks = PYTHON_TASKS if corpus.is_python else TEXT_TASKS
     started = time.perf_counter()
@@ -94,7 +94,7 @@ async def _demonstrate(corpus: Corpus, console: Console) -> Outcome:
             show_insight(console, insight)
         await _answer(root, insights, tasks, console)
         status = await root.call("status")
-        return Outcome(
+        return DemoTotals(
             corpus=corpus,
             session=session,
             connection_file=status["kernel"]["connection_file"],

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlm_kernel.errors import CallerError, KernelError
-from rlm_kernel.hostclient import KernelInfo
-from rlm_mcp.service.answers import Answer, moment
+from rlm_ipc.daemon_rows import OpenSession, RestingSession
+from rlm_ipc.errors import CallerError, KernelError
+from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.messages import plain
+from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.gateway import KernelGateway
-from rlm_mcp.service.runs import Runs
-from rlm_mcp.service.sessions import Clock, Session, Sessions
+from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
+from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
+from rlm_mcp.service.tool_answers import ToolAnswer, moment
 from rlm_memory import contexts, queries, sessions
-from rlm_memory.sessions import SessionState
+from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
 
-__all__ = ["Control"]
+__all__ = ["SessionControl"]
 
 
-class Control:
+class SessionControl:
     """The life of sessions, as the tools see it."""
 
     def __init__(self, store: Store, sessions: Sessions, runs: Runs, gateway: KernelGateway, clock: Clock) -> None:
@@ -28,7 +30,7 @@ class Control:
         self._runs = runs
         self._gateway = gateway
 
-    async def status(self, session: Session) -> Answer:
+    async def status(self, session: Session) -> ToolAnswer:
         """Describe the session: policy, kernel, walls, memory, content, runs, pending queries."""
         limits = session.policy.limits
         fields: dict[str, Any] = {
@@ -53,7 +55,7 @@ class Control:
         }
         if session.kernel.notice:
             fields["notice"] = session.kernel.notice
-        return Answer(fields, ("pending_llm_queries", "kernel"))
+        return ToolAnswer(fields, ("pending_llm_queries", "kernel"))
 
     def _kept_until(self, session: Session) -> dict[str, str | None]:
         """Until when what the session holds is kept if nobody uses it; None: until somebody ends it."""
@@ -65,40 +67,40 @@ class Control:
         until = idle + (limits.unanswered_seconds if pending else 0.0)
         return {"variables": moment(idle), "texts_and_queries": moment(until)}
 
-    def resting(self) -> list[dict[str, Any]]:
+    def resting(self) -> list[RestingSession]:
         """The sessions that have idled away and are kept: with what, and until when (None: until somebody ends it)."""
         return [
-            {
-                "session": row.id,
-                "policy": row.policy,
-                "workspace": row.workspace,
-                "contexts": len(contexts.names(self._store, row.key)),
-                "content_bytes": contexts.charged_bytes(self._store, row.key),
-                "kernel": "rests",
-                "pending_llm_queries": queries.pending_ids(self._store, row.key),
-                "last_used": moment(row.last_used_at),
-                "kept_until": None if row.kept_until is None else moment(row.kept_until),
-            }
-            for row in sessions.all_sessions(self._store, SessionState.RESTING)
+            RestingSession(
+                session=row.id,
+                policy=row.policy,
+                workspace=row.workspace,
+                contexts=len(contexts.names(self._store, row.key)),
+                content_bytes=contexts.charged_bytes(self._store, row.key),
+                kernel="rests",
+                pending_llm_queries=tuple(queries.pending_ids(self._store, row.key)),
+                last_used=moment(row.last_used_at),
+                kept_until=None if row.kept_until is None else moment(row.kept_until),
+            )
+            for row in sessions.all_sessions(self._store, SessionStatus.RESTING)
         ]
 
-    def row(self, session: Session) -> dict[str, Any]:
+    def row(self, session: Session) -> OpenSession:
         """The session in one line: what a person picks it by, and what opens it in a notebook."""
         info = session.kernel.info
-        return {
-            "session": session.id,
-            "policy": session.row.policy,
-            "workspace": session.row.workspace or "",
-            "contexts": len(contexts.names(self._store, session.key)),
-            "content_bytes": contexts.charged_bytes(self._store, session.key),
-            "kernel": "not started" if info is None else "busy" if session.kernel.busy else "idle",
-            "last_used": moment(session.last_used),
-            "connection_file": "" if info is None else info.connection_file or "",
-        }
+        return OpenSession(
+            session=session.id,
+            policy=session.row.policy,
+            workspace=session.row.workspace or "",
+            contexts=len(contexts.names(self._store, session.key)),
+            content_bytes=contexts.charged_bytes(self._store, session.key),
+            kernel="not started" if info is None else "busy" if session.kernel.busy else "idle",
+            last_used=moment(session.last_used),
+            connection_file="" if info is None else info.connection_file or "",
+        )
 
-    async def interrupt(self, session: Session) -> Answer:
+    async def interrupt(self, session: Session) -> ToolAnswer:
         """Interrupt the running code and what waits behind it; variables stay."""
-        return Answer({"session": session.id, "interrupted": await self._runs.interrupt(session)})
+        return ToolAnswer({"session": session.id, "interrupted": await self._runs.interrupt(session)})
 
     async def stop(self, session: Session) -> list[str]:
         """Interrupt what runs, for the person whose session it is: code of agents, else the cell of a notebook."""
@@ -108,14 +110,14 @@ class Control:
             return ["notebook"] if found else []
         return stopped
 
-    async def restart(self, session: Session) -> Answer:
+    async def restart(self, session: Session) -> ToolAnswer:
         """Begin anew: variables that code made are gone, loaded contexts stay."""
         interrupted = await self._runs.interrupt(session)
         await session.kernel.restart()
         kept = contexts.names(self._store, session.key)
-        return Answer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
+        return ToolAnswer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
 
-    async def rollback(self, session: Session, cells: int) -> Answer:
+    async def rollback(self, session: Session, cells: int) -> ToolAnswer:
         """Undo the last cells: variables go back, files and loaded texts do not."""
         if not session.kernel.alive:
             raise ToolFault("nothing_to_undo", "no code has run in this session", "call eval_code first")
@@ -135,12 +137,12 @@ class Control:
         }
         if cancelled:
             fields["cancelled_llm_queries"] = cancelled
-        return Answer(fields, ("variables_restored", "variables_gone", "undone"))
+        return ToolAnswer(fields, ("variables_restored", "variables_gone", "undone"))
 
-    async def end(self, session: Session) -> Answer:
+    async def end(self, session: Session) -> ToolAnswer:
         """End the session with everything in it; and all that was kept of it. Its id can be used again."""
         dropped = await self._sessions.end(session)
-        return Answer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
+        return ToolAnswer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
 
     async def end_orphans(self, kernels: list[KernelInfo]) -> None:
         """End kernels of sessions that are no more: their rows ended while no daemon was there."""
@@ -148,7 +150,10 @@ class Control:
             await self._gateway.discard(info)
 
     async def _kernel(self, session: Session) -> dict[str, Any]:
-        """The kernel as the host sees it now; only its state when there is none or the host does not say."""
+        """The kernel as the supervisor sees it now.
+
+        Only its state when there is none or the supervisor does not say.
+        """
         if not session.kernel.alive:
             return {"state": "not started"}
         try:
@@ -163,6 +168,6 @@ class Control:
             "can_undo": info.undoable,
             "connection_file": info.connection_file,
             "scratch": info.scratch,
-            "walls": info.walls,
-            "refused": info.refused,
+            "walls": {name: plain(wall) for name, wall in info.walls.items()},
+            "refused": plain(info.refused),
         }

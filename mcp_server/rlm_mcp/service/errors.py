@@ -16,9 +16,10 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from rlm_kernel import errors as kernel
-from rlm_kernel import rendezvous
-from rlm_kernel.contexts import errors as context
+from rlm_contexts import errors as context
+from rlm_ipc import discovery
+from rlm_ipc import errors as kernel
+from rlm_ipc.outcomes import Lost
 from rlm_mcp.errors import ClientFault
 from rlm_memory import errors as memory
 from rlm_sandbox import errors as sandbox
@@ -34,9 +35,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-_NOTHING_LOST = ("variables are as they were before this cell", "no variable was lost")
-"""What the kernel host says was lost when its copy of the process had every variable."""
 
 
 class ToolFault(ClientFault):
@@ -99,9 +97,10 @@ def run_not_found(run: str, active: list[str]) -> ToolFault:
     )
 
 
-def kernel_died(error: kernel.KernelDied | kernel.HostGone) -> ToolFault:
+def kernel_died(error: kernel.KernelDied | kernel.SupervisorGone) -> ToolFault:
     """The process that ran the session's code is gone."""
-    if isinstance(error, kernel.KernelDied) and error.lost.startswith(_NOTHING_LOST):
+    loss = error.loss if isinstance(error, kernel.KernelDied) else None
+    if loss is not None and loss.what is Lost.NOTHING:
         return ToolFault("kernel_died", str(error), "call eval_code again; change what ended the process")
     return ToolFault(
         "kernel_died",
@@ -126,7 +125,7 @@ def fault_from(error: Exception) -> ToolFault:
 
 
 def _unknown_context(error: Any) -> ToolFault:
-    return variable_not_found(error.name, error.available)
+    return variable_not_found(error.name, list(error.available))
 
 
 def _unknown_handle(error: Any) -> ToolFault:
@@ -153,13 +152,13 @@ def _unknown_query(error: Any) -> ToolFault:
         "query_not_found",
         str(error),
         "use the ids of pending_llm_queries",
-        id=error.query,
+        id=error.query[:80],
         pending=error.pending,
     )
 
 
 def _transition(error: Any) -> ToolFault:
-    return ToolFault("already_settled", str(error), "it needs no further answer", id=error.key, state=error.current)
+    return ToolFault("already_resolved", str(error), "it needs no further answer", id=error.key, state=error.current)
 
 
 def _store(error: Any) -> ToolFault:
@@ -171,7 +170,7 @@ def _store(error: Any) -> ToolFault:
 
 
 def _unknown_variable(error: Any) -> ToolFault:
-    return variable_not_found(error.name, error.available)
+    return variable_not_found(error.name, list(error.available))
 
 
 def _busy(error: Any) -> ToolFault:
@@ -280,7 +279,7 @@ _ROOM = {
 def _full(error: Any) -> ToolFault:
     more = _ROOM.get(error.resource, "")
     if error.resource == "disk":
-        more = f"or free some space where {rendezvous.state_dir()} and {rendezvous.runtime_dir()} lie"
+        more = f"or free some space where {discovery.state_dir()} and {discovery.runtime_dir()} lie"
     less = "end sessions that nobody needs (`rlm-kernel sessions` lists them; idle ones end by themselves)"
     return ToolFault("machine_full", str(error), f"{less}, {more}; then call again", resource=error.resource)
 
@@ -299,7 +298,7 @@ _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
     (memory.InvalidTransition, _transition),
     (memory.StoreFault, _store),
     (kernel.KernelDied, kernel_died),
-    (kernel.HostGone, kernel_died),
+    (kernel.SupervisorGone, kernel_died),
     (kernel.UnknownVariable, _unknown_variable),
     (kernel.KernelBusy, _busy),
     (kernel.MachineFull, _full),

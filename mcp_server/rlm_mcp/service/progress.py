@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import ParamSpec, Protocol, TypeVar
 
-from rlm_kernel.contexts.progress import Meter, watched
+from rlm_contexts.progress import Meter, watched
 
 __all__ = ["Progress", "patiently", "telling"]
 
@@ -30,7 +30,7 @@ class Progress(Protocol):
 
 
 async def patiently(work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-    """Do what may take minutes in a thread. When the call is cancelled, a confined process that it waits for ends."""
+    """Do what may take minutes in a thread. When the call is cancelled, a helper process that it waits for ends."""
     meter = watched.get() or Meter()
     context = copy_context()
     context.run(watched.set, meter)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from rlm_kernel.jsonsize import has_too_many_values
+from rlm_ipc.json_size import has_too_many_values
 
 __all__ = [
     "AnswerQueries",
@@ -26,10 +26,10 @@ __all__ = [
     "LoadContext",
     "Named",
     "Peek",
-    "Query",
+    "QueryArguments",
     "RegisterHandle",
     "ResolveHandle",
-    "Rollback",
+    "RollbackArguments",
     "Scan",
     "Wait",
 ]
@@ -139,7 +139,7 @@ class CheckCitation(Arguments):
     hash: str | None = None
 
 
-class Query(Arguments):
+class QueryArguments(Arguments):
     """Arguments of query."""
 
     name: Paths
@@ -202,7 +202,7 @@ class ForkSession(Arguments):
     policy: Annotated[str | None, Field(max_length=64)] = None
 
 
-class Rollback(Arguments):
+class RollbackArguments(Arguments):
     """Arguments of rollback."""
 
     cells: Annotated[int, Field(ge=1)] = 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rlm_mcp.service.answers import Answer
-from rlm_mcp.service.contexts import Source
-from rlm_mcp.service.reading import Search
+from rlm_mcp.service.contexts.reading import Search
+from rlm_mcp.service.contexts.sources import Load, resolve
 from rlm_mcp.service.service import Caller, Service
-from rlm_mcp.service.sessions import Session
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_mcp.tools import arguments as take
 from rlm_mcp.tools.registry import Registry
 from rlm_memory.queries import QueryRow
@@ -25,11 +25,11 @@ TOOLS = Registry()
     take.LoadContext,
     tier="core",
 )
-async def load_context(service: Service, session: Session, given: take.LoadContext, caller: Caller) -> Answer:
+async def load_context(service: Service, session: Session, given: take.LoadContext, caller: Caller) -> ToolAnswer:
     """Store a text under a name."""
-    source = Source(given.content, tuple(given.path or ()), given.variable)
-    notes = (given.content_type, given.metadata)
-    return await service.contexts.load(session, given.name, source, *notes, caller.hello, caller.progress)
+    source = resolve(given.content, given.path, given.variable)
+    asked = Load(given.name, source, given.content_type, given.metadata)
+    return await service.contexts.load(session, asked, caller.handshake, caller.progress)
 
 
 @TOOLS.add(
@@ -38,7 +38,7 @@ async def load_context(service: Service, session: Session, given: take.LoadConte
     tier="core",
     read_only=True,
 )
-async def peek(service: Service, session: Session, given: take.Peek, caller: Caller) -> Answer:
+async def peek(service: Service, session: Session, given: take.Peek, caller: Caller) -> ToolAnswer:
     """Return a page of lines."""
     return await service.reading.peek(session, given.name, given.offset, given.limit, given.max_chars)
 
@@ -49,7 +49,7 @@ async def peek(service: Service, session: Session, given: take.Peek, caller: Cal
     tier="core",
     read_only=True,
 )
-async def scan(service: Service, session: Session, given: take.Scan, caller: Caller) -> Answer:
+async def scan(service: Service, session: Session, given: take.Scan, caller: Caller) -> ToolAnswer:
     """Return the matching lines with their numbers."""
     search = Search(
         given.pattern, given.context_lines, given.max_matches, given.start_line or 0, frozenset(given.flags)
@@ -58,19 +58,19 @@ async def scan(service: Service, session: Session, given: take.Scan, caller: Cal
 
 
 @TOOLS.add("List the session's variables with sizes.", take.ListVars, tier="core", read_only=True)
-async def list_vars(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+async def list_vars(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """List what there is."""
     return await service.reading.list_vars(session)
 
 
 @TOOLS.add("Describe one variable: size, type, metadata, times.", take.Named, tier="core", read_only=True)
-async def var_info(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
+async def var_info(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Describe one variable."""
     return await service.reading.var_info(session, given.name)
 
 
 @TOOLS.add("Delete a variable, free its memory.", take.Named, tier="core")
-async def unload(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
+async def unload(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Let go of a name."""
     return await service.contexts.unload(session, given.name)
 
@@ -80,13 +80,13 @@ async def unload(service: Service, session: Session, given: take.Named, caller: 
     take.RegisterHandle,
     tier="core",
 )
-async def register_handle(service: Service, session: Session, given: take.RegisterHandle, caller: Caller) -> Answer:
+async def register_handle(service: Service, session: Session, given: take.RegisterHandle, caller: Caller) -> ToolAnswer:
     """Make and grant a handle."""
     return service.handles.register(session, given.name, given.content_type, given.share_with)
 
 
 @TOOLS.add("Turn a handle into a variable of this session.", take.ResolveHandle, tier="core")
-async def resolve_handle(service: Service, session: Session, given: take.ResolveHandle, caller: Caller) -> Answer:
+async def resolve_handle(service: Service, session: Session, given: take.ResolveHandle, caller: Caller) -> ToolAnswer:
     """Give a handle's text a name in the session."""
     return service.handles.resolve(session, given.handle)
 
@@ -97,7 +97,7 @@ async def resolve_handle(service: Service, session: Session, given: take.Resolve
     take.EvalCode,
     tier="core",
 )
-async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> Answer:
+async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> ToolAnswer:
     """Run a cell; a call that is cancelled interrupts it."""
     run = service.runs.start(session, given.code)
     try:
@@ -112,13 +112,13 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
     take.AnswerQueries,
     tier="core",
 )
-async def answer_queries(service: Service, session: Session, given: take.AnswerQueries, caller: Caller) -> Answer:
+async def answer_queries(service: Service, session: Session, given: take.AnswerQueries, caller: Caller) -> ToolAnswer:
     """Take answers, each on its own; a cell that waits for them goes on."""
     return await service.answer_queries(session, service.queries.read(session, given.answers), caller)
 
 
 @TOOLS.add("Wait up to 45 s for eval_code that is still running.", take.Wait, tier="core", read_only=True)
-async def wait(service: Service, session: Session, given: take.Wait, caller: Caller) -> Answer:
+async def wait(service: Service, session: Session, given: take.Wait, caller: Caller) -> ToolAnswer:
     """Wait for a run; a cancelled wait leaves it running."""
     return await service.follow(session, service.runs.find(session, given.run), caller)
 
@@ -129,7 +129,7 @@ async def wait(service: Service, session: Session, given: take.Wait, caller: Cal
     tier="core",
     read_only=True,
 )
-async def status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+async def status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Describe the session."""
     return await service.control.status(session)
 
@@ -139,23 +139,23 @@ async def status(service: Service, session: Session, given: take.ListVars, calle
     take.ForkSession,
     tier="all",
 )
-async def fork_session(service: Service, session: Session, given: take.ForkSession, caller: Caller) -> Answer:
+async def fork_session(service: Service, session: Session, given: take.ForkSession, caller: Caller) -> ToolAnswer:
     """Make a session of this one."""
     return await service.fork(session, given.name, given.policy)
 
 
 @TOOLS.add(
     "Undo the last eval_code cells: variables go back to before them; files do not.",
-    take.Rollback,
+    take.RollbackArguments,
     tier="all",
 )
-async def rollback(service: Service, session: Session, given: take.Rollback, caller: Caller) -> Answer:
+async def rollback(service: Service, session: Session, given: take.RollbackArguments, caller: Caller) -> ToolAnswer:
     """Undo cells."""
     return await service.control.rollback(session, given.cells)
 
 
 @TOOLS.add("Look at the pictures that code has shown: plots, PNG.", take.Wait, tier="all", read_only=True)
-async def view_images(service: Service, session: Session, given: take.Wait, caller: Caller) -> Answer:
+async def view_images(service: Service, session: Session, given: take.Wait, caller: Caller) -> ToolAnswer:
     """Return pictures as images."""
     return await service.runs.pictures.view(session.key, given.run)
 
@@ -166,48 +166,48 @@ async def view_images(service: Service, session: Session, given: take.Wait, call
     tier="all",
     read_only=True,
 )
-async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Tell the budget."""
-    return Answer({"session": session.id, **service.budgets.shown(session)})
+    return ToolAnswer({"session": session.id, **service.budgets.shown(session)})
 
 
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
-async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Stop what runs."""
     return await service.control.interrupt(session)
 
 
 @TOOLS.add("Restart the kernel: Python variables go, loaded texts stay.", take.ListVars, tier="all")
-async def restart_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+async def restart_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Begin anew with the loaded texts."""
     return await service.control.restart(session)
 
 
 @TOOLS.add("End the session and delete everything in it.", take.ListVars, tier="all")
-async def end_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> Answer:
+async def end_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Delete the session."""
     return await service.control.end(session)
 
 
 @TOOLS.add(
     "Run SQL (DuckDB) over contexts: CSV, JSON and Parquet by column, other text as the columns line and text.",
-    take.Query,
+    take.QueryArguments,
     tier="all",
     read_only=True,
 )
-async def query(service: Service, session: Session, given: take.Query, caller: Caller) -> Answer:
+async def query(service: Service, session: Session, given: take.QueryArguments, caller: Caller) -> ToolAnswer:
     """Return the rows of a query."""
     return await service.tables.query(session, given.name, given.sql)
 
 
 @TOOLS.add("Load a context again from its files; tells what changed.", take.Named, tier="all")
-async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> Answer:
+async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Load again what came from files."""
-    return await service.contexts.refresh(session, given.name, caller.hello, caller.progress)
+    return await service.contexts.refresh(session, given.name, caller.handshake, caller.progress)
 
 
 @TOOLS.add("Cite lines (12-15, from 0) with the hash of the text.", take.Cite, tier="all", read_only=True)
-async def cite(service: Service, session: Session, given: take.Cite, caller: Caller) -> Answer:
+async def cite(service: Service, session: Session, given: take.Cite, caller: Caller) -> ToolAnswer:
     """Return some lines and what they stand in."""
     return await service.citing.cite(session, given.name, given.lines)
 
@@ -215,23 +215,25 @@ async def cite(service: Service, session: Session, given: take.Cite, caller: Cal
 @TOOLS.add(
     "Check that a quote really stands in a text, in the lines cited.", take.CheckCitation, tier="all", read_only=True
 )
-async def check_citation(service: Service, session: Session, given: take.CheckCitation, caller: Caller) -> Answer:
+async def check_citation(service: Service, session: Session, given: take.CheckCitation, caller: Caller) -> ToolAnswer:
     """Look for a quotation."""
     return await service.citing.check(session, given.name, given.quote, given.lines, given.hash)
 
 
 @TOOLS.add("Queue a question to a language model, to be answered with answer_queries.", take.LlmQuery, tier="compat")
-async def llm_query(service: Service, session: Session, given: take.LlmQuery, caller: Caller) -> Answer:
+async def llm_query(service: Service, session: Session, given: take.LlmQuery, caller: Caller) -> ToolAnswer:
     """Queue one query."""
     (row,) = service.queries.ask(session, [given.prompt], given.model)
-    return Answer(_deferred(row), ("prompt",))
+    return ToolAnswer(_deferred(row), ("prompt",))
 
 
 @TOOLS.add("Queue several questions to a language model.", take.LlmQueryBatched, tier="compat")
-async def llm_query_batched(service: Service, session: Session, given: take.LlmQueryBatched, caller: Caller) -> Answer:
+async def llm_query_batched(
+    service: Service, session: Session, given: take.LlmQueryBatched, caller: Caller
+) -> ToolAnswer:
     """Queue several queries."""
     rows = service.queries.ask(session, given.prompts, given.model)
-    return Answer({"status": "deferred", "queries": [_deferred(row) for row in rows]}, ("queries",))
+    return ToolAnswer({"status": "deferred", "queries": [_deferred(row) for row in rows]}, ("queries",))
 
 
 def _deferred(row: QueryRow) -> dict[str, Any]:

@@ -15,21 +15,21 @@ from mcp_types import Tool as McpTool
 from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
-from rlm_kernel.contexts.shares import Shown
-from rlm_mcp.sampling import InputRequired
-from rlm_mcp.service.answers import Answer, clean, encode
+from rlm_contexts.shares import ShownShare
 from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments
+from rlm_mcp.service.queries.sampling import InputRequired
 from rlm_mcp.service.service import Caller, Service
-from rlm_mcp.service.sessions import Session
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.tool_answers import ToolAnswer, clean, encode
 from rlm_mcp.tools.arguments import Arguments, Tier
 
-__all__ = ["TIERS", "Outcome", "Registry", "Tool"]
+__all__ = ["TIERS", "Registry", "Tool", "ToolOutcome"]
 
 TIERS: tuple[Tier, ...] = ("core", "all", "compat")
 """Each tier lists its own tools and those of the tiers before it. Every tool can be called in every tier."""
 
 A = TypeVar("A", bound=Arguments)
-ToolFunction = Callable[[Service, Session, A, Caller], Awaitable[Answer]]
+ToolFunction = Callable[[Service, Session, A, Caller], Awaitable[ToolAnswer]]
 
 _UNCLEANED = {"content"}
 """Arguments whose lone surrogates the context store replaces and counts itself."""
@@ -76,7 +76,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ToolOutcome:
     """The text of a call, whether it is an error, and pictures (PNG as base64) beside it."""
 
     text: str
@@ -107,7 +107,7 @@ class Registry:
         shown = TIERS[: TIERS.index(tier) + 1]
         return [tool for tool in self._tools.values() if tool.tier in shown]
 
-    async def call(self, service: Service, name: str, given: Mapping[str, Any] | None, caller: Caller) -> Outcome:
+    async def call(self, service: Service, name: str, given: Mapping[str, Any] | None, caller: Caller) -> ToolOutcome:
         """Call a tool by name with arguments from a client; every failure becomes an outcome.
 
         Raises:
@@ -119,11 +119,11 @@ class Registry:
             caller = replace(caller, session=arguments.session or caller.session)
             async with service.session(caller) as session:
                 answer = await tool.function(service, session, arguments, caller)
-                return Outcome(await service.render(session, answer), images=answer.images)
+                return ToolOutcome(await service.render(session, answer), images=answer.images)
         except InputRequired:
             raise
         except Exception as error:
-            return Outcome(encode(_capped(fault_from(error).answer())), is_error=True)
+            return ToolOutcome(encode(_capped(fault_from(error).answer())), is_error=True)
 
     def _find(self, name: str) -> Tool:
         tool = self._tools.get(name)
@@ -149,7 +149,13 @@ def _validated(tool: Tool, given: Mapping[str, Any]) -> Arguments:
 
 def _said(detail: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in detail["loc"])
-    what = "unknown argument" if detail["type"] == "extra_forbidden" else detail["msg"].removeprefix("Value error, ")
+    match detail["type"]:
+        case "extra_forbidden":
+            what = "unknown argument"
+        case "value_error":  # one of ours, which pydantic keeps beside its own wording
+            what = str(detail["ctx"]["error"])
+        case _:
+            what = detail["msg"]
     return f"{where}: {what}" if where else what
 
 
@@ -171,5 +177,5 @@ def _capped(said: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, list) and len(value) > _MOST_LISTED:
             said[key] = [*value[:_MOST_LISTED], f"… and {len(value) - _MOST_LISTED} more"]
         elif isinstance(value, str) and len(value) > _LONGEST_MESSAGE:
-            said[key] = str(Shown(value[:_LONGEST_MESSAGE], len(value)))
+            said[key] = str(ShownShare(value[:_LONGEST_MESSAGE], len(value)))
     return said

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,14 +18,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from rlm_mcp.notebook_file import Record, as_markdown, as_notebook
-from rlm_mcp.service.answers import clean, clean_text
+from rlm_ipc.messages import plain
+from rlm_mcp.formats.notebook import Record, as_markdown, as_notebook
 from rlm_mcp.service.errors import ToolFault, fault_from
-from rlm_mcp.service.queries import GivenAnswer
+from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
-from rlm_mcp.service.sessions import Session
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.tool_answers import clean, clean_text
 
-__all__ = ["PREFIX", "encode", "routes"]
+__all__ = ["BODIES", "PREFIX", "encode", "routes"]
 
 PREFIX = "/api/"
 LOOK_SECONDS = 0.5
@@ -40,18 +41,18 @@ Act = Callable[[Session, Any], Awaitable[dict[str, Any]]]
 
 def routes(service: Service) -> list[Route]:
     """Return what the page may call."""
-    deeds: list[tuple[str, type[BaseModel], Act]] = [
-        ("interrupt", Nothing, functools.partial(_interrupt, service)),
-        ("rollback", RollBack, functools.partial(_roll_back, service)),
-        ("fork", Fork, functools.partial(_fork, service)),
-        ("answer", GiveAnswer, functools.partial(_answer, service)),
-    ]
+    acts: dict[str, Act] = {
+        "interrupt": functools.partial(_interrupt, service),
+        "rollback": functools.partial(_roll_back, service),
+        "fork": functools.partial(_fork, service),
+        "answer": functools.partial(_answer, service),
+    }
     return [
         Route(f"{PREFIX}live", functools.partial(_live, service), methods=["GET"]),
         Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
         *(
-            Route(f"{PREFIX}sessions/{{session}}/{name}", _deed(service, model, act), methods=["POST"])
-            for name, model, act in deeds
+            Route(f"{PREFIX}sessions/{{session}}/{name}", _deed(service, BODIES[name], act), methods=["POST"])
+            for name, act in acts.items()
         ),
     ]
 
@@ -75,7 +76,7 @@ async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
     sent: dict[str, bytes] = {}
     quiet = 0
     while True:
-        parts: dict[str, Any] = await service.watch.overview()
+        parts = plain(await service.watch.overview())
         if viewer is not None:
             seen = await viewer.look()
             parts |= {"missing": seen is None, **(seen or {})}
@@ -118,10 +119,10 @@ class Nothing(BaseModel):
 class RollBack(Nothing):
     """How many cells to undo."""
 
-    cells: int = Field(1, ge=1, le=16)
+    cells: int = Field(1, ge=1)
 
 
-class Fork(Nothing):
+class ForkBody(Nothing):
     """The name of the new session; none: made up."""
 
     name: str | None = Field(None, max_length=128)
@@ -133,6 +134,15 @@ class GiveAnswer(Nothing):
     id: str = Field(max_length=80)
     answer: str | None = None
     error: str | None = None
+
+
+BODIES: Mapping[str, type[BaseModel]] = {
+    "interrupt": Nothing,
+    "rollback": RollBack,
+    "fork": ForkBody,
+    "answer": GiveAnswer,
+}
+"""What each call takes, which is what the tool takes that does the same."""
 
 
 def _deed(service: Service, model: type[BaseModel], act: Act) -> Callable[[Request], Awaitable[Response]]:
@@ -162,7 +172,7 @@ async def _roll_back(service: Service, session: Session, given: RollBack) -> dic
     return (await service.control.rollback(session, given.cells)).fields
 
 
-async def _fork(service: Service, session: Session, given: Fork) -> dict[str, Any]:
+async def _fork(service: Service, session: Session, given: ForkBody) -> dict[str, Any]:
     return (await service.fork(session, given.name or None, None)).fields
 
 

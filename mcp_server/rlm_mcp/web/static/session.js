@@ -65,7 +65,7 @@ function renderAbout(about, { sessions }) {
   if (about.workspace) facts.push(theirs(about.workspace, "span", { class: "their path" }));
   if (about.created) facts.push(h("span", {}, `since ${moment(about.created)}`));
   if (about.pid) facts.push(h("span", {}, `process ${about.pid}`));
-  if (about.doors) facts.push(h("span", {}, `open in ${several(about.doors, "front end")}`));
+  if (about.attachments) facts.push(h("span", {}, `open in ${several(about.attachments, "front end")}`));
   byId("facts").replaceChildren(...facts);
   const notice = about.notice || NOTICES[about.state] || "";
   write(byId("notice"), notice);

@@ -1,0 +1,125 @@
+"""``dspy``: sessions as the interpreter of `dspy.RLM` and of everything else that takes an ``interpreter_factory``.
+
+::
+
+    import dspy
+    from rlm_client.adapters.dspy_interpreter import SessionInterpreter
+
+    dspy.configure(lm=..., interpreter_factory=SessionInterpreter)
+    dspy.RLM("context, question -> answer")(context=text, question="...")
+
+Needs the extra ``rlm-kernel[dspy]``. Each interpreter is a session of its own, which ends with it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
+
+from rlm_client.adapters.hosted import POLICY, Hosted
+from rlm_client.results import Cell, Query
+from rlm_ipc.errors import CallerError, KernelError
+
+__all__ = ["SessionInterpreter"]
+
+_LLM, _BATCH, _SUBMIT = "llm_query", "llm_query_batched", "SUBMIT"
+_SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b", re.MULTILINE)
+
+
+class _Submitted(Exception):
+    """Ends the code that has submitted."""
+
+
+class SessionInterpreter:
+    """An interpreter of dspy; the class itself is the factory. ``policy`` names the rules of its session."""
+
+    execution_instructions = (
+        "CPython in a sandboxed Jupyter kernel: most of the standard library, no network, no other programs. "
+        "Variables stay from one execution to the next; `eval`, `exec` and `globals` are not available."
+    )
+
+    def __init__(self, policy: str = POLICY) -> None:
+        self.tools: dict[str, Callable[..., Any]] = {}
+        self.output_fields: list[dict[str, Any]] = []
+        self._policy = policy
+        self._hosted: Hosted | None = None
+        self._final: FinalOutput | None = None
+
+    def start(self) -> None:
+        """Open the session; the first execution does it, too."""
+        self._session()
+
+    def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
+        """Run code and return what it printed, or the FinalOutput that it has submitted.
+
+        Raises:
+            CodeExecutionError: the code raised, or is not permitted.
+            SyntaxError: it is no Python.
+            CodeInterpreterError: the session cannot be used.
+        """
+        hosted, self._final = self._session(), None
+        tools = {name: tool for name, tool in self.tools.items() if name not in {_LLM, _BATCH}}
+        hosted.functions = {name: _by_keyword(tool) for name, tool in tools.items()}
+        hosted.functions[_SUBMIT] = self._submit
+        try:
+            for name, value in (variables or {}).items():
+                hosted.bind(name, value)
+            cell = hosted.run(code)
+        except CallerError as error:
+            raise CodeExecutionError(str(error)) from error
+        except KernelError as error:
+            raise CodeInterpreterError(str(error)) from error
+        return self._final if self._final is not None else _printed(cell)
+
+    def shutdown(self) -> None:
+        """End the session."""
+        hosted, self._hosted = self._hosted, None
+        if hosted is not None:
+            hosted.end()
+
+    def _session(self) -> Hosted:
+        if self._hosted is None:
+            self._hosted = Hosted("dspy", self._ask, policy=self._policy)
+        return self._hosted
+
+    def _submit(self, *args: Any, **kwargs: Any) -> None:
+        names = [field["name"] for field in self.output_fields]
+        if len(args) > len(names) and names:
+            raise TypeError(f"SUBMIT takes {', '.join(names)}")
+        positional = dict(zip(names, args, strict=False)) if names else {"output": args[0]} if args else {}
+        self._final = FinalOutput(positional | kwargs)
+        raise _Submitted("the answer was submitted, the code ends here")
+
+    def _ask(self, queries: Sequence[Query]) -> Sequence[str | Exception]:
+        """Have the tools of dspy answer what code asks of a language model."""
+        prompts = [query.prompt for query in queries]
+        try:
+            if len(prompts) > 1 and _BATCH in self.tools:
+                return [str(answer) for answer in self.tools[_BATCH](prompts=prompts)]
+            if _LLM in self.tools:
+                return [str(self.tools[_LLM](prompt=prompt)) for prompt in prompts]
+        except Exception as error:
+            return [error] * len(prompts)
+        return [CallerError("there is no tool llm_query; register one in `tools`")] * len(prompts)
+
+
+def _by_keyword(tool: Callable[..., Any]) -> Callable[..., Any]:
+    """Tools of dspy take keyword arguments only, though their signatures say more."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return tool(**dict(inspect.signature(tool).bind_partial(*args).arguments), **kwargs)
+
+    return call
+
+
+def _printed(cell: Cell) -> str | None:
+    if cell.error is not None:
+        if _SYNTAX.search(cell.error):
+            raise SyntaxError(cell.error)
+        raise CodeExecutionError(cell.error)
+    text = cell.stdout + cell.stderr + (cell.result or "")
+    return text or None

@@ -1,0 +1,122 @@
+"""A session whose code may call functions of this process: what adapters to other libraries are built on.
+
+A call travels as a query that begins with a mark: the cell waits, the function runs here, and its result, as JSON, is
+the answer. All other queries are what code asks of a language model. The mark keeps the two apart and protects nothing:
+code in the session may call these functions in any way it likes, so what they get is a stranger's input.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rlm_client.client import Client
+from rlm_client.results import Cell, Query
+from rlm_ipc.errors import CallerError, KernelError
+
+__all__ = ["Hosted"]
+
+POLICY = "recursive"
+_LARGE = 100_000
+"""Characters above which a text is loaded by the daemon and not written into code."""
+_STUB = """\
+def {name}(*args, **kwargs):
+    import json
+    asked = {mark!r} + json.dumps({{"name": {name!r}, "args": args, "kwargs": kwargs}}, default=str)
+    return json.loads(llm_query(asked, mode="blocking"))
+"""
+
+Ask = Callable[[Sequence[Query]], Sequence[str | Exception]]
+"""Answers the queries of one round that are for a language model."""
+Given = str | dict[str, str]
+
+
+class Hosted:
+    """A session of its own for an adapter; ``functions`` are what code may call, by name."""
+
+    def __init__(self, prefix: str, ask: Ask, *, policy: str = POLICY) -> None:
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.client = Client(f"{prefix}-{secrets.token_hex(4)}", policy=policy)
+        self._ask = ask
+        self._mark = f"call-{secrets.token_hex(8)}:"
+        self._stubs: set[str] = set()
+        self._values: dict[str, object] = {}
+
+    def run(self, code: str) -> Cell:
+        """Run code; what it calls and asks is answered on the way."""
+        self._define(name for name in self.functions if name not in self._stubs)
+        cell = self.client.eval_code(code)
+        while cell.pending_llm_queries:
+            answered = self.client.answer_queries(self._answers(self.client.pending_queries()))
+            if cell.status != "waiting":  # the policy defers: the values are there for the next block
+                break
+            cell = answered.cell or self.client.wait()
+        return cell
+
+    def bind(self, name: str, value: object) -> None:
+        """Make a variable; one that was bound to the same object before is left as it is."""
+        if name in self._values and self._values[name] is value:
+            return
+        if isinstance(value, str) and len(value) > _LARGE:
+            self._load(f"{name}_text", value)
+            code = f"{name} = {name}_text['content']"
+        else:
+            text = _as_json(name, value)
+            if len(text) > _LARGE:
+                self._load(f"{name}_json", text)
+                code = f"import json\n{name} = json.loads({name}_json['content'])"
+            else:
+                code = f"import json\n{name} = json.loads({text!r})"
+        self._must(code)
+        self._values[name] = value
+
+    def end(self) -> None:
+        """End the session."""
+        with suppress(KernelError):
+            self.client.end_session()
+        self.client.close()
+
+    def _define(self, names: Any) -> None:
+        new = list(names)
+        if new:
+            self._must("\n".join(_STUB.format(name=name, mark=self._mark) for name in new))
+            self._stubs.update(new)
+
+    def _must(self, code: str) -> None:
+        cell = self.client.eval_code(code)
+        if not cell.success:
+            raise CallerError(f"the session's policy does not let it be prepared: {cell.error}")
+
+    def _load(self, name: str, text: str) -> None:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", newline="", prefix="rlm-") as file:
+            file.write(text)
+            file.flush()
+            self.client.load_context(name, file.name)
+
+    def _answers(self, queries: Sequence[Query]) -> Mapping[str, Given]:
+        calls = [query for query in queries if query.prompt.startswith(self._mark)]
+        given: dict[str, Given] = {query.id: self._called(query.prompt.removeprefix(self._mark)) for query in calls}
+        asked = [query for query in queries if query.id not in given]
+        for query, answer in zip(asked, self._ask(asked) if asked else (), strict=True):
+            given[query.id] = {"error": str(answer)} if isinstance(answer, Exception) else answer
+        return given
+
+    def _called(self, text: str) -> Given:
+        """Make the call; what goes wrong in it is raised in the code that has called."""
+        try:
+            call = json.loads(text)
+            function = self.functions[call["name"]]
+            return json.dumps(function(*call["args"], **call["kwargs"]), default=str)
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _as_json(name: str, value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise CallerError(f"{name} cannot be handed to the session: {error}; pass what JSON can hold") from error

@@ -1,0 +1,140 @@
+"""The Python client for an event loop: `Client` with methods that are awaited.
+
+::
+
+    from rlm_client import AsyncClient
+
+    async with AsyncClient("analysis") as client:
+        await client.load_context("log", "app.log")
+        found, cell = await asyncio.gather(client.scan("log", "error"), client.eval_code("len(log['lines'])"))
+
+Calls that are made at once do not wait for each other: each has a connection of its own while it lasts. What a call
+that is cancelled was doing is interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from rlm_client import calls
+from rlm_client.results import Query
+from rlm_ipc.daemon_connection_async import AsyncDaemonConnection
+from rlm_ipc.daemon_dialogue import OnProgress
+from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
+from rlm_ipc.errors import ToolFailed
+from rlm_ipc.messages import plain
+
+__all__ = ["AsyncClient"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_MOST_AT_ONCE = 32
+"""Calls of one client that are under way at once; more wait."""
+
+
+def _method(make: Callable[P, calls.Call[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """Return the method that makes a call and reads its answer."""
+
+    @functools.wraps(make)
+    async def method(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = make(*args, **kwargs)
+        return call.read(await self.call(call.tool, **call.arguments))
+
+    method.__signature__ = calls.signature_of(make)  # type: ignore[attr-defined]  # what inspect reads
+    return method
+
+
+class AsyncClient:
+    """A session of the daemon, for one event loop; arguments, results and errors are those of `Client`."""
+
+    def __init__(
+        self, session: str | None = None, *, policy: calls.StrPath | None = None, on_progress: OnProgress | None = None
+    ) -> None:
+        self.session = session
+        self.on_progress = on_progress
+        self.policy = None if policy is None else os.fspath(policy)
+        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._idle: list[AsyncDaemonConnection[McpServed]] = []
+
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """Call a tool by name and return its whole answer; arguments that are None are left out.
+
+        A cell that takes longer than one call may is waited for.
+        """
+        request = calls.ToolCall(tool, arguments)
+        async with self._turns:
+            connection = await self._connected()
+            try:
+                answer = None
+                while answer is None:
+                    answer = request.take(await connection.request("tools/call", request.params, self.on_progress))
+            except ToolFailed:
+                self._idle.append(connection)
+                raise
+            except BaseException:
+                connection.close()  # which also ends what the call was doing
+                raise
+            self._idle.append(connection)
+            return answer
+
+    async def aclose(self) -> None:
+        """Hang up; the session stays. The next call connects again."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # --- texts and variables -------------------------------------------------------------------------
+
+    load_context = _method(calls.load_context)
+    peek = _method(calls.peek)
+    scan = _method(calls.scan)
+    list_vars = _method(calls.list_vars)
+    var_info = _method(calls.var_info)
+    unload = _method(calls.unload)
+    refresh = _method(calls.refresh)
+    query = _method(calls.query)
+    cite = _method(calls.cite)
+    check_citation = _method(calls.check_citation)
+    register_handle = _method(calls.register_handle)
+    resolve_handle = _method(calls.resolve_handle)
+
+    # --- code and queries ----------------------------------------------------------------------------
+
+    eval_code = _method(calls.eval_code)
+    answer_queries = _method(calls.answer_queries)
+    wait = _method(calls.wait)
+    view_images = _method(calls.view_images)
+    budget = _method(calls.budget)
+    interrupt = _method(calls.interrupt)
+
+    # --- the session ---------------------------------------------------------------------------------
+
+    status = _method(calls.status)
+    fork_session = _method(calls.fork_session)
+    rollback = _method(calls.rollback)
+    restart_session = _method(calls.restart_session)
+    end_session = _method(calls.end_session)
+
+    async def pending_queries(self) -> list[Query]:
+        """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""
+        session = self.session or (await self.status())["session"]
+        control = await AsyncDaemonConnection.open(ListQueries(session))
+        control.close()
+        return [Query.read(plain(query)) for query in control.reply.queries]
+
+    async def _connected(self) -> AsyncDaemonConnection[McpServed]:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.has_ended():
+                return connection
+            connection.close()
+        return await AsyncDaemonConnection.open(ServeMcp(), calls.environment(self.session, self.policy))

@@ -1,0 +1,285 @@
+"""The tools as calls: what each is asked, and what its answer is read as. `Client` and `AsyncClient` make them.
+
+Nothing here does any I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
+
+from rlm_client.results import (
+    Answered,
+    Cell,
+    Citation,
+    Context,
+    Ended,
+    Fork,
+    Found,
+    Handle,
+    Page,
+    Pictures,
+    Rows,
+    Undone,
+    Variable,
+    Variables,
+)
+from rlm_ipc.errors import ToolFailed
+from rlm_ipc.json_lines import handshake_environment
+
+__all__ = ["Call", "ToolCall", "environment", "signature_of"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+StrPath = str | os.PathLike[str]
+ScanFlag = Literal["case", "fixed", "word", "invert", "count", "per_file"]
+_OF_ANSWERS = ("answered", "failed", "still_pending")
+"""What an answer to answer_queries has of its own, beside what came of the cell that waited."""
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A call of a tool, and how its answer is read."""
+
+    read: Callable[[dict[str, Any]], T]
+    tool: str
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, read: Callable[[dict[str, Any]], T], tool: str, /, **arguments: Any) -> Call[T]:
+        """Make it of the arguments."""
+        return cls(read, tool, arguments)
+
+
+class ToolCall:
+    """A call of a tool as MCP requests: a cell that takes long needs several. ``params`` are those of the next one."""
+
+    def __init__(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        given = {name: value for name, value in arguments.items() if value is not None}
+        self.params: dict[str, Any] = {"name": tool, "arguments": given}
+        self._kept: dict[str, Any] = {}
+
+    def take(self, result: dict[str, Any]) -> dict[str, Any] | None:
+        """Take the result of a request and return the answer; None when there is more to ask.
+
+        Raises:
+            ToolFailed: the tool answers with an error.
+        """
+        answer = self._kept | _checked(result)
+        if answer.get("status") != "running" or "run" not in answer:
+            return answer
+        self._kept = {name: answer[name] for name in _OF_ANSWERS if name in answer}
+        self.params = {"name": "wait", "arguments": {"run": answer["run"]}}
+        return None
+
+
+def environment(session: str | None, policy: str | None) -> dict[str, str]:
+    """Return the environment that the daemon is told; what was given to the client wins."""
+    named = {"PARENT_SESSION_ID": session, "RLM_KERNEL_POLICY": policy}
+    return handshake_environment({**os.environ, **{name: value for name, value in named.items() if value}})
+
+
+def signature_of(make: Callable[..., Call[Any]]) -> inspect.Signature:
+    """Return the signature of the method that makes a call."""
+    own, of = inspect.signature(make), inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return own.replace(parameters=[of, *own.parameters.values()])
+
+
+# --- texts and variables -----------------------------------------------------------------------------
+
+
+def load_context(
+    name: str,
+    path: StrPath | Sequence[StrPath] | None = None,
+    *,
+    content: str | None = None,
+    variable: str | None = None,
+    content_type: str = "custom",
+    metadata: Mapping[str, Any] | None = None,
+) -> Call[Context]:
+    """Load a text under a name: from files, directories or patterns, given as it is, or from a variable."""
+    paths = os.fspath(path) if isinstance(path, str | os.PathLike) else path and [os.fspath(one) for one in path]
+    return Call.of(
+        Context.read,
+        "load_context",
+        name=name,
+        path=paths,
+        content=content,
+        variable=variable,
+        content_type=content_type,
+        metadata=metadata,
+    )
+
+
+def peek(name: str, offset: int = 0, limit: int | None = None, *, max_chars: int | None = None) -> Call[Page]:
+    """Return lines of a text or variable; ``offset`` counts from 0.
+
+    With ``limit`` so many, the longest of them cut if need be; without it as many whole ones as there is room for.
+    """
+    return Call.of(Page.read, "peek", name=name, offset=offset, limit=limit, max_chars=max_chars)
+
+
+def scan(
+    name: str,
+    pattern: str,
+    *,
+    context_lines: int = 0,
+    max_matches: int = 50,
+    flags: Sequence[ScanFlag] = (),
+    start_line: int | None = None,
+) -> Call[Found]:
+    """Search the lines for a regular expression, upper and lower case alike unless a flag says otherwise."""
+    return Call.of(
+        Found.read,
+        "scan",
+        name=name,
+        pattern=pattern,
+        context_lines=context_lines,
+        max_matches=max_matches,
+        flags=list(flags),
+        start_line=start_line,
+    )
+
+
+def list_vars() -> Call[Variables]:
+    """Return the session's variables with their sizes."""
+    return Call.of(Variables.read, "list_vars")
+
+
+def var_info(name: str) -> Call[Variable]:
+    """Describe one variable."""
+    return Call.of(Variable.read, "var_info", name=name)
+
+
+def unload(name: str) -> Call[str]:
+    """Delete a variable and free what it held; returns its name."""
+    return Call.of(lambda answer: str(answer["unloaded"]), "unload", name=name)
+
+
+def refresh(name: str) -> Call[dict[str, Any]]:
+    """Load a context again from its files and tell what changed."""
+    return Call.of(dict, "refresh", name=name)
+
+
+def query(name: str | Sequence[str], sql: str) -> Call[Rows]:
+    """Run SQL over one or several contexts, each a table of its name."""
+    return Call.of(Rows.read, "query", name=name if isinstance(name, str) else list(name), sql=sql)
+
+
+def cite(name: str, lines: str | int) -> Call[Citation]:
+    """Return lines (``12`` or ``"12-15"``, from 0) with the hash of the whole text."""
+    return Call.of(Citation.read, "cite", name=name, lines=lines)
+
+
+def check_citation(
+    name: str, quote: str, lines: str | int | None = None, *, hash: str | None = None
+) -> Call[dict[str, Any]]:
+    """Say whether a quotation ``stands`` in a text."""
+    return Call.of(dict, "check_citation", name=name, quote=quote, lines=lines, hash=hash)
+
+
+def register_handle(
+    name: str, *, content_type: str | None = None, share_with: Sequence[str] | None = None
+) -> Call[Handle]:
+    """Make a handle by which other sessions have the variable."""
+    shared = None if share_with is None else list(share_with)
+    return Call.of(Handle.read, "register_handle", name=name, content_type=content_type, share_with=shared)
+
+
+def resolve_handle(handle: str) -> Call[Handle]:
+    """Give the text behind a handle a name in this session."""
+    return Call.of(Handle.read, "resolve_handle", handle=handle)
+
+
+# --- code and queries --------------------------------------------------------------------------------
+
+
+def eval_code(code: str) -> Call[Cell]:
+    """Run a cell. One that waits for answers comes back at once, with ``status`` ``waiting`` and its queries."""
+    return Call.of(Cell.read, "eval_code", code=code)
+
+
+def answer_queries(answers: Mapping[str, Any] | Sequence[Any]) -> Call[Answered]:
+    """Answer queries by id, with a text or ``{"error": why}``; ``cell`` is what came of code that waited.
+
+    A list answers the pending queries in the order in which they are listed. The answer of a query that has a
+    ``schema`` may also be the JSON value itself.
+    """
+    given = dict(answers) if isinstance(answers, Mapping) else list(answers)
+    return Call.of(Answered.read, "answer_queries", answers=given)
+
+
+def wait(run: str | None = None) -> Call[Cell]:
+    """Wait for a run, or for the latest."""
+    return Call.of(Cell.read, "wait", run=run)
+
+
+def view_images(run: str | None = None) -> Call[Pictures]:
+    """Return the pictures that code has shown in a run, or in the latest that has shown any."""
+    return Call.of(Pictures.read, "view_images", run=run)
+
+
+def budget() -> Call[dict[str, Any]]:
+    """Return what the session's queries have used and may: calls, and of a provider tokens, cost and seconds."""
+    return Call.of(dict, "budget")
+
+
+def interrupt() -> Call[list[str]]:
+    """Interrupt what runs; returns the ids of the runs."""
+    return Call.of(lambda answer: list(answer["interrupted"]), "interrupt")
+
+
+# --- the session -------------------------------------------------------------------------------------
+
+
+def status() -> Call[dict[str, Any]]:
+    """Describe the session: policy, kernel, walls, memory, runs, pending queries, limits."""
+    return Call.of(dict, "status")
+
+
+def fork_session(name: str | None = None, *, policy: StrPath | None = None) -> Call[Fork]:
+    """Make a session with every variable of this one; ``Client(fork.session)`` works in it."""
+    return Call.of(Fork.read, "fork_session", name=name, policy=None if policy is None else os.fspath(policy))
+
+
+def rollback(cells: int = 1) -> Call[Undone]:
+    """Undo the last cells."""
+    return Call.of(Undone.read, "rollback", cells=cells)
+
+
+def restart_session() -> Call[dict[str, Any]]:
+    """Begin anew with a fresh kernel and the loaded texts."""
+    return Call.of(dict, "restart_session")
+
+
+def end_session() -> Call[Ended]:
+    """Delete the session and everything in it."""
+    return Call.of(Ended.read, "end_session")
+
+
+def _checked(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer in a tool's result; raises :class:`ToolFailed` when it is an error."""
+    text = "".join(block.get("text", "") for block in result.get("content", []))
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = {"text": text}
+    answer: dict[str, Any] = found if isinstance(found, dict) else {"answer": found}
+    # A cell that raised is an answer (it has `success`), a call that could not be done is not.
+    if result.get("isError") or ("error" in answer and "success" not in answer):
+        raise ToolFailed(_message(answer), answer)
+    pictures = [block["data"] for block in result.get("content", []) if block.get("type") == "image"]
+    return {**answer, "data": [base64.b64decode(picture) for picture in pictures]} if pictures else answer
+
+
+def _message(answer: dict[str, Any]) -> str:
+    """Return what a tool's error says, as one line."""
+    parts = [str(answer[key]) for key in ("message", "hint", "text") if answer.get(key)]
+    if isinstance(available := answer.get("available"), list):
+        parts.append(f"available: {', '.join(map(str, available)) or 'nothing'}")
+    return "; ".join(parts) or json.dumps(answer, ensure_ascii=False)

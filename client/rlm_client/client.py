@@ -1,0 +1,161 @@
+"""The Python client: one session of the daemon with a typed method for each tool.
+
+::
+
+    from rlm_client import Client
+
+    with Client("analysis") as client:
+        client.load_context("log", "app.log")
+        print(client.eval_code("len(log['lines'])").result)
+
+The daemon is started when none runs. A client holds one connection and makes one call at a time: threads that shall
+not wait for each other use one client each. What a call of it was doing is interrupted when it is closed.
+`client_async` has the same for an event loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from rlm_client import calls
+from rlm_client.results import Query
+from rlm_ipc.daemon_connection import DaemonConnection, OnProgress, ask
+from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
+from rlm_ipc.errors import ToolFailed
+from rlm_ipc.messages import plain
+
+__all__ = ["Client", "call_tool"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _method(make: Callable[P, calls.Call[T]]) -> Callable[Concatenate[Client, P], T]:
+    """Return the method that makes a call and reads its answer."""
+
+    @functools.wraps(make)
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = make(*args, **kwargs)
+        return call.read(self.call(call.tool, **call.arguments))
+
+    method.__signature__ = calls.signature_of(make)  # type: ignore[attr-defined]  # what inspect reads
+    return method
+
+
+class Client:
+    """A session of the daemon.
+
+    ``session`` is the environment's or the git root's unless named, as for every client; ``policy`` is what it is
+    opened under if it is not open yet; ``on_progress`` hears of calls that take long. Methods raise `ToolFailed`, whose
+    ``answer`` says what to do, when a tool answers with an error, and `DaemonUnavailable` when the daemon ends under a
+    call.
+    """
+
+    def __init__(
+        self, session: str | None = None, *, policy: calls.StrPath | None = None, on_progress: OnProgress | None = None
+    ) -> None:
+        self.session = session
+        self.on_progress = on_progress
+        self.policy = None if policy is None else os.fspath(policy)
+        self._lock = threading.Lock()
+        self._connection: DaemonConnection[McpServed] | None = None
+
+    def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """Call a tool by name and return its whole answer; arguments that are None are left out.
+
+        A cell that takes longer than one call may is waited for.
+        """
+        request = calls.ToolCall(tool, arguments)
+        with self._lock:
+            try:
+                answer = None
+                while answer is None:
+                    result = self._connected().request("tools/call", request.params, self.on_progress)
+                    answer = request.take(result)
+                return answer
+            except ToolFailed:
+                raise
+            except BaseException:
+                self._hang_up()  # an answer that comes later must not be taken for that of the next call
+                raise
+
+    def close(self) -> None:
+        """Hang up; the session stays. The next call connects again."""
+        self._hang_up()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- texts and variables -------------------------------------------------------------------------
+
+    load_context = _method(calls.load_context)
+    peek = _method(calls.peek)
+    scan = _method(calls.scan)
+    list_vars = _method(calls.list_vars)
+    var_info = _method(calls.var_info)
+    unload = _method(calls.unload)
+    refresh = _method(calls.refresh)
+    query = _method(calls.query)
+    cite = _method(calls.cite)
+    check_citation = _method(calls.check_citation)
+    register_handle = _method(calls.register_handle)
+    resolve_handle = _method(calls.resolve_handle)
+
+    # --- code and queries ----------------------------------------------------------------------------
+
+    eval_code = _method(calls.eval_code)
+    answer_queries = _method(calls.answer_queries)
+    wait = _method(calls.wait)
+    view_images = _method(calls.view_images)
+    budget = _method(calls.budget)
+    interrupt = _method(calls.interrupt)
+
+    # --- the session ---------------------------------------------------------------------------------
+
+    status = _method(calls.status)
+    fork_session = _method(calls.fork_session)
+    rollback = _method(calls.rollback)
+    restart_session = _method(calls.restart_session)
+    end_session = _method(calls.end_session)
+
+    def pending_queries(self) -> list[Query]:
+        """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""
+        request = ListQueries(self.session or self.status()["session"])
+        return [Query.read(plain(query)) for query in ask(request, start=True).queries]
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    def _connected(self) -> DaemonConnection[McpServed]:
+        if self._connection is not None and self._connection.has_ended():
+            self._hang_up()
+        if self._connection is None:
+            environment = calls.environment(self.session, self.policy)
+            self._connection = DaemonConnection(ServeMcp(), start=True, environment=environment)
+        return self._connection
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(OSError):
+                connection.close()
+
+
+def call_tool(
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    session: str | None = None,
+    policy: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Make one call on a connection of its own; see `Client.call`."""
+    with Client(session, policy=policy, on_progress=on_progress) as client:
+        return client.call(name, **arguments)

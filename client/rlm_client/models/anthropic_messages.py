@@ -1,0 +1,137 @@
+"""Anthropic's messages protocol, through Anthropic's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import anthropic
+import httpx2
+from anthropic import AsyncAnthropic
+from pydantic import BaseModel, ValidationError
+
+from rlm_client.models.interface import ChatMessage, Completion, Finish
+from rlm_client.models.settings import Endpoint
+from rlm_client.models.streaming import BrokenOff, Speaker, completed
+
+__all__ = ["AnthropicMessages"]
+
+_FINISH: dict[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
+
+
+class _Block(BaseModel):
+    type: str
+    text: str = ""
+
+
+class _Used(BaseModel):
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class _Answer(BaseModel):
+    """What is read of a whole answer. The library's own types take three times as long to build."""
+
+    content: list[_Block]
+    stop_reason: str | None
+    model: str
+    usage: _Used
+
+
+class AnthropicMessages(Speaker):
+    """One endpoint, and the key to it."""
+
+    wrong = (anthropic.AuthenticationError, anthropic.PermissionDeniedError, anthropic.NotFoundError)
+    passing = (
+        anthropic.APIConnectionError,
+        anthropic.RateLimitError,
+        anthropic.InternalServerError,
+        anthropic.ConflictError,
+    )
+
+    def __init__(self, endpoint: Endpoint, key: str) -> None:
+        super().__init__(endpoint)
+        self._client = AsyncAnthropic(
+            api_key=key,
+            base_url=endpoint.url(),
+            timeout=endpoint.timeout_seconds,
+            max_retries=endpoint.retries,
+            http_client=anthropic.DefaultAioHttpClient(),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _request(
+        self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
+        turns = [message for message in messages if message["role"] != "system"]
+        request: dict[str, Any] = {"model": self._endpoint.model, "max_tokens": max_tokens, "messages": turns}
+        if system:
+            request["system"] = system
+        if schema is not None and self._endpoint.native_schema:
+            request["output_config"] = {"format": {"type": "json_schema", "schema": dict(schema)}}
+        return request
+
+    async def _whole(self, messages: list[ChatMessage], request: dict[str, Any]) -> Completion:
+        try:
+            raw = await self._client.post("/v1/messages", body=request, cast_to=bytes)
+            answer = _Answer.model_validate_json(raw)
+        except ValidationError:
+            raise self._not_ours() from None
+        except anthropic.AnthropicError as error:
+            raise self._fault(error, _said(error)) from error
+        text = "".join(block.text for block in answer.content if block.type == "text")
+        finish = _FINISH.get(answer.stop_reason or "")
+        counted = _tokens_in(answer.usage), answer.usage.output_tokens
+        return completed(self._endpoint, messages, text, answer.model, finish, counted)
+
+    async def _streamed(
+        self, messages: list[ChatMessage], request: dict[str, Any], on_text: Callable[[str], None]
+    ) -> Completion:
+        pieces, reason, model = [], None, None
+        given = made = 0
+        try:
+            stream = await self._client.messages.create(**request, stream=True)
+            async for event in stream:
+                if event.type == "message_start":
+                    model, given = event.message.model, _tokens_in(event.message.usage)
+                elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+                    pieces.append(event.delta.text)
+                    on_text(event.delta.text)
+                elif event.type == "message_delta":
+                    reason, made = event.delta.stop_reason, event.usage.output_tokens
+        except httpx2.TransportError as error:  # this library passes on what breaks a stream as it is
+            raise BrokenOff("the connection was lost") from error
+        except anthropic.AnthropicError as error:
+            if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
+                raise BrokenOff(_said(error)) from error
+            raise self._fault(error, _said(error)) from error
+        if reason is None:
+            raise BrokenOff("it has no end") if model is not None else self._not_ours()
+        return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), (given, made))
+
+
+def _tokens_in(usage: anthropic.types.Usage | _Used) -> int:
+    """Tokens in, those of a prompt cache too."""
+    return usage.input_tokens + (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+
+
+def _said(error: anthropic.AnthropicError) -> str:
+    """What the endpoint says, without the request that it may repeat."""
+    body = getattr(error, "body", None)
+    inner = body.get("error") if isinstance(body, dict) else None
+    message = inner.get("message") if isinstance(inner, dict) else None
+    return str(message or error)[:300]

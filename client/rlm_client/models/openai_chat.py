@@ -1,0 +1,123 @@
+"""The chat-completions protocol, which OpenAI and most servers of open models speak, through OpenAI's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import openai
+from openai import AsyncOpenAI
+from openai.types import CompletionUsage
+from pydantic import BaseModel, Field, ValidationError
+
+from rlm_client.models.interface import ChatMessage, Completion, Finish
+from rlm_client.models.settings import Endpoint
+from rlm_client.models.streaming import BrokenOff, Speaker, completed
+
+__all__ = ["OpenAIChat"]
+
+_FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_calls": "stop", "function_call": "stop"}
+
+
+class _Said(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(BaseModel):
+    message: _Said
+    finish_reason: str | None = None
+
+
+class _Counted(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Answer(BaseModel):
+    """What is read of a whole answer. The library's own types take three times as long to build."""
+
+    choices: list[_Choice] = Field(min_length=1)
+    model: str | None = None
+    usage: _Counted | None = None
+
+
+class OpenAIChat(Speaker):
+    """One endpoint, and the key to it."""
+
+    wrong = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
+    passing = (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError, openai.ConflictError)
+
+    def __init__(self, endpoint: Endpoint, key: str) -> None:
+        super().__init__(endpoint)
+        self._client = AsyncOpenAI(
+            api_key=key,
+            base_url=endpoint.url(),
+            timeout=endpoint.timeout_seconds,
+            max_retries=endpoint.retries,
+            http_client=openai.DefaultAioHttpClient(),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _request(
+        self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        # OpenAI's own newer models refuse max_tokens, some other servers know nothing else.
+        limit = "max_completion_tokens" if self._endpoint.url() is None else "max_tokens"
+        request: dict[str, Any] = {"model": self._endpoint.model, "messages": messages, limit: max_tokens}
+        if schema is not None and self._endpoint.native_schema:
+            named = {"name": "answer", "schema": dict(schema)}
+            request["response_format"] = {"type": "json_schema", "json_schema": named}
+        return request
+
+    async def _whole(self, messages: list[ChatMessage], request: dict[str, Any]) -> Completion:
+        try:
+            raw = await self._client.post("/chat/completions", body=request, cast_to=bytes)
+            answer = _Answer.model_validate_json(raw)
+        except ValidationError:
+            raise self._not_ours() from None
+        except openai.OpenAIError as error:
+            raise self._fault(error, _said(error)) from error
+        choice = answer.choices[0]
+        said, finish = choice.message, _FINISH.get(choice.finish_reason or "")
+        text, refused = said.content or said.refusal or "", bool(said.refusal)
+        count = _count(answer.usage)
+        return completed(self._endpoint, messages, text, answer.model, None if refused else finish, count)
+
+    async def _streamed(
+        self, messages: list[ChatMessage], request: dict[str, Any], on_text: Callable[[str], None]
+    ) -> Completion:
+        pieces, reason, model, usage = [], None, None, None
+        begun = False
+        try:
+            stream = await self._client.chat.completions.create(
+                **request, stream=True, stream_options={"include_usage": True}
+            )
+            async for chunk in stream:
+                begun, model, usage = True, chunk.model or model, chunk.usage or usage
+                for choice in chunk.choices[:1]:
+                    reason = choice.finish_reason or reason
+                    if choice.delta.content:
+                        pieces.append(choice.delta.content)
+                        on_text(choice.delta.content)
+        except openai.OpenAIError as error:
+            if begun:
+                raise BrokenOff(_said(error)) from error
+            raise self._fault(error, _said(error)) from error
+        if reason is None:
+            raise BrokenOff("it has no end") if begun else self._not_ours()
+        return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), _count(usage))
+
+
+def _count(usage: CompletionUsage | _Counted | None) -> tuple[int, int] | None:
+    return None if usage is None else (usage.prompt_tokens, usage.completion_tokens)
+
+
+def _said(error: openai.OpenAIError) -> str:
+    """What the endpoint says, without the request that it may repeat."""
+    body = getattr(error, "body", None)
+    message = body.get("message") if isinstance(body, dict) else None
+    return str(message or error)[:300]

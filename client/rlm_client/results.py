@@ -1,0 +1,288 @@
+"""What the methods of `rlm_kernel.Client` return: the answers of the tools, with the names that these have there.
+
+``raw`` is the whole answer: the fields that only some answers have are not all spelled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from rlm_ipc.errors import ProtocolError
+
+__all__ = [
+    "Answered",
+    "Cell",
+    "Citation",
+    "Context",
+    "Ended",
+    "Files",
+    "Fork",
+    "Found",
+    "Handle",
+    "Match",
+    "Page",
+    "Pictures",
+    "Query",
+    "Result",
+    "Rows",
+    "Undone",
+    "Variable",
+    "Variables",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """An answer of the daemon."""
+
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of a tool's answer; fields that it does not know are in ``raw`` only."""
+        known = {part.name for part in fields(cls)} & answer.keys()
+        try:
+            return cls(raw=answer, **{name: answer[name] for name in known})
+        except TypeError as error:
+            raise ProtocolError(f"the daemon's answer is no {cls.__name__}: {error}; are versions mixed?") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query(Result):
+    """A query that waits for its answer; ``schema`` is the JSON schema that it must fit, if there is one.
+
+    ``cut`` says that the answer had no room for the ``prompt``, which is then empty; `Client.pending_queries` has it.
+    """
+
+    id: str
+    prompt: str = ""
+    model: str | None = None
+    schema: Mapping[str, Any] | None = None
+    cut: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(Result):
+    """What came of a cell.
+
+    ``status`` is ``finished``, or ``waiting`` when it waits for the answers of ``pending_llm_queries``: its ``success``
+    is then None. ``error`` is the traceback of one that raised. ``full_output`` names the context that holds
+    the whole of what was too long.
+    """
+
+    status: str = "finished"
+    success: bool | None = None
+    stdout: str = ""
+    stderr: str = ""
+    error: str | None = None
+    result: str | None = None
+    execution_time_seconds: float = 0.0
+    pending_llm_queries: tuple[Query, ...] = ()
+    defined_variables: tuple[str, ...] = ()
+    run: str | None = None
+    notice: str | None = None
+    full_output: str | None = None
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of eval_code, wait or answer_queries."""
+        queries = tuple(Query.read(query) for query in answer.get("pending_llm_queries") or ())
+        names = tuple(answer.get("defined_variables") or ())
+        return super().read({**answer, "pending_llm_queries": queries, "defined_variables": names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered(Result):
+    """Which answers were taken. ``cell`` is what came of the cell that waited for one of them."""
+
+    answered: tuple[str, ...]
+    failed: tuple[Mapping[str, Any], ...]
+    still_pending: tuple[str, ...]
+    cell: Cell | None = None
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of answer_queries."""
+        parts = {name: tuple(answer.get(name) or ()) for name in ("answered", "failed", "still_pending")}
+        cell = Cell.read(answer) if "success" in answer or "status" in answer else None
+        return super().read({**answer, **parts, "cell": cell})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files(Result):
+    """The files of a directory or an archive: how many were taken, why others were not, the context that lists them."""
+
+    count: int
+    skipped: Mapping[str, int]
+    table: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context(Result):
+    """A loaded text; ``size`` in bytes. ``files`` are those that it was made of, if there were several.
+
+    ``notice`` says that a variable of code has lost its name to it.
+    """
+
+    name: str
+    line_count: int
+    size: int
+    type: str
+    files: Files | None = None
+    notice: str | None = None
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of load_context."""
+        files = answer.get("files")
+        return super().read({**answer, "files": None if files is None else Files.read(files)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Result):
+    """Lines of a text; ``cut`` says that lines in ``content`` are cut, and where one is, how long it is."""
+
+    name: str
+    offset: int
+    total_lines: int
+    returned: int
+    has_more: bool
+    content: str
+    next_offset: int | None = None
+    cut: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match(Result):
+    """A line that matches; ``line`` counts from 0, ``context`` the lines around it. ``cut`` says that some are cut."""
+
+    line: int
+    text: str
+    context: tuple[str, ...] = ()
+    cut: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Result):
+    """The lines that match; ``truncated`` says that there are more."""
+
+    name: str
+    pattern: str
+    matches: int
+    truncated: bool
+    results: tuple[Match, ...]
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of scan."""
+        found = [Match.read({**match, "context": tuple(match.get("context") or ())}) for match in answer["results"]]
+        return super().read({**answer, "results": tuple(found)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable(Result):
+    """A variable: a loaded text, or one that code made.
+
+    A text is ``shadowed_in_code`` while a variable has its name there; that one ``shadows_text``.
+    """
+
+    name: str
+    line_count: int | None = None
+    size: int | None = None
+    type: str | None = None
+    shadowed_in_code: bool = False
+    shadows_text: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variables(Result):
+    """The variables of a session; ``total_size`` counts each loaded text once."""
+
+    session: str
+    variables: tuple[Variable, ...]
+    total_size: int
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of list_vars."""
+        return super().read({**answer, "variables": tuple(Variable.read(row) for row in answer["variables"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handle(Result):
+    """A pointer to a text that other sessions can use."""
+
+    handle: str
+    var_name: str
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citation(Result):
+    """Lines of a text, with the hash of all of it."""
+
+    name: str
+    lines: str
+    hash: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Result):
+    """The rows of a query, or its first ones; ``full_output`` then names the context that holds all as JSON lines."""
+
+    columns: list[str]
+    row_count: int
+    rows: list[list[Any]]
+    full_output: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork(Result):
+    """A forked session; ``source`` is ``live``, or ``checkpoint`` when a cell was running."""
+
+    session: str
+    forked_from: str
+    policy: str
+    source: str
+    connection_file: str | None = None
+    notice: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undone(Result):
+    """What a rollback undid: the code of the cells, and variables that have their old values or are gone."""
+
+    session: str
+    undone: tuple[str, ...]
+    variables_restored: tuple[str, ...]
+    variables_gone: tuple[str, ...]
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of rollback."""
+        names = ("undone", "variables_restored", "variables_gone")
+        return super().read({**answer, **{name: tuple(answer.get(name) or ()) for name in names}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Result):
+    """Pictures that code has shown: what each is, and in ``data`` its PNG."""
+
+    images: tuple[Mapping[str, Any], ...]
+    data: tuple[bytes, ...] = ()
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of view_images."""
+        return super().read({**answer, **{name: tuple(answer.get(name) or ()) for name in ("images", "data")}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Result):
+    """A session that has ended."""
+
+    ended: str

@@ -1,0 +1,66 @@
+"""What a question is about, put into a session as variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+
+from rlm_client.client import Client
+from rlm_client.results import Context
+from rlm_ipc.errors import CallerError, ToolFailed
+
+__all__ = ["StrPath", "load"]
+
+StrPath = str | os.PathLike[str]
+_NAME = "context"
+
+
+def load(client: Client, context: object, paths: Sequence[StrPath]) -> list[str]:
+    """Load a text, data or files as ``context``; returns in words what the session then holds.
+
+    Raises:
+        CallerError: both are given, or the data are not what JSON can hold.
+        ToolFailed: it cannot be loaded.
+    """
+    if paths:
+        if context is not None:
+            raise CallerError("give either a context or paths")
+        loaded = client.load_context(_NAME, [os.path.abspath(path) for path in paths], content_type="file")
+        table = f"; {_NAME}_files lists its files as JSON lines" if len(paths) > 1 or os.path.isdir(paths[0]) else ""
+        return [_described(loaded) + table]
+    if context is None:
+        return []
+    if isinstance(context, str):
+        return [_described(_load_text(client, _NAME, context, "custom"))]
+    return [_load_data(client, context)]
+
+
+def _load_text(client: Client, name: str, text: str, kind: str) -> Context:
+    """Hand the text over in a file: in a call it would be bounded, and cost more."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", newline="", prefix="rlm-") as file:
+        file.write(text)
+        file.flush()
+        return client.load_context(name, file.name, content_type=kind)
+
+
+def _load_data(client: Client, data: object) -> str:
+    try:
+        text = json.dumps(data, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise CallerError(f"the context is neither a text nor what JSON can hold: {error}; pass a text") from error
+    _load_text(client, f"{_NAME}_json", text, "json")
+    cell = client.eval_code(f"import json\n{_NAME} = json.loads({_NAME}_json['content'])")
+    if not cell.success:
+        raise ToolFailed(f"the context cannot be made in the session: {cell.error}", dict(cell.raw))
+    size = f" of {len(data)} items" if isinstance(data, list | dict) else ""
+    return f"{_NAME}, a {type(data).__name__}{size} ({len(text):,} characters as JSON)"
+
+
+def _described(loaded: Context) -> str:
+    name = loaded.name
+    return (
+        f"{name}, a loaded text of {loaded.line_count:,} lines and {loaded.size:,} bytes: {name}['content'] is all of "
+        f"it as a str, {name}['lines'] a sequence of its lines, {name}['line_count'] their number"
+    )

@@ -1,0 +1,263 @@
+"""The loop: the model writes code, the session runs it, the model sees what it printed, until there is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rlm_client.models.errors import ModelError
+from rlm_client.models.interface import ChatMessage, Completion, Model
+from rlm_client.models.validation import until_fitting
+from rlm_client.rlm import prompts
+from rlm_client.rlm.budget import Budget, RunBudgetExceeded
+from rlm_client.rlm.replies import final_of, has_open_block, repl_blocks, submitted
+from rlm_client.rlm.workspace import ModelAnswer, ModelTurn, Workspace
+from rlm_ipc.daemon_rows import WaitingQuery
+from rlm_ipc.errors import KernelError
+
+__all__ = ["Event", "Loop", "Solution", "Watch"]
+
+Status = Literal["answered", "out_of_turns", "stopped"]
+Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
+SCHEMA_ATTEMPTS = 3
+"""Times that a model is asked for an answer that fits its schema."""
+SUB_PROMPT_CHARS = 200_000
+"""Characters that a prompt of ``llm_query`` may have, as the model is told."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happens in a run, for whoever watches. ``depth`` is 0 for the run itself, 1 for its children."""
+
+    kind: Happening
+    session: str
+    depth: int
+    turn: int
+    text: str = ""
+    count: int = 0
+
+
+Watch = Callable[[Event], None]
+
+
+@dataclass
+class Solution:
+    """What a run came to.
+
+    ``status`` is ``answered``, ``out_of_turns`` when the model had to answer without having submitted anything, or
+    ``stopped`` when there is no answer, for the ``reason``.
+    """
+
+    answer: str
+    status: Status
+    session: str
+    question: str
+    turns: list[ModelTurn]
+    budget: Budget
+    model: str
+    children: list[Solution]
+    reason: str = ""
+
+
+class Loop:
+    """One run in one workspace; `solve` it once. Runs of ``rlm_query`` are loops of their own, with the same budget."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        model: Model,
+        budget: Budget,
+        *,
+        root_model: str | None = None,
+        sub_model: str | None = None,
+        depth: int = 0,
+        watch: Watch | None = None,
+    ) -> None:
+        self._workspace = workspace
+        self._model = model
+        self._budget = budget
+        self._names = (root_model, sub_model)
+        self._depth = depth
+        self._watch = watch
+        self._turn = 0
+        self.turns: list[ModelTurn] = []
+        self._open: ModelTurn | None = None
+        """The turn under way, once the model has replied."""
+        self.children: list[Solution] = []
+
+    async def solve(self, question: str, variables: list[str]) -> Solution:
+        """Work on a question until it is answered; ``variables`` says in words what the session holds.
+
+        Raises:
+            BudgetExceeded: calls, tokens, cost or time are used up.
+            ModelError: the model gives no answer.
+        """
+        clock = asyncio.timeout(self._budget.seconds_left())
+        try:
+            async with clock:
+                return await self._solve(question, variables)
+        except TimeoutError:
+            if clock.expired():
+                self._budget.take_call()  # says what is used up
+            raise
+
+    def stopped(self, question: str, reason: str) -> Solution:
+        """Return what there is of a run that has ended without an answer."""
+        if self._open is not None:
+            self.turns.append(self._open)
+        solution = self._solution(question, "", "stopped")
+        return replace(solution, reason=reason)
+
+    async def _solve(self, question: str, variables: list[str]) -> Solution:
+        await self._workspace.run(prompts.SETUP, self._answers)
+        turns, recursion = self._budget.limits.turns, self._depth < self._budget.limits.depth
+        history: list[ChatMessage] = []
+        said: list[ChatMessage] = [
+            {
+                "role": "system",
+                "content": prompts.system_prompt(variables, recursion=recursion, chars=SUB_PROMPT_CHARS),
+            },
+            {"role": "user", "content": prompts.first_message(question, turns)},
+        ]
+        for self._turn in range(1, turns + 1):
+            turn = await self._one_turn(history, said)
+            await self._keep(turn)
+            if turn.final is not None:
+                return self._solution(question, turn.final, "answered")
+            history += [*said, {"role": "assistant", "content": turn.reply.text}]
+            cut = has_open_block(turn.reply.text)
+            said = [{"role": "user", "content": prompts.outputs(turn.outcomes, cut=cut, turn=self._turn, turns=turns)}]
+        return await self._last_word(question, history, said)
+
+    async def _one_turn(self, history: list[ChatMessage], said: list[ChatMessage]) -> ModelTurn:
+        self._tell("turn", count=self._budget.limits.turns)
+        began, clock = time.time(), time.monotonic()
+        reply = await self._complete([*history, *said])
+        final = None
+        turn = self._open = ModelTurn(self._turn, said, reply, [], None, began, 0.0)
+        for code in repl_blocks(reply.text):
+            self._tell("code", code)
+            turn.outcomes.append(await self._workspace.run(code, self._answers))
+            self._tell("output", prompts.output_of(turn.outcomes[-1]))
+            final = await self._submitted()
+            if final is not None:
+                break
+        if final is None:
+            final = await self._said_at_last(reply.text)
+        return replace(turn, final=final, seconds=time.monotonic() - clock)
+
+    async def _last_word(self, question: str, history: list[ChatMessage], said: list[ChatMessage]) -> Solution:
+        """Ask for an answer without code, when there are no more turns."""
+        asked: list[ChatMessage] = [{"role": "user", "content": f"{said[0]['content']}\n\n{prompts.LAST_TURN}"}]
+        self._turn += 1
+        began, clock = time.time(), time.monotonic()
+        reply = await self._complete([*history, *asked])
+        final = final_of(reply.text)
+        text = (final and final.text) or reply.text.strip()
+        await self._keep(ModelTurn(self._turn, asked, reply, [], text, began, time.monotonic() - clock))
+        return self._solution(question, text, "out_of_turns")
+
+    async def _complete(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        sub: bool = False,
+        model: str | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Completion:
+        self._budget.take_call()
+        on_text = None if sub or self._watch is None else (lambda piece: self._tell("text", piece))
+        name = model or self._names[sub] or self._names[0]
+        reply = await self._model.complete(messages, model=name, schema=schema, on_text=on_text)
+        self._budget.charge(reply.usage)
+        return reply
+
+    async def _keep(self, turn: ModelTurn) -> None:
+        self.turns.append(turn)
+        self._open = None
+        await self._workspace.note(turn)
+
+    async def _submitted(self) -> str | None:
+        """Return what the code has submitted, if it has."""
+        shown = await self._workspace.read("answer")
+        content = submitted(shown) if shown is not None else None
+        if content is None or not content.isidentifier() or content != await self._workspace.read("final_variable"):
+            return content
+        named = await self._workspace.read(content)
+        return content if named is None else named
+
+    async def _said_at_last(self, reply: str) -> str | None:
+        """Return the final answer that the reply itself gives, if it does."""
+        final = final_of(reply)
+        if final is None:
+            return None
+        if final.variable is None:
+            return final.text
+        return await self._workspace.read(final.variable)
+
+    # --- what code asks ---------------------------------------------------------------------------
+
+    async def _answers(self, asked: Sequence[WaitingQuery]) -> list[ModelAnswer]:
+        self._tell("asked", count=len(asked))
+        answers = await asyncio.gather(*map(self._answer, asked))
+        self._tell("answered", count=len(answers))
+        return list(answers)
+
+    async def _answer(self, query: WaitingQuery) -> ModelAnswer:
+        """Answer one query; what goes wrong with it is its own answer and does not end the run."""
+        began = time.monotonic()
+        try:
+            if query.recursive and self._depth < self._budget.limits.depth:
+                answer = await self._child(query)
+            else:
+                answer = await self._plain(query)
+        except (ModelError, RunBudgetExceeded, KernelError) as error:
+            answer = ModelAnswer(query, None, str(error))
+        return replace(answer, seconds=time.monotonic() - began)
+
+    async def _plain(self, query: WaitingQuery) -> ModelAnswer:
+        """Have a model answer at once; one that does not fit its schema is asked again."""
+        replies: list[Completion] = []
+
+        async def ask(messages: list[ChatMessage]) -> str:
+            replies.append(await self._complete(messages, sub=True, model=query.model, schema=query.schema))
+            return replies[-1].text
+
+        if query.schema is None:
+            text = await ask([{"role": "user", "content": query.prompt}])
+        else:
+            text = await until_fitting(ask, query.prompt, query.schema, SCHEMA_ATTEMPTS)
+        given = sum(reply.usage.input_tokens for reply in replies)
+        made = sum(reply.usage.output_tokens for reply in replies)
+        return ModelAnswer(query, text, None, given, made, model=replies[-1].model)
+
+    async def _child(self, query: WaitingQuery) -> ModelAnswer:
+        """Have a child answer, in a fork of the session."""
+        workspace = await self._workspace.fork(query.prompt)
+        self._tell("child", workspace.session)
+        try:
+            root, sub = self._names
+            child = Loop(
+                workspace, self._model, self._budget,
+                root_model=query.model or sub or root, sub_model=sub, depth=self._depth + 1, watch=self._watch,
+            )  # fmt: skip
+            solution = await child.solve(prompts.task_of_child(query.prompt), [prompts.TASK, prompts.COPIES])
+        finally:
+            await workspace.end()
+        self.children.append(solution)
+        given = sum(turn.reply.usage.input_tokens for turn in solution.turns)
+        made = sum(turn.reply.usage.output_tokens for turn in solution.turns)
+        return ModelAnswer(query, solution.answer, None, given, made, model=solution.model)
+
+    def _solution(self, question: str, answer: str, status: Status) -> Solution:
+        model = self.turns[-1].reply.model if self.turns else self._names[0] or ""
+        return Solution(
+            answer, status, self._workspace.session, question, self.turns, self._budget, model, self.children
+        )
+
+    def _tell(self, kind: Happening, text: str = "", count: int = 0) -> None:
+        if self._watch is not None:
+            self._watch(Event(kind, self._workspace.session, self._depth, self._turn, text, count))

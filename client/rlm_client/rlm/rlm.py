@@ -1,0 +1,106 @@
+"""`RLM`: a question about what is too long to read, answered by a model that works in a session of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from rlm_client.client import Client
+from rlm_client.models.interface import Model
+from rlm_client.models.router import open_models
+from rlm_client.rlm.budget import Budget, RunLimits
+from rlm_client.rlm.inputs import StrPath, load
+from rlm_client.rlm.loop import Loop, Solution, Watch
+from rlm_client.rlm.trajectory import as_json_lines
+from rlm_client.rlm.workspace import ClientWorkspace
+from rlm_ipc.errors import CallerError
+
+__all__ = ["RLM"]
+
+POLICY = "recursive"
+
+
+class RLM:
+    """A recursive language model: the loop of a model, code and queries, with a model that is configured or given.
+
+    ``model`` names a configured model (None: the default one), or is an object with the method ``complete`` of
+    `rlm_client.models.Model`. ``sub_model`` names the one that answers the queries of code (None: the same).
+    ``session`` names a session to work in, which then stays; without it each question gets one of its own, under
+    ``policy``. ``watch`` is called with each `Event`. The file ``trajectory`` gets every turn of a run as JSON lines,
+    however the run ends.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | None = None,
+        *,
+        sub_model: str | None = None,
+        limits: RunLimits | None = None,
+        policy: StrPath = POLICY,
+        session: str | None = None,
+        watch: Watch | None = None,
+        trajectory: StrPath | None = None,
+    ) -> None:
+        self._model = model
+        self._sub_model = sub_model
+        self._limits = limits or RunLimits()
+        self._policy = policy
+        self._session = session
+        self._watch = watch
+        self._trajectory = None if trajectory is None else Path(trajectory)
+
+    def completion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
+        """Answer a question about ``context`` (a text, or data that JSON can hold), or about the files of ``paths``.
+
+        Raises:
+            BudgetExceeded: a limit is reached before there is an answer.
+            ModelError: no model is configured, or it gives no answer.
+            ToolFailed: the data cannot be loaded.
+            CallerError: the trajectory cannot be written.
+        """
+        return asyncio.run(self.acompletion(question, context, paths=paths))
+
+    async def acompletion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
+        """Do as `completion` in an event loop of the caller's."""
+        session = self._session or f"rlm-{secrets.token_hex(4)}"
+        if self._trajectory is not None:
+            _write(self._trajectory, "", "a")  # what cannot be written is told before anything is spent
+        async with AsyncExitStack() as stack:
+            name, model = await self._opened(stack)
+            client = stack.enter_context(Client(session, policy=self._policy))
+            workspace = ClientWorkspace(client, session)
+            if self._session is None:
+                stack.push_async_callback(workspace.end)
+            variables = await asyncio.to_thread(load, client, context, paths)
+            loop = Loop(
+                workspace, model, Budget(self._limits), root_model=name, sub_model=self._sub_model, watch=self._watch
+            )
+            try:
+                solution = await loop.solve(question, variables)
+            except BaseException as error:
+                interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+                self._keep(loop.stopped(question, "it was interrupted" if interrupted else str(error)))
+                raise
+            self._keep(solution)
+            return solution
+
+    def _keep(self, solution: Solution) -> None:
+        if self._trajectory is not None:
+            _write(self._trajectory, as_json_lines(solution))
+
+    async def _opened(self, stack: AsyncExitStack) -> tuple[str | None, Model]:
+        """Return the model that is asked, and by which name."""
+        if self._model is None or isinstance(self._model, str):
+            return self._model, await stack.enter_async_context(open_models())
+        return None, self._model
+
+
+def _write(path: Path, text: str, mode: str = "w") -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise CallerError(f"the trajectory {path} cannot be written: {error.strerror}; name another file") from error

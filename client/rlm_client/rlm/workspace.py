@@ -1,0 +1,219 @@
+"""Where a run works: a session that runs code, hands out its queries and can be forked."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from rlm_client.client import Client
+from rlm_client.models.interface import ChatMessage, Completion
+from rlm_client.results import Cell
+from rlm_client.rlm import pages
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_protocol import KeepTurn, ListQueries
+from rlm_ipc.daemon_rows import AnswerUse, SaidMessage, WaitingQuery
+from rlm_ipc.errors import KernelError, ToolFailed
+
+__all__ = ["Answering", "ClientWorkspace", "CodeOutcome", "ModelAnswer", "ModelTurn", "Workspace"]
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ModelAnswer:
+    """What became of a query: a text, or the reason why there is none; with what it has used, of which ``model``."""
+
+    query: WaitingQuery
+    text: str | None = None
+    error: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+    model: str = ""
+
+
+Answering = Callable[[Sequence[WaitingQuery]], Awaitable[list[ModelAnswer]]]
+"""Answers queries, all at once."""
+
+
+@dataclass(frozen=True)
+class ModelTurn:
+    """One turn: what was ``said`` to the model since its last reply, its reply, and what came of the code in it."""
+
+    number: int
+    said: list[ChatMessage]
+    reply: Completion
+    outcomes: list[CodeOutcome]
+    final: str | None
+    began: float
+    seconds: float
+
+    def kept_in(self, session: str) -> KeepTurn:
+        """Return it as it is written down beside a session's journal, which has what its code printed."""
+        answers = [answer for outcome in self.outcomes for answer in outcome.answers if answer.model]
+        return KeepTurn(
+            session=session,
+            model=self.reply.model,
+            said=tuple(SaidMessage(message["role"], message["content"]) for message in self.said),
+            reply=self.reply.text,
+            final=self.final,
+            input_tokens=self.reply.usage.input_tokens,
+            output_tokens=self.reply.usage.output_tokens,
+            started_at=self.began,
+            ended_at=self.began + self.seconds,
+            answers=tuple(
+                AnswerUse(answer.query.id, answer.model, answer.input_tokens, answer.output_tokens)
+                for answer in answers
+            ),
+        )
+
+
+@dataclass
+class CodeOutcome:
+    """What came of a block of code. ``answered_later`` are queries that were answered after it had ended."""
+
+    code: str
+    stdout: str = ""
+    stderr: str = ""
+    result: str | None = None
+    error: str | None = None
+    seconds: float = 0.0
+    answers: list[ModelAnswer] = field(default_factory=list)
+    answered_later: list[str] = field(default_factory=list)
+
+
+class Workspace(Protocol):
+    """A session as a run sees it."""
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        ...
+
+    async def run(self, code: str, answering: Answering) -> CodeOutcome:
+        """Run code; what it asks meanwhile is answered."""
+        ...
+
+    async def read(self, name: str) -> str | None:
+        """Return a variable as text; None if there is none of that name."""
+        ...
+
+    async def fork(self, task: str) -> Workspace:
+        """Make a workspace with every variable of this one, and ``task`` as the text ``task``."""
+        ...
+
+    async def note(self, turn: ModelTurn) -> None:
+        """Write a turn down, beside the journal of the session."""
+        ...
+
+    async def end(self) -> None:
+        """End the session."""
+        ...
+
+
+class ClientWorkspace:
+    """A workspace over a `Client`; its calls wait in threads. A run that is cancelled interrupts its code."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self._client = client
+        self._session = session
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._session
+
+    async def run(self, code: str, answering: Answering) -> CodeOutcome:
+        """Run code and answer what it asks, whether it waits for the answers or has ended."""
+        outcome = CodeOutcome(code)
+        try:
+            cell = await self._calling(lambda: self._client.eval_code(code))
+            while cell.pending_llm_queries:
+                cell = await self._answered(cell, answering, outcome)
+        except ToolFailed as error:  # the kernel died, or is busy with somebody else's cell
+            outcome.error = str(error)
+            return outcome
+        outcome.stdout, outcome.stderr = cell.stdout, cell.stderr
+        outcome.result, outcome.error = cell.result, cell.error
+        outcome.seconds = cell.execution_time_seconds
+        return outcome
+
+    async def read(self, name: str) -> str | None:
+        """Return a variable as text, page by page."""
+        return await self._calling(lambda: self._read(name))
+
+    async def fork(self, task: str) -> ClientWorkspace:
+        """Fork the session."""
+        name = f"{self._session[:100]}-{secrets.token_hex(3)}"
+        await self._calling(lambda: self._client.fork_session(name))
+        client = Client(name, policy=self._client.policy)
+        child = ClientWorkspace(client, name)
+        try:
+            await child._calling(lambda: client.load_context("task", content=task))
+        except BaseException:
+            await child.end()
+            raise
+        return child
+
+    async def note(self, turn: ModelTurn) -> None:
+        """Have the daemon write a turn down."""
+        await self._calling(lambda: ask(turn.kept_in(self._session), start=True))
+
+    async def end(self) -> None:
+        """End the session; one that is gone already is no error."""
+        with suppress(KernelError):
+            await self._calling(self._client.end_session)
+        self._client.close()
+
+    async def _answered(self, cell: Cell, answering: Answering, outcome: CodeOutcome) -> Cell:
+        """Answer what the cell has asked; return it as it is then."""
+        asked = await self._calling(lambda: self._asked(cell))
+        answers = await answering(asked)
+        outcome.answers += answers
+        given: dict[str, str | dict[str, str]] = {
+            one.query.id: {"error": one.error or ""} if one.text is None else one.text for one in answers
+        }
+        taken = await self._calling(lambda: self._client.answer_queries(given))
+        refused = {str(item["id"]): {"error": str(item.get("message"))} for item in taken.failed}
+        if refused:  # whoever waits is told, and does not wait for ever
+            told = await self._calling(lambda: self._client.answer_queries(refused))
+            taken = told if told.cell is not None else taken
+        if taken.cell is not None:
+            return taken.cell
+        if cell.status == "waiting":  # somebody else has answered it
+            return await self._calling(self._client.wait)
+        outcome.answered_later = list(given)
+        return replace(cell, pending_llm_queries=())
+
+    def _asked(self, cell: Cell) -> list[WaitingQuery]:
+        """The queries of the cell with their whole prompts; those that are pending from before are not its own."""
+        shown = {query.id for query in cell.pending_llm_queries}  # maybe cut: the first ones are there
+        waiting = ask(ListQueries(self._session), start=True).queries
+        pending = itertools.dropwhile(lambda query: query.id not in shown, waiting)
+        return [query for query in pending if not query.by_tool]
+
+    def _read(self, name: str) -> str | None:
+        parts = []
+        offset: int | None = 0
+        while offset is not None:
+            try:
+                page = self._client.peek(name, offset, max_chars=pages.CHARS)
+            except ToolFailed as error:
+                if error.answer.get("error") == "variable_not_found":
+                    return None
+                raise
+            parts.append(page.content)
+            offset = pages.after(page.raw)
+        return "\n".join(parts)
+
+    async def _calling(self, call: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.to_thread(call)
+        except asyncio.CancelledError:
+            self._client.close()
+            raise

@@ -1,0 +1,154 @@
+"""Everything that can go wrong with a context, and whose fault it was.
+
+ContextError
+├── CallerError                the request was wrong: change it
+│   ├── SourceError            the thing to load cannot be read as a text
+│   │   ├── SourceChanged      ... it changed while it was being read
+│   │   └── OutOfReach         ... it lies where nothing may be loaded from
+│   ├── TextTooLarge           it is larger than the caller allowed
+│   ├── BadRange               an offset, limit or count outside its range
+│   ├── NotSearchable          an object that has no lines to page or search
+│   ├── UnknownText            the store holds no text under this digest
+│   ├── MissingExtra           an optional package is needed for it, and not installed
+│   ├── QueryRefused           the SQL cannot be run
+│   └── InvalidRegex           the pattern is not a regular expression
+├── ScanTimeout                the pattern was fine, but the time ran out
+├── SearchDied                 our side: the process that searched died
+├── HelperTimeout              a helper process did not finish in its time
+├── HelperDied                 a helper process died, or gave an answer that makes no sense
+└── StoreError                 our side: the store's directory or disk failed
+    └── CorruptText            a stored file is not what was written
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ContextError(Exception):
+    """Base of every error of this package; the message says what to do next."""
+
+
+class TextRequestError(ContextError):
+    """The request was wrong; repeating it unchanged will fail again."""
+
+
+class SourceError(TextRequestError):
+    """A path or stream cannot be loaded as a text.
+
+    Attributes: what is wrong, and the advice; the message is both.
+    """
+
+    def __init__(self, what: str, advice: str) -> None:
+        """Args: as the attributes."""
+        super().__init__(f"{what}; {advice}")
+        self.what, self.advice = what, advice
+
+
+class SourceChanged(SourceError):
+    """A file was written to while it was being loaded; nothing was stored."""
+
+
+class OutOfReach(SourceError):
+    """A path leads to where the caller may load nothing from, whether anything is there or not."""
+
+
+class TextTooLarge(TextRequestError):
+    """A source holds more bytes than the caller allowed; nothing was stored."""
+
+    limit: int
+    size: int | None
+
+    def __init__(self, limit: int, size: int | None = None) -> None:
+        """Args: limit, the bytes allowed; size, the bytes found, None when reading stopped at the limit."""
+        found = "is larger" if size is None else f"has {size:,} bytes"
+        super().__init__(
+            f"the text {found}, but at most {limit:,} bytes are allowed here; load a part or unload others"
+        )
+        self.limit, self.size = limit, size
+
+
+class BadRange(TextRequestError):
+    """An offset, a limit or a count lies outside what is possible."""
+
+
+class NotSearchable(TextRequestError):
+    """The object is neither a context, nor a string, nor a sequence of strings."""
+
+
+class UnknownText(TextRequestError):
+    """No stored text has this digest; it was never stored, or collected since: load it again."""
+
+
+class MissingExtra(TextRequestError):
+    """What was asked for needs a package that is not installed; the message says how to install it."""
+
+
+class QueryRefused(TextRequestError):
+    """The SQL is none, or cannot be run on this data; the message is the database's."""
+
+
+class InvalidRegex(TextRequestError):
+    """The pattern is not a regular expression Python accepts.
+
+    Attributes: pattern; reason; position, the index of the offending character or None.
+    """
+
+    pattern: str
+    reason: str
+    position: int | None
+
+    def __init__(self, pattern: str, reason: str, position: int | None = None) -> None:
+        """Args: as the attributes."""
+        where = "" if position is None else f" at position {position}"
+        super().__init__(
+            f"invalid regular expression: {reason}{where}; "
+            "escape special characters with a backslash to search for them"
+        )
+        self.pattern, self.reason, self.position = pattern, reason, position
+
+
+class ScanTimeout(ContextError):
+    """A search did not finish in its time.
+
+    Attributes: seconds allowed; matches found until then (a tuple of Match); next_line, where to go on, or
+    None.
+    """
+
+    seconds: float
+    next_line: int | None
+
+    def __init__(self, seconds: float, matches: tuple[Any, ...] = (), next_line: int | None = None) -> None:
+        """Args: as the attributes."""
+        found = f"; {len(matches)} matches so far" if matches else ""
+        on = "" if next_line is None else f", go on from line {next_line}"
+        super().__init__(f"the search took longer than {seconds:g} s{found}: use a simpler pattern{on}")
+        self.seconds, self.matches, self.next_line = seconds, matches, next_line
+
+
+class SearchDied(ContextError):
+    """The process that searched died; the text is untouched."""
+
+
+class HelperTimeout(ContextError):
+    """A helper process did not finish in its time, and was ended."""
+
+    def __init__(self, seconds: float) -> None:
+        """Args: seconds allowed."""
+        super().__init__(f"it took longer than {seconds:g} s and was ended; do it on a part, or more simply")
+
+
+class HelperDied(ContextError):
+    """A helper process ended without an answer; usually it needed more memory than it may have."""
+
+    def __init__(self, how: str) -> None:
+        """Args: how it ended, in words."""
+        super().__init__(f"the helper process {how}; do it on a part, or under a policy with more memory_bytes")
+
+
+class StoreError(ContextError):
+    """The store's directory cannot be used: wrong owner, wrong permissions, or a full or failing disk."""
+
+
+class CorruptText(StoreError):
+    """A stored file has not the size or header it was published with; load the text again."""

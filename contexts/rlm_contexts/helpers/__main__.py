@@ -1,0 +1,91 @@
+"""The helper process: import the job's library, raise the walls, then do the job on what may be hostile."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from rlm_contexts.helpers.protocol import (
+    JOBS,
+    Fault,
+    FaultKind,
+    JobFault,
+    JobLine,
+    JobRequest,
+    JobSpec,
+)
+from rlm_ipc.messages import plain, read
+from rlm_ipc.processes import die_with_parent
+from rlm_sandbox.errors import SandboxError
+from rlm_sandbox.os_wall.confine import confine
+from rlm_sandbox.policy.model import LanguagePolicy, Limits, Policy, WallPolicy
+
+_ABOUT_LIMITS = ("/proc/self/cgroup", "/sys/fs/cgroup")
+"""Where DuckDB learns how many processors it may use; it does not start without."""
+_THREADS = 32
+
+
+def walls(memory: int, file_bytes: int, *, network: bool) -> Policy:
+    """What a job may do: read the files that it was given, compute, and answer."""
+    return Policy(
+        name="helper-job",
+        language=LanguagePolicy(wall="off"),
+        limits=Limits(memory_bytes=memory, file_bytes=file_bytes, threads=_THREADS),
+        network=network,
+        walls=WallPolicy(require=("no_new_privs", "rlimits", "landlock", "seccomp", "process_creation", "descriptors")),
+    )
+
+
+def say(reply: object) -> None:
+    """Say one reply of the job."""
+    _write(JobLine(reply=plain(reply)))
+
+
+def main() -> None:
+    """Do the job that is written to standard input."""
+    die_with_parent()
+    spec = read(JobSpec, json.loads(sys.stdin.readline()))
+    request = read(JOBS[spec.job].request, spec.request)
+    try:
+        _do(spec, request)
+        _write(JobLine(is_done=True))
+    except JobFault as failed:
+        _write(JobLine(fault=failed.fault))
+    except ImportError as missing:
+        what = f"{missing.name} is not installed" if missing.name else str(missing)
+        _write(JobLine(fault=Fault(FaultKind.MISSING, what)))
+    except SandboxError as refused:
+        _write(JobLine(fault=Fault(FaultKind.DIED, f"could not be confined ({refused})")))
+    except MemoryError:
+        _write(JobLine(fault=Fault(FaultKind.DIED, "needed more memory than it may have")))
+    sys.stdout.flush()
+    os._exit(0)  # threads of a library may still run; nothing is left to be tidied
+
+
+def _do(spec: JobSpec, request: JobRequest[Any]) -> None:
+    job = importlib.import_module(f"rlm_contexts.helpers.{spec.job}")
+    job.prepare(request)
+    _confine(spec)
+    job.run(spec, request, say)
+
+
+def _write(line: JobLine) -> None:
+    # What DuckDB has and JSON lacks is text by now; `default` is for a value that nobody foresaw.
+    sys.stdout.write(json.dumps(plain(line), separators=(",", ":"), default=str) + "\n")
+
+
+def _confine(spec: JobSpec) -> None:
+    policy = walls(spec.memory, spec.file_bytes, network=spec.network)
+    keep = [] if spec.fd is None else [spec.fd]
+    trusted = filter(None, [os.environ.get("SSL_CERT_DIR")])  # its certificates are looked for one by one
+    allowed = [Path(path) for path in (*spec.files, *_ABOUT_LIMITS, *trusted) if os.path.exists(path)]
+    confinement = confine(policy, scratch=Path(spec.scratch), read=allowed, keep_fds=keep, fork_gate=False)
+    confinement.report.demand(policy)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""With which account a URL is read: the file ``accounts.yaml`` in the configuration folder, which no kernel can read.
+
+The file says for prefixes of URLs who signs in there, and where the secret stands, never the secret itself::
+
+    "sftp://files.example.org/logs/": {user: reader, key_file: ~/.ssh/reader}
+    "https://cloud.example.org/": {user: anna, password_file: ~/.keys/cloud}
+    "s3://example-logs/": {user: AKIAEXAMPLE, password_env: AWS_SECRET, endpoint: "https://store.example.org"}
+    "az://example-logs/": {option_files: {sas_token: ~/.keys/azure}, options: {account_name: examplestore}}
+
+It is read anew for each URL, so that a token may be renewed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rlm_contexts.errors import SourceError
+from rlm_contexts.helpers.schemes import rule_of, scheme_of
+from rlm_ipc.discovery import config_dir
+from rlm_sandbox.errors import PolicyFileError
+from rlm_sandbox.policy.urls import WEB, narrowest, wrong_prefix
+from rlm_sandbox.policy.yaml_document import dotted, read_document
+
+__all__ = ["Account", "account_of", "accounts_file"]
+
+_LONGEST = 4 << 20
+_KNOWN_HOSTS = "~/.ssh/known_hosts"
+_HIDDEN = "[hidden]"
+_SIGNATURE = re.compile(r"\bsig=([^&\s]+)")
+"""What is secret in a shared access signature, however the rest of it is written."""
+_NAME = "mend it, or name another in accounts.yaml"
+_MEND = "mend that file, then load again"
+_SHORTEST_SECRET = 8
+"""Characters of a secret that stands among other values."""
+_WITH_USER = ("ftp", "sftp", "smb", "s3")
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+    user: str | None = Field(None, min_length=1, description="Who signs in; without one the password is a token.")
+    password_env: str | None = Field(None, description="The variable of the daemon's environment with the password.")
+    password_file: str | None = Field(None, description="The file with the password, and nothing else.")
+    key_file: str | None = Field(None, description="Of sftp: the file of the private key; a password is then its own.")
+    known_hosts: str | None = Field(None, description="Of sftp: the file of servers' keys, if not OpenSSH's own.")
+    endpoint: str | None = Field(None, description="Of a store: the URL of its server, in place of the usual one.")
+    options: dict[str, str | int | bool] = Field({}, description="What the scheme's package of fsspec is told besides.")
+    option_files: dict[str, str] = Field({}, description="The same from files, for what is secret.")
+
+    @model_validator(mode="after")
+    def _has_one_secret(self) -> _Entry:
+        if self.password_env and self.password_file:
+            raise ValueError("has two passwords; keep password_env or password_file")
+        has_secret = self.password_env or self.password_file or self.key_file or self.option_files
+        if not has_secret and (self.user or not (self.endpoint or self.options)):
+            raise ValueError("has no secret; name one by password_env, password_file or, for sftp, key_file")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as the process that reads is given it.
+
+    Attributes:
+        prefix: where it may be used.
+        endpoint: the server of a store, where it is not the usual one.
+        options: what the package that reads is told besides.
+        secrets: all texts of it that nobody may hear of.
+    """
+
+    prefix: str
+    user: str | None
+    password: str | None
+    key: str | None
+    known_hosts: str
+    endpoint: str | None
+    options: dict[str, Any]
+    secrets: tuple[str, ...]
+
+    def hidden(self, text: str) -> str:
+        """The text without the secrets, which a server may have put into what it says."""
+        signatures = [found for secret in self.secrets for found in _SIGNATURE.findall(secret)]
+        written = {*self.secrets, *signatures, *map(unquote, signatures)}
+        if self.password:
+            written.add(b64encode(f"{self.user}:{self.password}".encode()).decode())
+        for secret in sorted({*written, *(quote(one, safe="") for one in written)}, key=len, reverse=True):
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+
+def accounts_file() -> Path:
+    """Where the accounts are; the file need not exist."""
+    return config_dir() / "accounts.yaml"
+
+
+def account_of(url: str) -> Account | None:
+    """The account for a URL: that of the prefix with the longest path.
+
+    Raises: SourceError when the file is not as it must be, or a secret is not there.
+    """
+    entries = _entries(accounts_file())
+    prefix = narrowest(entries, url)
+    if prefix is None:
+        return None
+    entry = entries[prefix]
+    key = None if entry.key_file is None else _held(prefix, entry.key_file)
+    known = entry.known_hosts or (_KNOWN_HOSTS if os.path.isfile(os.path.expanduser(_KNOWN_HOSTS)) else None)
+    hosts = "" if known is None else _held(prefix, known)
+    password = _password(prefix, entry)
+    held = {name: _held(prefix, file).strip() for name, file in entry.option_files.items()}
+    values = {name: _value(text) for name, text in held.items()}
+    within = [text for value in values.values() if isinstance(value, dict) for text in value.values()]
+    hidden = [text for text in within if isinstance(text, str) and len(text) >= _SHORTEST_SECRET]
+    secrets = tuple(filter(None, (password, key, *held.values(), *hidden)))
+    options = {**entry.options, **values}
+    return Account(prefix, entry.user, password, key, hosts, entry.endpoint, options, secrets)
+
+
+def _entries(file: Path) -> dict[str, _Entry]:
+    if not os.path.exists(file):  # nor where the folder is not ours to look into
+        return {}
+    entries: dict[str, _Entry] = {}
+    try:
+        for prefix, values in read_document(file).values.items():
+            entries[prefix] = _Entry.model_validate(values)
+            if wrong := wrong_prefix(prefix) or _unfit(prefix, entries[prefix]):
+                raise SourceError(f"{file}: {prefix[:200]!r} {wrong}", _MEND)
+    except PolicyFileError as problem:
+        raise SourceError(str(problem), _MEND) from None
+    except ValidationError as problem:
+        said = [f"{dotted((prefix, *detail['loc']))}: {detail['msg']}" for detail in problem.errors(include_url=False)]
+        raise SourceError(f"{file}: {'; '.join(said)}", _MEND) from None
+    return entries
+
+
+def _unfit(prefix: str, entry: _Entry) -> str:
+    """Why an entry is none for its prefix; nothing if it is one."""
+    scheme = scheme_of(prefix)
+    has_password = entry.password_env is not None or entry.password_file is not None
+    if scheme in _WITH_USER and entry.user is None and (has_password or entry.key_file):
+        return "has no `user`; name who signs in"
+    if not rule_of(prefix).user and entry.user is not None:
+        return "has a `user`, but takes a token alone; leave it out"
+    if scheme != "sftp" and (entry.key_file or entry.known_hosts):
+        return "has a key_file or known_hosts, which are for sftp; name the password"
+    if scheme in WEB and (entry.endpoint or entry.options or entry.option_files):
+        return "has an endpoint or options, which are for other schemes; name the password"
+    if entry.endpoint is not None and (wrong_prefix(f"{entry.endpoint}/") or scheme_of(entry.endpoint) not in WEB):
+        return "has an endpoint that is no http or https URL"
+    return ""
+
+
+def _value(held: str) -> str | dict[str, Any]:
+    """What a file of an option holds: a JSON object, as of a service account's key, or a text."""
+    try:
+        parsed = json.loads(held)
+    except ValueError:
+        return held
+    return parsed if isinstance(parsed, dict) else held
+
+
+def _password(prefix: str, entry: _Entry) -> str | None:
+    if entry.password_file is not None:
+        return _held(prefix, entry.password_file).strip()
+    if entry.password_env is None:
+        return None
+    if password := os.environ.get(entry.password_env):
+        return password
+    said = f"which the account of {prefix} needs, is not set in the environment that the daemon was started in"
+    advice = "start the daemon where it is, or name a password_file in accounts.yaml"
+    raise SourceError(f"the variable {entry.password_env}, {said}", advice)
+
+
+def _held(prefix: str, name: str) -> str:
+    path = Path(name).expanduser()
+    try:
+        with path.open("rb") as file:
+            held = file.read(_LONGEST).decode()
+    except (OSError, UnicodeDecodeError) as problem:
+        why = getattr(problem, "strerror", None) or "it is no text"
+        raise SourceError(
+            f"the file {path}, which the account of {prefix} needs, cannot be read ({why})", _NAME
+        ) from None
+    if held.strip():
+        return held
+    raise SourceError(f"the file {path}, which the account of {prefix} needs, is empty", _NAME)

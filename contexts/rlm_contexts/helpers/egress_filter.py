@@ -1,0 +1,111 @@
+"""Holds what a process may connect to, whatever servers tell the libraries in it."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["AddressFilter", "EgressFilter", "kind_of"]
+
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+"""Addresses by which a network with IPv6 alone reaches those of IPv4."""
+_CONNECTING = ("socket.connect", "socket.sendto", "socket.sendmsg")
+
+
+class EgressFilter:
+    """The way out of this process: once it is closed, only named hosts can be reached.
+
+    It is for libraries that follow their servers, not for code that wants to get past it: native code could.
+
+    Attributes:
+        hosts: those names; one that begins with a dot stands for all below it.
+        port: the one that may be connected to; None stands for any.
+        refused: the last host, or host and port, that was not one of them.
+    """
+
+    def __init__(self, hosts: Sequence[str], port: int | None = None) -> None:
+        self.hosts, self.port = hosts, port
+        self.refused: str | None = None
+        self._addresses: set[str] = set()
+        self._resolve = socket.getaddrinfo
+
+    def close(self) -> None:
+        """Hold everything in this process to the hosts, for good."""
+        socket.getaddrinfo = self._resolved
+        sys.addaudithook(self._connecting)
+
+    def _resolved(self, host: Any, *args: Any, **named: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else str(host)
+        plain = name.lower().rstrip(".")
+        below = any(known.startswith(".") and plain.endswith(known) for known in self.hosts)
+        if not (below or plain in self.hosts or plain in self._addresses):
+            raise self._refusal(name)
+        found = self._resolve(host, *args, **named)
+        self._addresses.update(str(entry[4][0]) for entry in found)
+        return found
+
+    def _connecting(self, event: str, args: tuple[Any, ...]) -> None:
+        if event not in _CONNECTING or args[1] is None:  # None: to where it is connected already
+            return
+        name = str(args[1][0]) if isinstance(args[1], tuple) else str(args[1])
+        if name not in self._addresses and name not in self.hosts:
+            raise self._refusal(name)
+        if self.port is not None and (not isinstance(args[1], tuple) or args[1][1] != self.port):
+            raise self._refusal(f"{name}:{args[1][1]}" if isinstance(args[1], tuple) else name)
+
+    def _refusal(self, name: str) -> OSError:
+        self.refused = name[:200]
+        return PermissionError(errno.EACCES, f"the host {self.refused} may not be asked")
+
+
+class AddressFilter:
+    """Where a process may connect to once a server has led it away: to public addresses, and to such as it came from.
+
+    It looks at addresses as they are connected to, so names that resolve now so and then otherwise do not matter.
+
+    Attributes:
+        refused: the last address that was neither.
+    """
+
+    def __init__(self) -> None:
+        self.refused: str | None = None
+        self._known = {"public"}
+        self._is_held = False
+        sys.addaudithook(self._connecting)
+
+    def hold(self) -> None:
+        """Let this process connect to no other kind of address than so far, for good."""
+        self._is_held = True
+
+    def _connecting(self, event: str, args: tuple[Any, ...]) -> None:
+        if event not in _CONNECTING or args[1] is None:
+            return
+        name = str(args[1][0]) if isinstance(args[1], tuple) else str(args[1])
+        kind = kind_of(name)
+        if not self._is_held:
+            self._known.add(kind)
+        elif kind not in self._known:
+            self.refused = name[:200]
+            raise PermissionError(errno.EACCES, f"the address {self.refused} may not be asked")
+
+
+def kind_of(address: str) -> str:
+    """What an address is in: ``public``, ``private``, ``loopback``, ``link-local``, or ``other``."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return "other"
+    if isinstance(found, ipaddress.IPv6Address):
+        translated = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF) if found in _TRANSLATED else None
+        found = found.ipv4_mapped or found.sixtofour or translated or found
+    if isinstance(found, ipaddress.IPv6Address) and found.is_site_local:
+        return "private"
+    if found.is_loopback or found.is_link_local:
+        return "loopback" if found.is_loopback else "link-local"
+    if found.is_multicast or found.is_unspecified or found.is_reserved:
+        return "other"
+    return "public" if found.is_global else "private"

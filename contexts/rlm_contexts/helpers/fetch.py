@@ -1,0 +1,114 @@
+"""The job `fetch`: read a URL of http(s) into a file. It has a network, and sees no files but that one.
+
+Each request is checked against the policy's prefixes, also those to which a server redirects. Nothing is taken from the
+environment but whom to trust: no proxy, no credentials. An account goes with requests below its own prefix only. A
+server on a public address leads to no address that is not (`AddressFilter`), even where a prefix permits it.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from io import RawIOBase
+from typing import Any
+
+import httpx2
+
+from rlm_contexts.helpers.egress_filter import AddressFilter
+from rlm_contexts.helpers.protocol import FaultKind, FetchUrl, JobFault, JobSpec, UrlFetched
+from rlm_contexts.helpers.schemes import scheme_of
+from rlm_sandbox.policy.urls import WEB, permits
+
+Say = Callable[[UrlFetched], None]
+
+_SILENCE_SECONDS = 30
+_MOST_REDIRECTS = 10
+_NOT_TAKEN = (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
+_ANOTHER = "give the URL of a file that can"
+_TRUSTED = ssl.create_default_context()
+"""Made with this module, while the files of certificates can still be opened."""
+
+
+class _Unfit(Exception):
+    """Why an answer is not taken, in words, and what to do."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(what)
+        self.advice = advice
+
+
+def prepare(_request: FetchUrl) -> None:
+    """Nothing: all that is needed is imported with this module."""
+
+
+def run(spec: JobSpec, request: FetchUrl, say: Say) -> None:
+    """Copy what is at the URL into the open file of ``spec``."""
+    address_filter = AddressFilter()
+    try:
+        with (
+            os.fdopen(spec.open_file, "wb", buffering=0) as target,
+            httpx2.Client(verify=_TRUSTED, trust_env=False, timeout=_SILENCE_SECONDS) as client,
+            closing(_answer(client, request, address_filter)) as answer,
+        ):
+            taken = _copied(answer, target, request.most)
+    except MemoryError:
+        raise
+    except _Unfit as unfit:
+        raise JobFault(FaultKind.SOURCE, f"{request.url} {unfit}", unfit.advice) from None
+    except Exception as problem:  # a server may say anything
+        why = f"{type(problem).__name__}: {problem}"
+        if address_filter.refused is not None and isinstance(problem, httpx2.ConnectError):
+            why = f"it leads to {address_filter.refused}, another kind of address than its own"
+        raise JobFault(FaultKind.SOURCE, f"{request.url} cannot be read ({why})", _ANOTHER) from None
+    say(UrlFetched(taken))
+
+
+def _answer(client: httpx2.Client, request: FetchUrl, address_filter: AddressFilter) -> httpx2.Response:
+    """The answer behind all redirects, of which only the head is read."""
+    place, account = request.url, request.account
+    for _ in range(_MOST_REDIRECTS):
+        if not permits(request.permitted, place):
+            what = f"leads to {place[:200]}, which the policy does not permit"
+            raise _Unfit(what, "add it to `urls`, or name another")
+        signed = _signed(account) if account is not None and permits([account["prefix"]], place) else {}
+        # What is stored is wanted as it is stored: packed files are recognised by what they hold.
+        headers = {"Accept-Encoding": "identity", **signed}
+        answer = client.send(client.build_request("GET", place, headers=headers), stream=True)
+        if answer.is_error:
+            answer.close()
+            said = f"{answer.status_code} {answer.reason_phrase}"
+            raise _Unfit(f"cannot be read (the server says {said})", _advice(answer, is_signed=bool(signed)))
+        if answer.next_request is None:
+            return answer
+        answer.close()
+        address_filter.hold()
+        place = str(answer.next_request.url)
+        if scheme_of(place) not in WEB:
+            raise _Unfit(f"leads to {place[:200]}, which is not asked for by http", "give that URL itself")
+    raise _Unfit(f"leads on more than {_MOST_REDIRECTS} times", "give the URL that it ends at")
+
+
+def _signed(account: Mapping[str, Any]) -> dict[str, str]:
+    user, password = account["user"], account["password"]
+    if user is None:
+        return {"Authorization": f"Bearer {password}"}
+    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def _advice(answer: httpx2.Response, *, is_signed: bool) -> str:
+    if is_signed and answer.status_code in _NOT_TAKEN:
+        return "mend its account in accounts.yaml"
+    return "name an account for it in accounts.yaml" if answer.status_code == httpx2.codes.UNAUTHORIZED else _ANOTHER
+
+
+def _copied(answer: httpx2.Response, target: RawIOBase, most: int) -> int:
+    taken = 0
+    for piece in answer.iter_raw():
+        # One byte more than may be taken, so that who asked can tell.
+        taken += target.write(piece[: most + 1 - taken]) or 0
+        if taken > most:
+            break
+    return taken

@@ -1,0 +1,192 @@
+"""Start a helper process for one job, and take what it says.
+
+The process (`__main__`) imports the library that the job needs, confines itself, and only then looks at what it was
+given. It says JSON lines on its standard output; whatever it says is hostile: bounded in size and time, and read
+strictly, as the types of `protocol`. It lives for one job, so nothing of one session's data is there when another's
+comes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import IO, Any, Generic, TypeVar
+
+from rlm_contexts.errors import (
+    ContextError,
+    HelperDied,
+    HelperTimeout,
+    MissingExtra,
+    QueryRefused,
+    SourceError,
+    TextTooLarge,
+)
+from rlm_contexts.helpers.protocol import JOBS, Fault, FaultKind, JobLine, JobRequest, JobSpec, job_of
+from rlm_contexts.progress import Meter, watched
+from rlm_ipc.environment import HELPER, TRUST, chosen
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.messages import Json, plain, read
+
+__all__ = ["Job", "JobLimits", "messages"]
+
+Reply = TypeVar("Reply")
+
+_LONGEST_MESSAGE = 16 << 20
+_PIECE = 1 << 16
+_LOOK_SECONDS = 0.2
+"""How often the limits are looked at while nothing is said."""
+_NONSENSE = "gave an answer that makes no sense"
+_LONGEST_FAULT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What a job may use: seconds, bytes of memory, and bytes of answer."""
+
+    seconds: float
+    memory: int
+    answer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[Reply]):
+    """One thing to do.
+
+    Attributes:
+        request: what is asked; its type says which job it is.
+        files: what it may read, by path.
+        fd: an open file that it inherits.
+        network: whether it may use the network.
+        file_bytes: how large a file it may write.
+    """
+
+    request: JobRequest[Reply]
+    files: Sequence[Path] = ()
+    fd: int | None = None
+    network: bool = False
+    file_bytes: int = 64 << 20
+
+
+def messages(job: Job[Reply], limits: JobLimits) -> Generator[Reply, None, None]:
+    """Do a job, yielding what it says as it says it.
+
+    Closing the generator ends the process, and so does the `stop` of the load that is watched.
+
+    Raises:
+        SourceError, QueryRefused, MissingExtra: the job says so.
+        HelperTimeout, TextTooLarge: a limit was reached.
+        HelperDied: the process ended without having finished, or said what makes no sense.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlm-job-") as scratch, _started(job, limits, scratch) as process:
+        assert process.stdout is not None
+        kind = JOBS[job_of(job.request)].reply
+        for line in _lines(process.stdout, limits, (watched.get() or Meter()).stop):
+            said = _parsed(JobLine, _json(line))
+            if said.fault is not None:
+                raise _error_of(said.fault)
+            if said.is_done:
+                return
+            yield _parsed(kind, said.reply)
+        raise HelperDied(_end_of(process))
+
+
+@contextmanager
+def _started(job: Job[Any], limits: JobLimits, scratch: str) -> Iterator[subprocess.Popen[bytes]]:
+    environment = chosen(HELPER, TRUST if job.network else ())
+    spec = JobSpec(
+        job=job_of(job.request),
+        request=plain(job.request),
+        scratch=scratch,
+        files=tuple(map(str, job.files)),
+        memory=limits.memory,
+        file_bytes=job.file_bytes,
+        network=job.network,
+        fd=job.fd,
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "rlm_contexts.helpers"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        cwd=scratch, env={**environment, "HOME": scratch, "TMPDIR": scratch},
+        pass_fds=() if job.fd is None else (job.fd,),
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with closing(process.stdin):
+            process.stdin.write(json.dumps(plain(spec)).encode() + b"\n")
+        yield process
+    except BrokenPipeError as problem:
+        raise HelperDied(_end_of(process)) from problem
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def _lines(pipe: IO[bytes], limits: JobLimits, stop: Event) -> Iterator[bytes]:
+    """The lines of a pipe within the limits; ends when the pipe does, or when it is to stop."""
+    until = time.monotonic() + limits.seconds
+    pending, taken = bytearray(), 0
+    while True:
+        if stop.is_set() or time.monotonic() > until:
+            raise HelperTimeout(limits.seconds)
+        if not select.select([pipe], [], [], _LOOK_SECONDS)[0]:
+            continue
+        piece = os.read(pipe.fileno(), _PIECE)
+        if not piece:
+            return
+        taken += len(piece)
+        pending += piece
+        if taken > limits.answer:
+            raise TextTooLarge(limits.answer)
+        if b"\n" in piece:
+            *whole, rest = pending.split(b"\n")
+            yield from map(bytes, whole)
+            pending = rest
+        elif len(pending) > _LONGEST_MESSAGE:
+            raise HelperDied("said more in one message than it may")
+
+
+def _json(line: bytes) -> Json:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        raise HelperDied(_NONSENSE) from problem
+
+
+def _parsed(kind: type[Reply], said: Json) -> Reply:
+    try:
+        return read(kind, said)
+    except ProtocolError as problem:
+        raise HelperDied(_NONSENSE) from problem
+
+
+def _error_of(fault: Fault) -> ContextError:
+    message = fault.message[:_LONGEST_FAULT]
+    match fault.kind:
+        case FaultKind.SOURCE:
+            return SourceError(message, fault.advice[:_LONGEST_FAULT])
+        case FaultKind.QUERY:
+            return QueryRefused(message)
+        case FaultKind.MISSING:
+            return MissingExtra(message)
+        case FaultKind.DIED:
+            return HelperDied(message)
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> str:
+    try:
+        status = process.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        return "ended early"
+    return f"was killed by signal {-status}" if status < 0 else f"ended early with exit code {status}"

@@ -1,0 +1,45 @@
+"""The job `preview`: what a Parquet file holds, and its first rows as a text that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+
+from rlm_contexts.helpers.protocol import FaultKind, JobFault, JobSpec, PreviewTable, SqlTable, TablePreview
+from rlm_contexts.helpers.sql import connect, plain, reader
+
+_LONGEST_CELL = 200
+_COLUMNS = 100
+
+
+def prepare(_request: PreviewTable) -> None:
+    """Nothing: DuckDB is imported with this module."""
+
+
+def run(spec: JobSpec, request: PreviewTable, say: Callable[[TablePreview], None]) -> None:
+    """Say rows, columns with their types, and the text; ``spec`` has the one file."""
+    [path] = spec.files
+    read = reader(SqlTable("", path, "parquet"))
+    try:
+        connection = connect(spec.files, spec.memory)
+        described = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
+        [(rows,)] = connection.execute(f"SELECT count(*) FROM {read}").fetchall()
+        first = connection.execute(f"SELECT * FROM {read} LIMIT ?", [request.show]).fetchall()
+    except duckdb.OutOfMemoryException as problem:
+        raise MemoryError from problem
+    except duckdb.Error as problem:
+        what = f"the Parquet file is damaged ({problem})"
+        raise JobFault(FaultKind.SOURCE, what, "give the path of a complete one") from problem
+    columns = {str(name): str(kind) for name, kind, *_ in described}
+    head = [f"Parquet: {rows:,} rows; the first {len(first)}", " | ".join(columns)]
+    lines = [" | ".join(_cell(value) for value in row) for row in first]
+    shown = dict(list(columns.items())[:_COLUMNS])
+    say(TablePreview(rows, shown, "\n".join([*head, *lines]) + "\n"))
+
+
+def _cell(value: Any) -> str:
+    shown = str(plain(value)) if value is not None else ""
+    shown = shown if len(shown) <= _LONGEST_CELL else shown[:_LONGEST_CELL] + "…"
+    return shown.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

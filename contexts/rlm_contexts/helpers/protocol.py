@@ -1,0 +1,301 @@
+"""What a helper process is asked and what it says: a request and a reply type for each job, in one table.
+
+The daemon starts a process for one job and writes one `JobSpec` to it, a line of JSON. The process answers with lines
+too, each a `JobLine`: any number of replies of the job's type, then either a `Fault` or the word that it is done.
+
+The process has looked into files that may be hostile, so the daemon believes none of its lines: `rlm_ipc.messages.read`
+refuses every field of another name or type than the one declared here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from rlm_ipc.messages import Json
+
+__all__ = [
+    "JOBS",
+    "DocumentKind",
+    "DocumentPart",
+    "Fault",
+    "FaultKind",
+    "FetchUrl",
+    "JobFault",
+    "JobLine",
+    "JobRequest",
+    "JobSpec",
+    "JobType",
+    "PreviewTable",
+    "ReadDocument",
+    "ReadRemote",
+    "RunSql",
+    "SqlPart",
+    "SqlTable",
+    "TablePreview",
+    "UnpackArchive",
+    "UnpackedPiece",
+    "UnpackedPieces",
+    "UrlFetched",
+    "job_of",
+]
+
+Reply = TypeVar("Reply")
+
+
+class JobRequest(Generic[Reply]):
+    """Base of the requests; ``Reply`` is what the job says, once or many times."""
+
+    __slots__ = ()
+
+
+# --- the frame around every job -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a process is to do, and what it may use.
+
+    Attributes:
+        job: the name in `JOBS`.
+        request: of the type that the table names.
+        scratch: the folder that it may write in.
+        files: what it may read, by path.
+        memory: bytes that it may allocate.
+        file_bytes: bytes that a file which it writes may have.
+        network: whether it may use the network.
+        fd: the number of an open file that it inherits.
+    """
+
+    job: str
+    request: Json
+    scratch: str
+    files: tuple[str, ...]
+    memory: int
+    file_bytes: int
+    network: bool = False
+    fd: int | None = None
+
+    @property
+    def open_file(self) -> int:
+        """The number of the file that the process inherits; raises ValueError for a job that was given none."""
+        if self.fd is None:
+            raise ValueError(f"the job {self.job} needs an open file")
+        return self.fd
+
+
+class FaultKind(enum.StrEnum):
+    """Whose fault it is that a job has failed."""
+
+    SOURCE = "source"
+    """What it was given to read."""
+    QUERY = "query"
+    """The statement that it was given to run."""
+    MISSING = "missing"
+    """A library that is not installed."""
+    DIED = "died"
+    """Its own: no walls, or not enough memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a job has failed, and for a source what to do."""
+
+    kind: FaultKind
+    message: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """One line that a process says: a reply, a fault, or that it is done."""
+
+    reply: Json = None
+    fault: Fault | None = None
+    is_done: bool = False
+
+
+class JobFault(Exception):
+    """A job cannot be done; raised in the process, which says its ``fault``."""
+
+    def __init__(self, kind: FaultKind, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.fault = Fault(kind, message, advice)
+
+
+# --- sql ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTable:
+    """A file that is a table: ``format`` is parquet, csv, tsv, json, jsonl, or text for its lines.
+
+    ``delimiter`` and the lines to ``skip`` are those of CSV; ``array`` says that a JSON file is one array. ``size`` is
+    in bytes.
+    """
+
+    name: str
+    path: str
+    format: str
+    size: int = 0
+    delimiter: str = ","
+    skip: int = 0
+    array: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunSql(JobRequest["SqlPart"]):
+    """Run SQL over tables."""
+
+    sql: str
+    tables: tuple[SqlTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlPart:
+    """A part of an answer. The first has the ``columns`` with their DuckDB ``types``, those behind it the ``rows``."""
+
+    columns: tuple[str, ...] | None = None
+    types: tuple[str, ...] = ()
+    rows: tuple[Json, ...] = ()
+
+
+# --- preview --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewTable(JobRequest["TablePreview"]):
+    """Describe a Parquet file, the only one of the job's, and ``show`` its first rows."""
+
+    show: int
+
+
+@dataclass(frozen=True, slots=True)
+class TablePreview:
+    """How many rows there are, the columns with their types, and the first rows as text."""
+
+    rows: int
+    columns: dict[str, str]
+    text: str
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+class DocumentKind(enum.StrEnum):
+    """The kinds of documents that can be read."""
+
+    PDF = "pdf"
+    DOCX = "docx"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDocument(JobRequest["DocumentPart"]):
+    """Read an open document part by part."""
+
+    kind: DocumentKind
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPart:
+    """A page or section: what it is called, and its text; None when it cannot be read."""
+
+    name: str
+    text: str | None
+
+
+# --- archive --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackArchive(JobRequest["UnpackedPieces"]):
+    """Unpack an open zip archive of at most so many ``members``, and ``unpacked`` bytes of documents and tables."""
+
+    members: int
+    unpacked: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedPiece:
+    """A piece of a file: text, or bytes as Base64 when ``encoded``; None when the rest cannot be read.
+
+    ``more`` says that another piece of the file follows.
+    """
+
+    name: str
+    text: str | None
+    encoded: bool
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedPieces:
+    """Many small pieces in one message."""
+
+    pieces: tuple[UnpackedPiece, ...]
+
+
+# --- URLs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchUrl(JobRequest["UrlFetched"]):
+    """Copy at most ``most`` bytes of an http(s) URL into the open file; ``permitted`` are the policy's prefixes."""
+
+    url: str
+    permitted: tuple[str, ...]
+    most: int
+    account: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRemote(JobRequest["UrlFetched"]):
+    """Copy at most ``most`` bytes of a URL of another scheme into the open file."""
+
+    url: str
+    permitted: tuple[str, ...]
+    most: int
+    account: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class UrlFetched:
+    """How many bytes were copied."""
+
+    size: int
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobType:
+    """What a job is asked with, and what it says."""
+
+    request: type[JobRequest[Any]]
+    reply: type[Any]
+
+
+def _job(request: type[JobRequest[Reply]], reply: type[Reply]) -> JobType:
+    """Return the types of a job; mypy refuses a reply type that is not the request's own."""
+    return JobType(request, reply)
+
+
+JOBS: Mapping[str, JobType] = {
+    "sql": _job(RunSql, SqlPart),
+    "preview": _job(PreviewTable, TablePreview),
+    "documents": _job(ReadDocument, DocumentPart),
+    "archive": _job(UnpackArchive, UnpackedPieces),
+    "fetch": _job(FetchUrl, UrlFetched),
+    "remote": _job(ReadRemote, UrlFetched),
+}
+"""Every job by the name of its module, which has ``prepare(request)``, to import, and ``run(spec, request, say)``."""
+
+_NAMES = {job.request: name for name, job in JOBS.items()}
+
+
+def job_of(request: JobRequest[Any]) -> str:
+    """Return the name of the job that a request is for."""
+    return _NAMES[type(request)]

@@ -1,0 +1,134 @@
+"""Ask a helper process what is in a file that may be hostile: a table, or a document."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rlm_contexts.errors import HelperDied, MissingExtra, SourceError, TextTooLarge
+from rlm_contexts.helpers.accounts import account_of, accounts_file
+from rlm_contexts.helpers.job import Job, JobLimits, messages
+from rlm_contexts.helpers.protocol import (
+    DocumentKind,
+    DocumentPart,
+    FetchUrl,
+    PreviewTable,
+    ReadDocument,
+    ReadRemote,
+    UnpackArchive,
+    UnpackedPiece,
+)
+from rlm_contexts.helpers.schemes import rule_of, scheme_of
+from rlm_sandbox.policy.urls import WEB
+
+__all__ = ["Packed", "Preview", "fetch", "packed", "parts", "preview"]
+
+_MEMORY = 512 << 20
+_PREVIEW = JobLimits(seconds=40.0, memory=_MEMORY, answer=16 << 20)
+_DOCUMENT_SECONDS = 120.0
+_ARCHIVE_SECONDS = 600.0
+_FETCH_SECONDS = 600.0
+_ESCAPED = 6
+"""Bytes that a byte of text may take in a message."""
+_NAMES = 64 << 20
+"""Bytes that the names of an archive's files may take."""
+_COLUMNS, _LONGEST = 100, 200
+_NONSENSE = "gave an answer that makes no sense"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Rows and columns with their types, and the first rows as text."""
+
+    shape: dict[str, Any]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A piece of a file in an archive: its bytes, None when they cannot be read, and whether more follow."""
+
+    name: str
+    data: bytes | None
+    more: bool
+
+
+def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
+    """What a Parquet file holds.
+
+    Args: the path, how many rows to show, and the open file where the path goes through its number.
+    Raises: SourceError when it is damaged, MissingExtra, HelperTimeout, HelperDied.
+    """
+    try:
+        said = next(messages(Job(PreviewTable(rows), [path], fd), _PREVIEW), None)
+    except MissingExtra as missing:
+        raise MissingExtra(f"{missing}; Parquet files need it: pip install 'rlm-kernel[query]'") from missing
+    if said is None:
+        raise HelperDied(_NONSENSE)
+    named = {name[:_LONGEST]: kind[:_LONGEST] for name, kind in islice(said.columns.items(), _COLUMNS)}
+    return Preview({"rows": said.rows, "columns": named}, said.text)
+
+
+def parts(fd: int, kind: str, most: int) -> Generator[DocumentPart, None, None]:
+    """The pages or sections of an open document, in order.
+
+    Args: kind, pdf or docx; most, the bytes of text beyond which nobody wants it.
+    Raises: SourceError when it is damaged, encrypted or without text, MissingExtra, HelperTimeout, HelperDied.
+    """
+    limits = JobLimits(_DOCUMENT_SECONDS, _MEMORY, _ESCAPED * most + _PREVIEW.answer)
+    try:
+        yield from messages(Job(ReadDocument(DocumentKind(kind)), fd=fd), limits)
+    except MissingExtra as missing:
+        raise MissingExtra(f"{missing}; {kind} files need it: pip install 'rlm-kernel[documents]'") from missing
+
+
+def packed(fd: int, most: int, unpacked: int, members: int) -> Generator[Packed, None, None]:
+    """The files in an open zip archive, in its order, each in pieces.
+
+    Args: most, the bytes of text beyond which nobody wants it; unpacked, the bytes of documents and tables in it;
+        members, how many files there may be.
+    Raises: SourceError when it is damaged or holds more files, TextTooLarge, HelperTimeout, HelperDied.
+    """
+    limits = JobLimits(_ARCHIVE_SECONDS, _MEMORY, _ESCAPED * (most + unpacked) + _NAMES)
+    for said in messages(Job(UnpackArchive(members, unpacked), fd=fd), limits):
+        yield from map(_packed, said.pieces)
+
+
+def _packed(piece: UnpackedPiece) -> Packed:
+    try:
+        data = piece.text and (b64decode(piece.text, validate=True) if piece.encoded else piece.text.encode())
+    except ValueError as problem:
+        raise HelperDied(_NONSENSE) from problem
+    return Packed(piece.name, b"" if data == "" else data, piece.more)
+
+
+def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
+    """Copy what is at a URL into an open file.
+
+    Args: permitted, the policy's prefixes; most, the bytes to accept.
+    Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, MissingExtra, HelperTimeout,
+        HelperDied.
+    """
+    scheme, account = scheme_of(url), account_of(url)
+    if account is None and rule_of(url).signs_in:
+        raise SourceError(f"{url} is read with an account only", f"name one for it in {accounts_file()}")
+    kind = FetchUrl if scheme in WEB else ReadRemote
+    request = kind(url, tuple(permitted), most, None if account is None else asdict(account))
+    job = Job(request, fd=fd, network=True, file_bytes=most + 1)
+    try:
+        said = next(messages(job, JobLimits(_FETCH_SECONDS, _MEMORY, 1 << 20)), None)
+    except MissingExtra as missing:
+        needed = "pip install 'rlm-kernel[urls]', and the package of fsspec for this scheme"
+        raise MissingExtra(f"{scheme} URLs cannot be read yet ({missing}): {needed}") from missing
+    except SourceError as problem:
+        hidden = account.hidden if account else str
+        raise SourceError(hidden(problem.what), hidden(problem.advice)) from None
+    if said is None:
+        raise HelperDied(_NONSENSE)
+    if os.fstat(fd).st_size > most:
+        raise TextTooLarge(most)

@@ -1,0 +1,148 @@
+"""The job `sql`: run SQL over texts with DuckDB.
+
+Each text is a table of its name: data in CSV, JSON or Parquet with its own columns, any other text as its lines
+(`line`, counted from 0, and `text`). DuckDB may open these files only, by its own rules as well as the walls', loads
+nothing, and nothing it is told can change that.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from rlm_contexts.helpers.protocol import FaultKind, JobFault, JobSpec, RunSql, SqlPart, SqlTable
+
+Say = Callable[[SqlPart], None]
+
+_ROWS = 1000  # of a message
+_BATCH = 4 << 20  # bytes of a text that become lines at once
+_LONGEST_ROW = 16 << 20  # bytes of a JSON object; DuckDB reserves buffers of this size
+_LINES = """
+    SELECT $first + position - 1, if(suffix(part, chr(13)), part[:-2], part)
+    FROM (SELECT unnest(parts) AS part, generate_subscripts(parts, 1) AS position
+          FROM (SELECT string_split($text, chr(10)) AS parts))
+"""
+MEMORY_SHARE = 0.7
+"""How much of the process's memory DuckDB may use; the rest is for the rows on their way out."""
+
+
+def prepare(_request: RunSql) -> None:
+    """Nothing: DuckDB is imported with this module."""
+
+
+def run(spec: JobSpec, request: RunSql, say: Say) -> None:
+    """Say the columns, then the rows, of the last statement; ``spec`` has the memory, and the files of the tables."""
+    try:
+        connection = connect(spec.files, spec.memory)
+        for table in request.tables:
+            _define(connection, table)
+        connection.execute("SET lock_configuration = true")
+        _answer(connection.execute(request.sql), say)
+    except duckdb.OutOfMemoryException as problem:
+        raise MemoryError from problem
+    except duckdb.Error as problem:
+        raise JobFault(FaultKind.QUERY, str(problem)) from problem
+
+
+def connect(files: Sequence[str], memory: int) -> duckdb.DuckDBPyConnection:
+    """An empty database in memory that can open ``files`` and nothing else."""
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": min(4, os.cpu_count() or 1),
+        "async_threads": 1,
+        "memory_limit": f"{int(memory * MEMORY_SHARE)}B",
+        "temp_directory": "",
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "allow_persistent_secrets": False,
+    }
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("SET allowed_paths = ?", [list(files)])
+    connection.execute("SET enable_external_access = false")
+    return connection
+
+
+def reader(table: SqlTable) -> str | None:
+    """The table function that reads a file of data; None for a text that is only lines."""
+    path = _quoted(table.path, "'")
+    kind = table.format
+    if kind == "parquet":
+        return f"read_parquet({path})"
+    if kind in {"csv", "tsv"}:
+        delimiter = _quoted(table.delimiter, "'")
+        return f"read_csv({path}, header = true, delim = {delimiter}, skip = {table.skip}, sample_size = -1)"
+    if kind in {"json", "jsonl"}:
+        layout = {"jsonl": "newline_delimited", "json": "array" if table.array else "unstructured"}[kind]
+        largest = _LONGEST_ROW if kind == "jsonl" else max(_LONGEST_ROW, table.size + 1)
+        return f"read_json({path}, format = '{layout}', sample_size = -1, maximum_object_size = {largest})"
+    return None
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: what it lacks becomes text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    return str(value)
+
+
+def _define(connection: duckdb.DuckDBPyConnection, table: SqlTable) -> None:
+    name = _quoted(table.name, '"')
+    read = reader(table)
+    if read is not None:
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {read}")
+        return
+    connection.execute(f"CREATE TABLE {name} (line BIGINT, text VARCHAR)")
+    first = 0
+    for text in _batches(Path(table.path)):
+        connection.execute(f"INSERT INTO {name} {_LINES}", {"first": first, "text": text})
+        first += text.count("\n") + 1
+
+
+def _batches(path: Path) -> Iterator[str]:
+    """A text in pieces of whole lines, without the newline at the end of each."""
+    with path.open("rb") as file:
+        while batch := file.read(_BATCH):
+            yield (batch + file.readline()).removesuffix(b"\n").decode()
+
+
+def _answer(result: duckdb.DuckDBPyConnection, say: Say) -> None:
+    columns = _distinct([str(column[0]) for column in result.description or ()])
+    types = [str(column[1]) for column in result.description or ()]
+    say(SqlPart(columns=tuple(columns), types=tuple(types)))
+    while rows := result.fetchmany(_ROWS):
+        say(SqlPart(rows=tuple(plain(row) for row in rows)))
+    sys.stdout.flush()
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """The names of columns, each once: rows are also kept as objects."""
+    taken: list[str] = []
+    for name in names:
+        forms = chain([name], (f"{name}_{number}" for number in count(2)))
+        taken.append(next(form for form in forms if form not in taken))
+    return taken
+
+
+def _quoted(text: str, mark: str) -> str:
+    return mark + text.replace(mark, mark * 2) + mark

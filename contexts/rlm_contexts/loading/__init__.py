@@ -1,0 +1,1 @@
+"""Sources of texts: files, folders, patterns, archives, and what helper processes read."""

@@ -1,0 +1,206 @@
+"""The files of a directory, as git would see them: sorted, without what .gitignore excludes.
+
+Each folder is listed, and each file opened, by the descriptor of the folder above it, and no symbolic link is
+followed. So what is found lies in the directory, whatever is put in its place meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import pairwise
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from rlm_contexts.errors import OutOfReach, SourceError
+from rlm_contexts.loading.places import PathReach, Place
+from rlm_contexts.progress import stopped
+
+MOST_FILES = 50_000
+"""More files than this are refused: that is no project."""
+MOST_ENTRIES = 500_000
+"""More files and folders than this are not looked through, whatever is left out of them."""
+DEEPEST = 200
+"""Levels of folders that are looked into."""
+_META = frozenset({".git", ".hg", ".svn"})
+_LONGEST_IGNORE = 1 << 17  # bytes of an ignore file that are read
+
+Ignores = tuple[tuple[Path, GitIgnoreSpec], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A regular file: in which open folder it is, and under which name."""
+
+    folder: Place
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.folder.path / self.name
+
+
+class TooMany(SourceError):
+    """There is more than anybody can want to load."""
+
+
+class EntryKind(Enum):
+    """What something in a folder is."""
+
+    FOLDER = auto()
+    FILE = auto()
+    LINK = auto()
+    OTHER = auto()
+
+
+class Look:
+    """Looks into folders, within a bound for all of them, and for as long as somebody waits for it."""
+
+    def __init__(self, where: object) -> None:
+        """Args: where, for messages."""
+        self._where, self._count = where, 0
+
+    def into(self, folder: Place) -> list[tuple[str, EntryKind]]:
+        """What is in a folder, sorted by name.
+
+        Raises: TooMany; SourceError when it cannot be listed, or nobody waits any more.
+        """
+        found = []
+        with folder.listed() as entries:
+            for entry in entries:
+                found.append((entry.name, _kind(entry)))
+                self._count += 1
+                if self._count > MOST_ENTRIES:
+                    what = f"{self._where} means to look at more than {MOST_ENTRIES:,} files and folders"
+                    raise TooMany(what, "load a smaller directory, or use a narrower pattern")
+        if stopped():
+            raise TooMany(f"nobody waits for {self._where} any more", "load it again")
+        return sorted(found, key=lambda one: one[0])
+
+
+def files_below(root: Place, skipped: Counter[str], reach: PathReach) -> Iterator[FoundFile]:
+    """The regular files below a directory, depth first; each can be opened until the next one is asked for.
+
+    Args: skipped, to which what is left out is added by reason (a directory counts once); reach, what may be read.
+    Raises: TooMany.
+    """
+    look = Look(root.path)
+    for count, found in enumerate(_walk(root, _ignores_above(root), skipped, reach, look, DEEPEST)):
+        if count == MOST_FILES:
+            raise TooMany(f"{root.path} holds more than {MOST_FILES:,} files", "load a smaller directory")
+        yield found
+
+
+def _kind(entry: os.DirEntry[str]) -> EntryKind:
+    if entry.is_symlink():
+        return EntryKind.LINK
+    if entry.is_dir(follow_symlinks=False):
+        return EntryKind.FOLDER
+    return EntryKind.FILE if entry.is_file(follow_symlinks=False) else EntryKind.OTHER
+
+
+def _walk(
+    folder: Place, ignores: Ignores, skipped: Counter[str], reach: PathReach, look: Look, levels: int
+) -> Iterator[FoundFile]:
+    ignores = _with_own(folder.fd, folder.path, ignores)
+    try:
+        entries = look.into(folder)
+    except TooMany:
+        raise
+    except SourceError:
+        skipped["unreadable"] += 1
+        return
+    for name, kind in entries:
+        if name in _META:
+            continue
+        if _is_ignored(folder.path / name, kind is EntryKind.FOLDER, ignores):
+            skipped["ignored"] += 1
+        elif kind is EntryKind.FILE:
+            yield FoundFile(folder, name)
+        elif kind is EntryKind.FOLDER and levels == 0:
+            skipped["too deep"] += 1
+        elif kind is EntryKind.FOLDER:
+            try:
+                with reach.below(folder, name) as inner:
+                    yield from _walk(inner, ignores, skipped, reach, look, levels - 1)
+            except OutOfReach:
+                skipped["private"] += 1
+            except TooMany:
+                raise
+            except SourceError:
+                skipped["unreadable"] += 1
+        else:
+            skipped["link" if kind is EntryKind.LINK else "special"] += 1
+
+
+def _is_ignored(path: Path, is_folder: bool, ignores: Ignores) -> bool:
+    """What the innermost .gitignore that has an opinion says."""
+    for folder, spec in reversed(ignores):
+        name = path.relative_to(folder).as_posix() + ("/" if is_folder else "")
+        said = spec.check_file(name).include
+        if said is not None:
+            return said
+    return False
+
+
+def _ignores_above(root: Place) -> Ignores:
+    """The rules of the repository that a directory lies in, outermost first; its own come with the walk.
+
+    Whoever names a directory that they exclude means it (logs, most often): then they say nothing of what is in it.
+    """
+    paths = [*reversed(root.path.parents), root.path]
+    chain = list(zip(paths, (*root.above, root.fd), strict=True))
+    inside = next((at for at in range(len(chain) - 1, -1, -1) if _is_repository(chain[at][1])), None)
+    if inside is None:
+        return ()
+    path, fd = chain[inside]
+    found = _rules(fd, path, ".git/info/exclude")
+    for (path, fd), (below, _) in pairwise(chain[inside:]):
+        found = _with_own(fd, path, found)
+        if _is_ignored(below, True, found):
+            found = ()
+    return found
+
+
+def _is_repository(folder: int) -> bool:
+    try:
+        os.stat(".git", dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+def _with_own(fd: int, path: Path, ignores: Ignores) -> Ignores:
+    return ignores + _rules(fd, path, ".gitignore")
+
+
+def _rules(folder: int, path: Path, name: str) -> Ignores:
+    """Rules of a file in an open folder.  RE2 takes them: in time that does not explode, whatever they say."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY, dir_fd=folder)
+    except OSError:
+        return ()
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return ()
+        lines = os.read(fd, _LONGEST_IGNORE).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ()
+    finally:
+        os.close(fd)
+    spec = _spec(lines) or _spec([line for line in lines if _spec([line])])
+    return ((path, spec),) if spec is not None else ()
+
+
+def _spec(lines: list[str]) -> GitIgnoreSpec | None:
+    """The rules; None if one of them is none, which git passes over."""
+    try:
+        return GitIgnoreSpec.from_lines(lines, backend="re2")
+    except Exception:  # what a hostile rule makes pathspec raise is not written down
+        return None

@@ -1,0 +1,1 @@
+"""Search in texts: linear patterns in threads, all others in processes that can be ended."""

@@ -1,0 +1,301 @@
+"""Search a text line by line, exactly as `re.search(pattern, line, re.I)` would, at the speed of RE2.
+
+Works on what a kernel or the daemon has at hand: a Text, a context variable, its lines, a string, or a
+sequence of strings.  Nothing is copied for the first three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any
+
+from rlm_contexts.errors import BadRange, NotSearchable, ScanTimeout
+from rlm_contexts.search.deadline import Deadline, Expired, can_interrupt, interrupting
+from rlm_contexts.search.finder import Finder, FoundSpan, InvertedFinder
+from rlm_contexts.search.strategy import Plan, Syntax, compile_pattern, may_backtrack, plan_for, searches
+from rlm_contexts.shares import ShownShare
+from rlm_contexts.text.lines import Lines
+from rlm_contexts.text.text import Text
+from rlm_contexts.view.variable import ContextVariable
+
+MAX_MATCHES = 200
+"""Most matches one call returns; larger requests are clamped."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineMatch:
+    """A line that matches.
+
+    Attributes:
+        line: its 0-based number, as `peek(line, 1)` takes it.
+        text: the line; when it has more than line_chars characters, a part around the match.
+        context: the lines around it, itself included, in order; empty when no context was asked for. Behind one of
+            more than line_chars characters stands how long it is.
+        chars: characters of the line.
+        context_cut: whether lines around it are cut.
+    """
+
+    line: int
+    text: str
+    context: tuple[str, ...]
+    chars: int
+    context_cut: bool
+
+    @property
+    def clipped(self) -> bool:
+        """Whether text is only a part of the line."""
+        return len(self.text) < self.chars
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """What a search found.
+
+    Attributes:
+        matches: the first matching lines, at most max_matches.
+        truncated: more lines match than are in `matches`.
+        total: lines known to match, from the start line on.
+        exact: no others match; otherwise `total` is a lower bound.
+        next_line: where a further search would go on; None when not truncated.
+        part_counts: when parts were asked for, the lines known to match in each; complete when `exact`.
+    """
+
+    matches: tuple[LineMatch, ...]
+    truncated: bool
+    total: int
+    exact: bool
+    next_line: int | None
+    part_counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """The arguments of `scan` besides the source; see there."""
+
+    pattern: str
+    context_lines: int
+    max_matches: int
+    seconds: float
+    count_seconds: float
+    start_line: int
+    line_chars: int
+    syntax: Syntax
+    invert: bool
+    parts: tuple[int, ...]
+
+    def checked(self) -> SearchRequest:
+        """Itself, clamped.  Raises: BadRange."""
+        if self.max_matches < 1 or self.context_lines < 0 or self.start_line < 0 or self.line_chars < 1:
+            raise BadRange("max_matches and line_chars start at 1, context_lines and start_line at 0")
+        if not self.seconds > 0:
+            raise BadRange("a search needs more than 0 seconds")
+        if any(part < 0 for part in self.parts) or any(a > b for a, b in pairwise(self.parts)):
+            raise BadRange("parts begin at line 0 or later, in ascending order")
+        return replace(self, max_matches=min(self.max_matches, MAX_MATCHES))
+
+
+def scan(
+    source: Text | ContextVariable | Lines | str | Sequence[str],
+    pattern: str,
+    *,
+    context_lines: int = 0,
+    max_matches: int = 50,
+    seconds: float = 10.0,
+    count_seconds: float = 0.0,
+    start_line: int = 0,
+    line_chars: int = 2000,
+    case_sensitive: bool = False,
+    fixed: bool = False,
+    word: bool = False,
+    invert: bool = False,
+    parts: Sequence[int] = (),
+) -> ScanResult:
+    """The lines on which a regular expression matches, ignoring case unless told otherwise.
+
+    Args:
+        source: what to search; the items of a plain sequence are its lines, whatever they contain.
+        pattern: for Python's `re`.
+        context_lines: how many lines before and after each match to return with it.
+        max_matches: return at most so many, clamped to MAX_MATCHES.
+        seconds: for finding them.
+        count_seconds: for counting further matches when there are more.
+        start_line: begin here.
+        line_chars: longer lines are clipped.
+        case_sensitive: upper and lower case differ.
+        fixed: the pattern is a plain string.
+        word: what it matches begins and ends at a word boundary.
+        invert: find the lines that do not match.
+        parts: of a text, the first lines of its parts: count the matches of each, in count_seconds.
+
+    Raises: InvalidRegex, BadRange, NotSearchable; ScanTimeout, with the matches found until then.  Outside
+    the main
+        thread `re` cannot be interrupted, so a pattern that needs it to backtrack is a ScanTimeout at once:
+        see workers.
+    """
+    request = SearchRequest(
+        pattern, context_lines, max_matches, seconds, count_seconds, start_line, line_chars,
+        Syntax(case_sensitive, fixed, word), invert, tuple(parts),
+    ).checked()  # fmt: skip
+    text = as_text(source)
+    if text is not None:
+        return _scan_text(text, request)
+    return _scan_items(source, request)  # type: ignore[arg-type]
+
+
+def as_text(source: object) -> Text | None:
+    """The Text behind a source, or a private one made of it; None for other sequences of strings.
+
+    Raises: NotSearchable.
+    """
+    if isinstance(source, Text):
+        return source
+    if isinstance(source, ContextVariable):
+        return source.text
+    if isinstance(source, Lines):
+        return source.as_text()
+    if isinstance(source, str):
+        return Text.from_bytes(source.encode("utf-8", "replace"))
+    if isinstance(source, Sequence) and not isinstance(source, (bytes, bytearray, memoryview)):
+        return None
+    raise NotSearchable(f"a {type(source).__name__} has no lines; use a context, a string or a list of strings")
+
+
+def _scan_text(text: Text, request: SearchRequest) -> ScanResult:
+    plan = plan_for(request.pattern, text.facts.ascii, text.facts.crlf, request.syntax)
+    finder = _finder(text.view, plan, request, text.index.start_of(request.start_line), Deadline(request.seconds))
+    hits: list[FoundSpan] = []
+    try:
+        with _guard(plan.backtracks, request.seconds):
+            hits.extend(islice(finder, request.max_matches))
+            more = next(iter(finder), None) is not None
+    except Expired:
+        return _out_of_time(text, hits, finder, request)
+    next_line = text.index.line_of(hits[-1].start) + 1 if more else None
+    result = ScanResult(tuple(_matches(text, hits, request)), more, len(hits) + more, True, next_line)
+    if request.parts:
+        counts, exact = _count_parts(text, plan, request)
+        return replace(result, total=max(sum(counts), result.total), exact=exact, part_counts=tuple(counts))
+    further, exact = _count(finder, plan, request) if more else (0, True)
+    return replace(result, total=result.total + further, exact=exact)
+
+
+def _finder(
+    view: memoryview, plan: Plan, request: SearchRequest, position: int, deadline: Deadline
+) -> Finder | InvertedFinder:
+    finder = Finder(view, plan, position, deadline)
+    return InvertedFinder(finder) if request.invert else finder
+
+
+def _count_parts(text: Text, plan: Plan, request: SearchRequest) -> tuple[list[int], bool]:
+    """Matching lines of each part, and whether these are all; parts reach to the next one, the last to the end."""
+    counts = [0] * len(request.parts)
+    bounds = [text.start_of(line) for line in request.parts] + [text.size]
+    deadline = Deadline(request.count_seconds)
+    try:
+        with _guard(plan.backtracks, request.count_seconds):
+            for at, (low, high) in enumerate(pairwise(bounds)):
+                finder = _finder(text.view[low:high], plan, request, 0, deadline)
+                deadline.check()
+                for number in finder.counts():
+                    counts[at] += number
+    except Expired:
+        return counts, False
+    return counts, True
+
+
+def _guard(backtracks: bool, seconds: float) -> AbstractContextManager[None]:
+    if not backtracks:
+        return nullcontext()
+    if not can_interrupt():
+        raise ScanTimeout(seconds)
+    return interrupting(seconds)
+
+
+def _count(finder: Finder | InvertedFinder, plan: Plan, request: SearchRequest) -> tuple[int, bool]:
+    """Matching lines beyond those found, and whether that are all."""
+    counted = 0
+    if request.count_seconds <= 0:
+        return 0, finder.position >= finder.size
+    finder.deadline = Deadline(request.count_seconds)
+    try:
+        with _guard(plan.backtracks, request.count_seconds):
+            for number in finder.counts():
+                counted += number
+    except Expired:
+        return counted, False
+    return counted, True
+
+
+def _out_of_time(
+    text: Text, hits: list[FoundSpan], finder: Finder | InvertedFinder, request: SearchRequest
+) -> ScanResult:
+    """The page may be full already; whether there is more is then not known."""
+    matches = tuple(_matches(text, hits, request))
+    if len(hits) == request.max_matches:
+        return ScanResult(matches, False, len(hits), False, None)
+    raise ScanTimeout(request.seconds, matches, text.index.line_of(finder.position))
+
+
+def _matches(text: Text, hits: list[FoundSpan], request: SearchRequest) -> Iterator[LineMatch]:
+    known: dict[int, ShownShare] = {}  # lines around several matches
+    for found in hits:
+        line = text.index.line_of(found.start)
+        near = _around(line, text.line_count, request)
+        for at in near:
+            if at not in known:
+                start = text.index.start_of(at)
+                known[at] = text.clip(start, text.end_of_line(start), request.line_chars)
+        shown = text.clip(found.start, found.stop, request.line_chars, found.at)
+        yield _match(line, shown, [known[at] for at in near])
+
+
+def _around(line: int, lines: int, request: SearchRequest) -> range:
+    """The numbers of the lines around a match, itself included; none when none are asked for."""
+    if not request.context_lines:
+        return range(0)
+    return range(max(0, line - request.context_lines), min(lines, line + request.context_lines + 1))
+
+
+def _match(line: int, shown: ShownShare, context: Sequence[ShownShare]) -> LineMatch:
+    return LineMatch(line, shown.text, tuple(map(str, context)), shown.chars, any(near.cut for near in context))
+
+
+def _scan_items(items: Sequence[Any], request: SearchRequest) -> ScanResult:
+    """Items are not split: one that holds a newline is searched as it is."""
+    regex = compile_pattern(request.pattern, request.syntax)
+    deadline = Deadline(request.seconds)
+    matches: list[LineMatch] = []
+    at = request.start_line
+    try:
+        with _guard(may_backtrack(regex), request.seconds):
+            for at in range(request.start_line, len(items)):
+                deadline.check()
+                if searches(regex, _item(items, at)) == request.invert:
+                    continue
+                if len(matches) == request.max_matches:
+                    return ScanResult(tuple(matches), True, len(matches) + 1, False, matches[-1].line + 1)
+                matches.append(_item_match(items, at, request))
+    except Expired:
+        raise ScanTimeout(request.seconds, tuple(matches), at) from None
+    return ScanResult(tuple(matches), False, len(matches), True, None)
+
+
+def _item(items: Sequence[Any], at: int) -> str:
+    item = items[at]
+    if not isinstance(item, str):
+        raise NotSearchable(
+            f"item {at} is a {type(item).__name__}; only strings can be searched: convert them with str()"
+        )
+    return item
+
+
+def _item_match(items: Sequence[Any], at: int, request: SearchRequest) -> LineMatch:
+    near = [_shown(_item(items, number), request) for number in _around(at, len(items), request)]
+    return _match(at, _shown(_item(items, at), request), near)
+
+
+def _shown(item: str, request: SearchRequest) -> ShownShare:
+    return ShownShare(item[: request.line_chars], len(item))

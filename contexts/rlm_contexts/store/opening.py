@@ -1,0 +1,35 @@
+"""Turn open files of the store into a Text: mapped, or copied when it is small."""
+
+from __future__ import annotations
+
+import os
+
+from rlm_contexts.store.files import INDEX_HEADER
+from rlm_contexts.text.line_index import LineIndex
+from rlm_contexts.text.mapping import Mapping
+from rlm_contexts.text.model import StoredText
+from rlm_contexts.text.text import Text
+
+SHARED_FROM = 1 << 16
+"""Texts below this many bytes are copied: that costs less than a map."""
+
+
+def open_text(facts: StoredText, text_fd: int, index_fd: int, wide_fd: int | None) -> Text:
+    """A Text over open files, which may be closed afterwards: a map keeps its file open, and the lock on it.
+
+    Raises: ValueError or OSError when the files are shorter than the facts say.
+    """
+    if facts.size < SHARED_FROM:
+        view = memoryview(_read_exactly(text_fd, facts.size))
+        return Text(facts, LineIndex.build(view))
+    data = Mapping(text_fd, facts.size)
+    ranks = Mapping(index_fd, os.fstat(index_fd).st_size).view()[INDEX_HEADER:].cast("Q")
+    wide = None if wide_fd is None else Mapping(wide_fd, facts.chars * facts.unit)
+    return Text(facts, LineIndex(data.view(), ranks), data=data, wide=wide)
+
+
+def _read_exactly(fd: int, size: int) -> bytes:
+    data = os.pread(fd, size, 0)
+    if len(data) != size:
+        raise ValueError(f"the file holds fewer than {size} bytes")
+    return data

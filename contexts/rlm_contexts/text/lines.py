@@ -1,0 +1,260 @@
+"""`log['lines']`: the lines of a text as a read-only sequence that decodes only what is looked at.
+
+Iteration decodes blocks and then runs at C speed.  Single indexing keeps the stretch it decoded last, so that
+loops over `range(len(lines))` are cheap; scattered indexing first searches the block, and after a while
+builds an array of line starts.  Looking for a whole line goes through the bytes, without making lines of them.
+Threads may use the same lines: what belongs together stands in one tuple, which is read and set at once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import eq
+from typing import Any, NoReturn, overload
+
+from rlm_contexts.text._native import equal_lines, line_starts
+from rlm_contexts.text.text import Text
+
+_CHUNK = 1 << 17  # bytes decoded at a time: the strings made of them stay in the processor's cache
+_STRETCH = 1 << 17  # ... to answer for one line, in case that the next ones are asked for
+_BACKWARDS = 1000  # lines decoded at a time from the end
+_SEARCHED = 1 << 18  # bytes looked through at a time for a whole line
+_LIST_SLICE = 100_000  # up to this many lines a slice is a plain list, beyond it a view
+_CLOSE = 64  # steps of a slice up to which all lines between are decoded
+_SCATTERED = 64  # this many far jumps pay for the array of all line starts
+_NEAR = 100  # lines skipped that are no jump
+_SHORT = 4000  # characters, about, up to which lines are printed whole
+_SHOWN = 10  # lines that are printed of each end of longer ones
+_LINE = 200  # characters that are printed of each of them
+
+
+class _Missing:
+    """A method that only lists have, and what to do instead.
+
+    A `__getattr__` could say so too, but CPython does not specialise the attributes of a class that has one, and a
+    loop over `lines[i]` takes a sixth longer.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, lines: Lines | None, owner: type) -> NoReturn:
+        raise AttributeError(f"lines are read-only, so there is no {self._name}(); work on a copy: list(lines)")
+
+
+class Lines(Sequence[str]):
+    """Lines `start` (inclusive) to `stop` (exclusive) of a text, without their line ends."""
+
+    __slots__ = (
+        "_decoded",
+        "_jumps",
+        "_near",
+        "_size",
+        "_start",
+        "_starts",
+        "_stop",
+        "_text",
+    )
+    __hash__ = None  # type: ignore[assignment]  # like a list
+    append, clear, extend, insert, pop, remove, reverse, sort = (_Missing() for _ in range(8))
+
+    def __init__(self, text: Text, start: int = 0, stop: int | None = None) -> None:
+        """Args: a text and a range of its lines, which must exist."""
+        self._text = text
+        self._start, self._stop = start, text.line_count if stop is None else stop
+        self._size = self._stop - start
+        self._near: tuple[int, list[str]] = 0, []  # the lines that were decoded last, and the index of the first
+        self._decoded = -1, 0  # the index after the last of these, and its byte offset
+        self._jumps = 0  # far ones so far
+        self._starts: tuple[str, array[int]] | None = None  # the content, and where in it the text's lines start
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, key: int) -> str: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, key: Any) -> Any:
+        """As a list does, but a slice of more than 100,000 lines is a view."""
+        # Loops over indexes spend their time here. Numbers of other types, as numpy's, may wrap around in sums.
+        if type(key) is int:
+            first, lines = self._near
+            if key >= first:
+                try:
+                    return lines[key - first]
+                except IndexError:
+                    pass
+            if self._starts is not None and 0 <= key < self._size:
+                content, starts = self._starts
+                at = self._start + key
+                line = content[starts[at] : starts[at + 1] - 1]
+                return line.removesuffix("\r") if self._text.facts.crlf else line
+        return self._slice(key) if isinstance(key, slice) else self._line(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self.chunks())
+
+    def __reversed__(self) -> Iterator[str]:
+        highs = range(self._stop, self._start, -_BACKWARDS)
+        chunks = (self._text.decoded(max(self._start, high - _BACKWARDS), high) for high in highs)
+        return chain.from_iterable(map(reversed, chunks))
+
+    def __contains__(self, line: object) -> bool:
+        return next(self._where(line, 0, self._size), None) is not None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, (list, Lines)):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    def __add__(self, other: Iterable[str]) -> list[str]:
+        if not isinstance(other, (list, Lines)):
+            return NotImplemented
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[str]) -> list[str]:
+        if not isinstance(other, list):
+            return NotImplemented
+        return [*other, *self]
+
+    def __mul__(self, times: int) -> list[str]:
+        return list(self) * times
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        """As a list prints, if that is short; else the first and the last lines, and how many there are."""
+        size = self._text.start_of(self._stop) - self._text.start_of(self._start)
+        if size + len("'', ") * self._size <= _SHORT:
+            return repr(self[:])
+        if self._size <= 2 * _SHOWN:
+            return f"[{self._rows(0, self._size)}]"
+        left = f"… {self._size - 2 * _SHOWN:,} more of {self._size:,} lines: slice them, or search them with scan …"
+        return f"[{self._rows(0, _SHOWN)},\n {left}\n {self._rows(self._size - _SHOWN, self._size)}]"
+
+    def _rows(self, low: int, high: int) -> str:
+        """Lines as a list prints them, one in a row; of a long one only the beginning is decoded."""
+        return ",\n ".join(map(self._row, range(self._start + low, self._start + high)))
+
+    def _row(self, line: int) -> str:
+        page = self._text.peek(line, 1, _LINE)
+        size = self._text.start_of(line + 1) - self._text.start_of(line)
+        return f"{page.text!r}… (a line of {size:,} bytes)" if page.cut_line else repr(page.text)
+
+    def __copy__(self) -> Lines:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Lines:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the plain list it stands for."""
+        return list, (list(self),)
+
+    def copy(self) -> list[str]:
+        """A plain list, as `list.copy` gives."""
+        return list(self)
+
+    def count(self, line: object) -> int:
+        """How many lines equal `line`."""
+        return sum(1 for _ in self._where(line, 0, self._size))
+
+    def index(self, line: Any, start: int = 0, stop: int | None = None) -> int:
+        """Index of the first line that equals `line`, within a range.  Raises: ValueError if none does."""
+        low, high, _ = slice(start, stop).indices(self._size)
+        at = next(self._where(line, low, high), None)
+        if at is None:
+            raise ValueError(f"{line!r} is not among the lines")
+        return at
+
+    def as_text(self) -> Text:
+        """The text these are the lines of; for a part of them, a private text of that part."""
+        if self._size == self._text.line_count:
+            return self._text
+        return self._text.part(self._start, self._stop)
+
+    def chunks(self, low: int = 0, high: int | None = None) -> Iterator[list[str]]:
+        """The lines of a range of this view, in lists of about 128 KiB of text."""
+        high = self._size if high is None else high
+        return self._text.line_chunks(self._start + low, self._start + max(low, high), _CHUNK)
+
+    def _where(self, line: object, low: int, high: int) -> Iterator[int]:
+        """Which lines of a range of this view equal `line`."""
+        if type(line) is str:
+            return (at - self._start for at in _occurrences(self._text, line, self._start + low, self._start + high))
+        # Anything else may compare as it likes.
+        return (at for at, each in enumerate(chain.from_iterable(self.chunks(low, high)), low) if each == line)
+
+    def _slice(self, key: slice) -> Sequence[str]:
+        low, high, step = key.indices(self._size)
+        picked = range(low, high, step)
+        if step == 1:
+            if len(picked) <= _LIST_SLICE:
+                return self._text.decoded(self._start + low, self._start + max(low, high))
+            return Lines(self._text, self._start + low, self._start + high)
+        if abs(step) > _CLOSE or not picked:
+            return [self[at] for at in picked]
+        first, last = min(picked[0], picked[-1]), max(picked[0], picked[-1])
+        lines = list(islice(chain.from_iterable(self.chunks(first, last + 1)), 0, None, abs(step)))
+        return lines if step > 0 else lines[::-1]
+
+    def _line(self, key: Any) -> str:
+        """A line that is not at hand, or whose index is no plain number from 0 on."""
+        try:
+            given = int(key.__index__())
+        except AttributeError:
+            raise TypeError(f"line indices must be integers or slices, not {type(key).__name__}") from None
+        at = given if given >= 0 else given + self._size
+        if not 0 <= at < self._size:
+            raise IndexError("line index out of range")
+        if type(key) is not int or given < 0:
+            return self[at]
+        if not 0 <= at - self._decoded[0] < _NEAR:
+            self._jumps += 1
+            if self._jumps > _SCATTERED and self._text.line_count > 2 * _SCATTERED:
+                self._starts = self._text.content, _line_starts(self._text)
+                return self[at]
+        return self._decode_stretch(at)
+
+    def _decode_stretch(self, at: int) -> str:
+        text = self._text
+        after, end = self._decoded
+        low = end if at == after else text.start_of(self._start + at)
+        lines, end = text.stretch(low, text.start_of(self._stop), _STRETCH)
+        self._decoded = at + len(lines), end
+        self._near = at, lines
+        return lines[0]
+
+
+def _line_starts(text: Text) -> array[int]:
+    """Where in `content` each line starts, and last where one after the last would: 1 is for the newline."""
+    typecode = "I" if text.facts.chars + 1 < 1 << 32 else "Q"
+    starts = array(typecode, bytes(array(typecode).itemsize * (text.line_count + 1)))
+    low, line, at = 0, 1, 0
+    while low < text.size:
+        high = text.end_of_stretch(low, text.size, _SEARCHED)
+        line, at = line_starts(text.view[low:high], starts, line, at, text.facts.ascii)
+        low = high
+    if text.facts.open_end:
+        starts[line] = at + 1
+    return starts
+
+
+def _occurrences(text: Text, line: str, start: int, stop: int) -> Iterator[int]:
+    """Numbers of the lines, of those from `start` to `stop`, that are `line`; found without decoding any."""
+    if "\n" in line:
+        return
+    wanted = line.encode(errors="surrogatepass")
+    low, end = text.start_of(start), text.start_of(stop)
+    while low < end:
+        high = text.end_of_stretch(low, end, _SEARCHED)
+        found, passed = equal_lines(text.view[low:high], wanted, text.facts.crlf)
+        yield from (start + at for at in found)
+        start, low = start + passed, high

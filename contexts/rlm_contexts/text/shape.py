@@ -1,0 +1,135 @@
+"""What a text holds when it is data: JSON, JSON lines or a table, with its columns; cheaply, whatever it holds."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from rlm_contexts.text.text import Text
+
+_PARSED_WHOLE = 1 << 20  # bytes of a JSON document up to which all of it is parsed: small texts make large objects
+_SAMPLE = 50  # lines looked at
+_LONGEST = 1 << 16  # characters looked at
+_MOST_COLUMNS = 100
+_DELIMITERS = {"csv": ",;|", "tsv": "\t"}
+_PACKED = {".gz", ".bz2", ".xz", ".zst"}
+_GAP = re.compile(r"[\s,:]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of data.
+
+    Attributes:
+        format: json, jsonl, csv, tsv or parquet.
+        facts: `rows` and `columns` of a table, `keys` or `items` of a document.
+        delimiter: of csv and tsv.
+        skip: lines of comment before the header of csv and tsv.
+        array: whether a JSON document is an array of rows.
+    """
+
+    format: str
+    facts: dict[str, Any]
+    delimiter: str = ""
+    skip: int = 0
+    array: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is told of it."""
+        return {"format": self.format, **self.facts}
+
+
+def hint_of(content_type: str, metadata: Mapping[str, Any]) -> str:
+    """What the way in which a text was loaded tells of its format."""
+    return content_type if content_type in _DELIMITERS else str(metadata.get("path"))
+
+
+def shape_of(text: Text, hint: str = "") -> Shape | None:
+    """What is known of the data in a text, from its beginning; None when it is none that is recognised.
+
+    Args: hint, a content type or the name of the file; comma-separated tables are recognised by it only, as
+    any text may hold commas.
+    """
+    if not text.line_count:
+        return None
+    start = text.peek(0, _SAMPLE, _LONGEST)
+    every = start.text.removeprefix("\ufeff").split("\n")
+    lines = [line for line in every if line.strip()]
+    if not lines:
+        return None
+    if lines[0].lstrip()[:1] in {"{", "["}:
+        return _json(text, lines, whole=not start.has_more and not start.cut_line)
+    ending = _ending(hint)
+    return _table(text, every, ending) if ending in _DELIMITERS else None
+
+
+def _ending(hint: str) -> str:
+    path = PurePath(hint.lower())
+    path = path.with_suffix("") if path.suffix in _PACKED else path
+    return path.suffix.removeprefix(".") or path.name
+
+
+def _json(text: Text, lines: Sequence[str], *, whole: bool) -> Shape | None:
+    rows = [_parsed(line) for line in (lines if whole else lines[:-1])]
+    if rows and text.line_count > 1 and all(isinstance(row, (dict, list)) for row in rows):
+        return Shape("jsonl", {"rows": text.line_count, "columns": _columns(rows)})
+    if text.size > _PARSED_WHOLE:
+        return _beginning(text.peek(0, _SAMPLE, _LONGEST).text.lstrip())
+    document = _parsed(text.content)
+    if isinstance(document, dict):
+        return Shape("json", {"keys": list(document)[:_MOST_COLUMNS]})
+    if not isinstance(document, list):
+        return None
+    return Shape("json", {"items": len(document), "columns": _columns(document[:_SAMPLE])}, array=True)
+
+
+def _parsed(text: str) -> object:
+    """The value, or None for what is no JSON."""
+    try:
+        value: object = json.loads(text)
+        return value
+    except (ValueError, RecursionError):
+        return None
+
+
+def _columns(rows: Iterable[object]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))[:_MOST_COLUMNS]
+
+
+def _beginning(start: str) -> Shape | None:
+    """The shape of a large document, by the complete values at its beginning; None when that is no JSON."""
+    parts = list(_parts(start))
+    if start[0] == "[":
+        facts = {"items": f">={len(parts)}", "columns": _columns(parts)}
+        return Shape("json", facts, array=True) if parts else None
+    keys = [part for part in parts[::2] if isinstance(part, str)]
+    return Shape("json", {"keys": keys[:_MOST_COLUMNS], "note": "large: its first keys"}) if keys else None
+
+
+def _parts(start: str) -> Iterator[object]:
+    """The values one level down in the beginning of a document, in turn, as far as they are complete."""
+    decoder, at = json.JSONDecoder(), 1
+    while at < len(start):
+        try:
+            value, at = decoder.raw_decode(start, _GAP.match(start, at).end())  # type: ignore[union-attr]  # it always matches
+        except (ValueError, RecursionError):
+            return
+        yield value
+
+
+def _table(text: Text, lines: Sequence[str], kind: str) -> Shape | None:
+    skip = next((number for number, line in enumerate(lines) if line.strip() and not line.startswith("#")), 0)
+    delimiter = max(_DELIMITERS[kind], key=lines[skip].count)
+    try:
+        columns = next(csv.reader(lines[skip:], delimiter=delimiter), [])
+    except csv.Error:
+        return None
+    most = text.line_count - skip - 1
+    # A quoted cell may hold newlines, and to know takes a pass over all.
+    rows = f"<={most}" if any('"' in line for line in lines) else most
+    return Shape(kind, {"rows": rows, "columns": [c.strip() for c in columns[:_MOST_COLUMNS]]}, delimiter, skip)

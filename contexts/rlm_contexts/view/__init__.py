@@ -1,0 +1,1 @@
+"""A stored text as a variable of a session: what code in a cell sees of it."""

@@ -1,0 +1,30 @@
+"""Bounds of a JSON schema that a query may carry.
+
+Checked by the worker that asks and by the supervisor that believes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+
+LONGEST_SCHEMA = 65_536
+"""Characters of a schema as JSON."""
+DEEPEST_SCHEMA = 64
+"""Levels of a schema."""
+
+
+def fault_of(schema: object) -> str:
+    """Why a schema is none that is passed on; empty if it is.
+
+    The supervisor asks this too, of what a kernel has sent.
+    """
+    if not isinstance(schema, dict):
+        return "the schema is no object"
+    level: list[object] = [schema]
+    for _ in range(DEEPEST_SCHEMA):
+        inner = [part for part in level if isinstance(part, dict | list | tuple)]
+        level = [value for part in inner for value in (part.values() if isinstance(part, dict) else part)]
+    if any(isinstance(part, dict | list | tuple) for part in level):
+        return f"the schema is nested too deeply: it has more than {DEEPEST_SCHEMA} levels"
+    size = len(json.dumps(schema))
+    return f"the schema has {size:,} characters; at most {LONGEST_SCHEMA:,} are sent" if size > LONGEST_SCHEMA else ""

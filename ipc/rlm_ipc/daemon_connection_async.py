@@ -1,0 +1,126 @@
+"""A client's connection to the daemon: the socket under a `Dialogue`, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Generic, Self, TypeVar
+
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import REPLY_SECONDS, connect, the_socket
+from rlm_ipc.daemon_dialogue import (
+    ENDED_UNDER_A_CALL,
+    Dialogue,
+    OnProgress,
+    accepted,
+    handshake,
+    no_reply,
+    reply_to,
+)
+from rlm_ipc.daemon_protocol import Request, ServeMcp
+from rlm_ipc.errors import DaemonUnavailable
+
+__all__ = ["AsyncDaemonConnection"]
+
+Reply = TypeVar("Reply")
+
+
+class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
+    """A connection in the role of its request; `open` makes it. ``reply`` is the daemon's answer to the request."""
+
+    reply: Reply
+
+    def __init__(self) -> None:
+        self._dialogue = Dialogue()
+        self._transport: asyncio.WriteTransport | None = None
+        self._news = asyncio.Event()
+        self._ended = False
+
+    @classmethod
+    async def open(cls, request: Request[Reply], environment: Mapping[str, str] | None = None) -> Self:
+        """Connect to the daemon, which is started if there is none, and make the request.
+
+        ``environment`` are the variables that the daemon gets to see, in place of this process's own.
+
+        Raises:
+            DaemonRefused: the daemon does not take the request.
+            DaemonUnavailable: it ended at once.
+            ProcessError: it does not answer, or is none.
+        """
+        said = handshake(request, environment)
+        # In the role ``mcp`` nothing is done at the handshake: who was killed before it is asked is no loss.
+        for pause in discovery.DYING_SERVER if isinstance(request, ServeMcp) else ():
+            with suppress(DaemonUnavailable):
+                return await cls._open(request, said)
+            await asyncio.sleep(pause)
+        return await cls._open(request, said)
+
+    @classmethod
+    async def _open(cls, request: Request[Reply], said: bytes) -> Self:
+        sock = await asyncio.to_thread(connect, start=True)
+        _, made = await asyncio.get_running_loop().create_unix_connection(cls, sock=sock)
+        try:
+            made._send(said)
+            async with asyncio.timeout(REPLY_SECONDS):
+                made.reply = reply_to(request, accepted(await made._line(), the_socket()))
+        except TimeoutError as error:
+            made.close()
+            raise no_reply(REPLY_SECONDS) from error
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def has_ended(self) -> bool:
+        """Say whether the daemon has hung up, or has said that it will, since the last request."""
+        if self._ended or self._transport is None or self._dialogue.is_over():
+            return True
+        # The loop may not have read it yet; of a connection that lies idle nothing else comes.
+        unread = select.poll()
+        unread.register(self._transport.get_extra_info("socket"), select.POLLIN)
+        return bool(unread.poll(0))
+
+    async def request(self, method: str, params: dict[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:
+        """Send an MCP request and return its result."""
+        self._send(self._dialogue.request(method, params, on_progress))
+        while line := await self._line():
+            if (answer := self._dialogue.answer(line, on_progress)) is not None:
+                return answer
+        raise DaemonUnavailable(ENDED_UNDER_A_CALL)
+
+    def close(self) -> None:
+        """Hang up. A request that is under way is cancelled by it."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and not self._ended:
+            self._transport.write(data)
+
+    async def _line(self) -> bytes:
+        """Return the next line of the daemon; nothing at the end."""
+        while (line := self._dialogue.line()) is None:
+            if self._ended:
+                return b""
+            self._news.clear()
+            await self._news.wait()
+        return line
+
+    # --- what the loop calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was read."""
+        self._dialogue.feed(data)
+        self._news.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end."""
+        self._ended = True
+        self._news.set()

@@ -1,0 +1,152 @@
+"""What a client and the daemon say to each other, without the socket between them: bytes in, bytes out.
+
+A connection begins with a handshake line and the daemon's reply to it; `daemon_protocol` has their types. In the role
+``mcp`` requests follow. MCP is spoken in its stateless form, which needs no handshake: a few lines do what takes the
+SDK a second to import. `daemon_connection` and `daemon_connection_async` carry it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, Request, role_of
+from rlm_ipc.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError, ToolFailed
+from rlm_ipc.json_lines import GOODBYE, MODERN_VERSION_KEY, LineSplitter, Oversized, handshake_line
+from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.version import VERSION
+
+__all__ = [
+    "ENDED_AT_HANDSHAKE",
+    "ENDED_UNDER_A_CALL",
+    "Dialogue",
+    "OnProgress",
+    "accepted",
+    "handshake",
+    "no_reply",
+    "reply_to",
+]
+
+Reply = TypeVar("Reply")
+OnProgress = Callable[[float, float | None, str], None]
+"""Hears how much of a call is done, how much there is if that is known, and what is happening."""
+ENDED_AT_HANDSHAKE = "the daemon ended before it answered; try again"
+ENDED_UNDER_A_CALL = "the daemon ended before it answered; look at what was done, then try again"
+_ENVELOPE = {
+    MODERN_VERSION_KEY: "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "rlm-kernel", "version": VERSION},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+"""What a request of the stateless protocol says about its client."""
+_LONGEST_INLINE = 64 * 1024
+"""Bytes of a request that stand in the handshake line; the daemon reads no line beyond 256 KiB."""
+
+
+class Dialogue:
+    """One connection's state: lines that have arrived, and the request that waits for its answer."""
+
+    def __init__(self) -> None:
+        self._splitter = LineSplitter()
+        self._lines: deque[bytes | Oversized] = deque()
+        self._requests = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take what was read."""
+        self._lines.extend(self._splitter.feed(data))
+
+    def line(self) -> bytes | None:
+        """Return the next line of the daemon; None while none is whole."""
+        if not self._lines:
+            return None
+        line = self._lines.popleft()
+        if isinstance(line, Oversized):
+            raise ProtocolError(f"the daemon sent a line of {line.size:,} bytes; ask for less at once")
+        return line
+
+    def is_over(self) -> bool:
+        """Say whether the daemon has said that it will hang up."""
+        return GOODBYE.strip() in self._lines
+
+    def request(self, method: str, params: dict[str, Any], on_progress: OnProgress | None) -> bytes:
+        """Return an MCP request, whose answer `answer` finds."""
+        self._requests += 1
+        meta = _ENVELOPE if on_progress is None else {**_ENVELOPE, "progressToken": self._requests}
+        message = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": {**params, "_meta": meta}}
+        return json.dumps(message).encode() + b"\n"
+
+    def answer(self, line: bytes, on_progress: OnProgress | None) -> dict[str, Any] | None:
+        """Return the result if the line answers the request; of notifications it passes on those of progress."""
+        said = json.loads(line)
+        if said.get("id") == self._requests:
+            return _result(said)
+        if on_progress is not None and said.get("method") == "notifications/progress":
+            told = said["params"]
+            on_progress(told["progress"], told.get("total"), told.get("message") or "")
+        return None
+
+
+def handshake(request: Request[Any], environment: Mapping[str, str] | None = None) -> bytes:
+    """Return the handshake that asks for something; a long request goes behind its line.
+
+    ``environment`` are the variables that the daemon gets to see, in place of this process's own.
+    """
+    body, more = plain(request), {} if environment is None else {"env": dict(environment)}
+    written = json.dumps(body).encode()
+    if len(written) <= _LONGEST_INLINE:
+        return handshake_line(role_of(request), **more, request=body)
+    return handshake_line(role_of(request), **more, bytes=len(written)) + written
+
+
+def no_reply(seconds: float | None) -> ProcessError:
+    """Return the error that a handshake was not answered in time."""
+    said = f"the daemon has not answered for {seconds:g} s; see whether it is overloaded, or end its process"
+    return ProcessError(said)
+
+
+def accepted(line: bytes, where: str) -> Accepted:
+    """Return what the daemon at ``where`` replies to a handshake.
+
+    Raises:
+        DaemonRefused: it does not take the request.
+        DaemonUnavailable: it is gone.
+        ProcessError: it cannot serve the request, or is no daemon of ours.
+    """
+    if not line:
+        raise DaemonUnavailable(ENDED_AT_HANDSHAKE)
+    said: Json = None
+    with suppress(ValueError):
+        said = json.loads(line)
+    is_accepted = isinstance(said, dict) and said.get("ok") is True
+    try:
+        reply = read(Accepted, said) if is_accepted else read(Refused, said)
+    except ProtocolError as error:
+        if line.strip() == GOODBYE.strip():
+            raise DaemonUnavailable(ENDED_AT_HANDSHAKE) from error
+        raise ProcessError(
+            f"what listens at {where} is no daemon of ours, or one of another version ({error}); end that process, "
+            "or remove the file"
+        ) from error
+    if isinstance(reply, Accepted):
+        return reply
+    if reply.fault is Fault.DAEMON:
+        raise ProcessError(reply.error)
+    raise DaemonRefused(reply.error, usage=reply.fault is Fault.USAGE)
+
+
+def reply_to(request: Request[Reply], accepted: Accepted) -> Reply:
+    """Return what a request is answered with, of the type that the table names.
+
+    Raises:
+        ProtocolError: the reply is of another type.
+    """
+    return cast("Reply", read(ROLES[role_of(request)].reply, accepted.reply))
+
+
+def _result(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" in answer:
+        raise ToolFailed(str(answer["error"].get("message")), answer)
+    result: dict[str, Any] = answer["result"]
+    return result

@@ -1,0 +1,162 @@
+"""What the daemon's replies are made of: one row of each list that it tells, and the parts of a turn.
+
+`daemon_protocol` has the requests and replies that hold them. Sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm_ipc.messages import Json
+
+__all__ = [
+    "AnswerUse",
+    "AskedLine",
+    "JournalCell",
+    "NotKept",
+    "OpenSession",
+    "PastLine",
+    "RestingLine",
+    "RestingSession",
+    "SaidMessage",
+    "SessionLine",
+    "WaitingQuery",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """An open session: what a person picks it by. ``kernel`` is ``not started``, ``idle`` or ``busy``."""
+
+    session: str
+    policy: str
+    workspace: str
+    contexts: int
+    content_bytes: int
+    kernel: str
+    last_used: str
+    connection_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestingSession:
+    """A session that has idled away and is kept, until then; None: until somebody ends it."""
+
+    session: str
+    policy: str
+    workspace: str | None
+    contexts: int
+    content_bytes: int
+    kernel: str
+    pending_llm_queries: tuple[str, ...]
+    last_used: str
+    kept_until: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLine:
+    """An open session in the overview: sizes in bytes, ``last_used`` in epoch seconds."""
+
+    session: str
+    state: str
+    policy: str
+    workspace: str | None
+    memory_bytes: int
+    memory_limit: int
+    walls_standing: int
+    walls_missing: tuple[str, ...]
+    refused: int
+    refused_cells: int
+    contexts: int
+    content_bytes: int
+    active_cells: int
+    last_used: float
+    parent: str | None
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestingLine:
+    """A session that rests, in the overview; times in epoch seconds."""
+
+    session: str
+    policy: str
+    last_used: float
+    kept_until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastLine:
+    """A session that has ended, in the overview: how and when (epoch seconds)."""
+
+    session: str
+    state: str
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLine:
+    """A query that waits for its answer, in the overview; the prompt is cut, ``asked`` is in epoch seconds."""
+
+    session: str
+    id: str
+    prompt: str
+    model: str | None
+    asked: float
+
+
+@dataclass(frozen=True, slots=True)
+class JournalCell:
+    """A cell that ran, with the ids of the queries that it asked; times as ISO 8601 text."""
+
+    author: str
+    code: str
+    started_at: str
+    ended_at: str
+    status: str
+    output: str
+    queries: tuple[str, ...]
+    attachment: str | None
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingQuery:
+    """A query that waits for its answer, which must fit the JSON ``schema`` if there is one.
+
+    ``recursive`` is one of ``rlm_query``; ``by_tool`` is one that a tool has asked, and no code.
+    """
+
+    id: str
+    prompt: str
+    model: str | None
+    schema: Json = None
+    recursive: bool = False
+    by_tool: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SaidMessage:
+    """A message of a conversation with a model."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerUse:
+    """What a model's answer to a query of code has used."""
+
+    query: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """Something that is not in a snapshot, or did not come back from it, and why."""
+
+    name: str
+    reason: str

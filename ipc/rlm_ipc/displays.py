@@ -1,0 +1,36 @@
+"""What cells show: the rich forms of it that the journal keeps, and its text as a terminal can be given it.
+
+`rlm_kernel.jupyter.sanitizer` says what front ends may show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+PICTURES = ("image/png", "image/jpeg", "image/gif")
+RICH = ("text/html", *PICTURES)
+MOST_KEPT_CHARS = 512 << 10
+"""Characters of a cell's pictures and HTML that the journal keeps."""
+
+
+def kept(displays: Iterable[Any]) -> list[dict[str, str]]:
+    """Return what the journal keeps of the displays of a cell: pictures and HTML, as they came, and the text of such.
+
+    A display that is too large for what is left of `MOST_KEPT_CHARS` is left out.
+    """
+    left, found = MOST_KEPT_CHARS, []
+    for display in displays:
+        data = display.get("data") if isinstance(display, dict) else None
+        forms = data if isinstance(data, dict) else {}
+        known = {kind: forms[kind] for kind in ("text/plain", *RICH) if isinstance(forms.get(kind), str)}
+        size = sum(map(len, known.values()))
+        if known.keys() & set(RICH) and size <= left:
+            left -= size
+            found.append(known)
+    return found
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Escape what a terminal would obey, but for the characters ``keep``: what code and models write is hostile."""
+    return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)

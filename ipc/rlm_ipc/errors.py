@@ -1,0 +1,199 @@
+"""The errors of the kernel layer, in one tree whose second level says whose fault it was.
+
+KernelError
+├── CallerError              the request was wrong: change it and call again
+│   ├── UnknownKernel        no such kernel: it ended, or never was
+│   ├── SessionExpelled      the kernel was ended for what its code has tried
+│   ├── UnknownVariable      no global of that name in the kernel
+│   ├── WallsMissing         the policy requires walls that this system cannot raise
+│   ├── PolicyLooser         a forked session may not do more than the one it comes from
+│   ├── ToolFailed           a tool answered a client with an error
+│   └── DaemonRefused        the daemon does not take a client's request
+├── ProcessError             a process of ours ended or does not answer
+│   ├── KernelDied           the kernel process; says what was lost
+│   ├── KernelBusy           the kernel runs a cell and the request cannot wait
+│   ├── MachineFull          no room for it now: memory, processes, descriptors, sessions or disk
+│   ├── SupervisorGone             the supervisor; every kernel of it is gone
+│   └── DaemonUnavailable    no daemon answers and none could be started
+└── ProtocolError            a peer sent bytes that are no message of ours (hostile, or of another version)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from rlm_ipc.outcomes import Loss
+
+
+class KernelError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class CallerError(KernelError):
+    """The request cannot be carried out as asked; the message says what to change."""
+
+
+class UnknownKernel(CallerError):
+    """No kernel of that id is alive in the supervisor."""
+
+    kernel_id: str
+
+    def __init__(self, kernel_id: str) -> None:
+        self.kernel_id = kernel_id
+        super().__init__(f"no kernel {kernel_id!r} is running; start one (its session spawns one on the next call)")
+
+
+class SessionExpelled(CallerError):
+    """The kernel and its session were ended because of what code in it has tried."""
+
+    reason: str
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the session was ended: {reason}")
+
+
+class UnknownVariable(CallerError):
+    """The kernel has no global of that name."""
+
+    name: str
+    available: tuple[str, ...]
+
+    def __init__(self, name: str, available: Iterable[str] = ()) -> None:
+        self.name = name
+        self.available = tuple(available)
+        super().__init__(f"no variable {name!r} in this session; list the variables to see what there is")
+
+
+class WallsMissing(CallerError):
+    """The policy requires walls that do not stand here, so the kernel was not started."""
+
+    missing: tuple[str, ...]
+
+    def __init__(self, missing: Iterable[str]) -> None:
+        self.missing = tuple(missing)
+        super().__init__(
+            f"the policy requires walls that this system cannot raise: {', '.join(self.missing)}; "
+            "run `rlm-kernel doctor` to see why, or choose a policy that does not require them"
+        )
+
+
+class PolicyLooser(CallerError):
+    """The policy of a forked session allows more than its parent's. ``fields`` are the policy's fields that do."""
+
+    policy: str
+    parent: str
+    fields: tuple[str, ...]
+
+    def __init__(self, policy: str, parent: str, fields: Iterable[str]) -> None:
+        self.policy, self.parent, self.fields = policy, parent, tuple(fields)
+        super().__init__(
+            f"policy {policy!r} allows more than {parent!r}, under which the session runs: {'; '.join(self.fields)}"
+        )
+
+
+class ToolFailed(CallerError):
+    """A tool answered a client with an error; ``answer`` is the whole of its answer."""
+
+    def __init__(self, message: str, answer: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.answer = answer
+
+
+class DaemonRefused(CallerError):
+    """The daemon does not take a client's request; ``usage`` says that an argument of it is none."""
+
+    def __init__(self, message: str, *, usage: bool = False) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+class ProcessError(KernelError):
+    """A process of ours ended or does not answer."""
+
+
+class KernelDied(ProcessError):
+    """The kernel process ended. ``loss`` is what that cost its session; None: no session had begun in it."""
+
+    reason: str
+    loss: Loss | None
+
+    def __init__(self, reason: str, loss: Loss | None = None) -> None:
+        self.reason = reason
+        self.loss = loss
+        super().__init__(reason if loss is None else f"{reason}; {loss}")
+
+
+class KernelBusy(ProcessError):
+    """The kernel runs a cell; the request needs it idle."""
+
+
+class MachineFull(ProcessError):
+    """There is no room for it now. ``resource`` is what there is too little of; nothing has been changed."""
+
+    resource: str
+    detail: str
+
+    def __init__(self, resource: str, detail: str) -> None:
+        self.resource = resource
+        self.detail = detail
+        super().__init__(f"there is no room for it: {detail}")
+
+
+SHORT_OF: dict[int | None, str] = {
+    errno.EMFILE: "descriptors",
+    errno.ENFILE: "descriptors",
+    errno.ENOMEM: "memory",
+    errno.EAGAIN: "processes",
+    errno.ENOSPC: "disk",
+    errno.EDQUOT: "disk",
+}
+
+
+NO_PROCESSES = "the system lets this user start no more processes or threads"
+
+
+def machine_full(error: BaseException) -> MachineFull | None:
+    """What an error of the system says there is too little of; None if it says something else."""
+    short = SHORT_OF.get(getattr(error, "errno", None))
+    if short == "processes" or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
+        return MachineFull("processes", NO_PROCESSES)
+    return MachineFull(short, str(error)) if short is not None else None
+
+
+class SupervisorGone(ProcessError):
+    """The supervisor ended, and with it every kernel it held."""
+
+    def __init__(self, reason: str = "the supervisor ended") -> None:
+        super().__init__(f"{reason}; kernel variables are lost, loaded contexts are kept; call again to go on")
+
+
+class DaemonUnavailable(ProcessError):
+    """No daemon answers, and none could be started."""
+
+
+class ProtocolError(KernelError):
+    """A peer sent bytes that are no message of ours."""
+
+
+def to_wire(error: BaseException) -> dict[str, object]:
+    """Describe an error for another process, which makes the same one of it again (`rlm_kernel.failures.from_wire`).
+
+    The fields of an error are what its class declares.
+    """
+    fields = {name: _plain(getattr(error, name)) for name in wire_fields(type(error))}
+    return {"error": type(error).__name__, "message": str(error), **fields}
+
+
+def _plain(value: object) -> object:
+    """A field as JSON; `rlm_ipc.messages`, which would do it, raises errors of this module."""
+    return dataclasses.asdict(value) if isinstance(value, Loss) else value
+
+
+def wire_fields(kind: type[BaseException]) -> dict[str, type[object]]:
+    """Return the fields of a class of errors, with their types."""
+    return typing.get_type_hints(kind)

@@ -1,0 +1,259 @@
+"""The supervisor's end of a framed stream: never blocks, neither for a peer that does not read nor for one that floods.
+
+Streams of one event loop take turns: each hands over a few messages, and goes on when the others have had theirs.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import os
+import socket
+import sys
+import termios
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rlm_ipc import framing
+from rlm_ipc.errors import ProtocolError
+
+MESSAGES_A_TURN = 16
+"""Messages that a stream hands over before the event loop sees to something else."""
+
+_local = threading.local()
+
+
+def _space_of_this_thread() -> memoryview:
+    """Memory to read into. A parser takes over at once what was read, so all streams of an event loop share it."""
+    space: memoryview | None = getattr(_local, "space", None)
+    if space is None:
+        space = _local.space = memoryview(bytearray(framing.READ_SIZE))
+    return space
+
+
+class Overfull(ProtocolError):
+    """The largest of all messages that are not whole, when together they are too much."""
+
+
+class Unfinished:
+    """What several streams hold of messages that are not whole yet: ``most`` bytes in all.
+
+    Beyond that the stream that holds most of them is closed, with `Overfull` as its failure.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: dict[Stream, int] = {}
+        self._total = 0
+
+    def note(self, stream: Stream) -> None:
+        """Count anew what a stream holds."""
+        held = stream.parser.waiting
+        self._total += held - self._held.pop(stream, 0)
+        if held:
+            self._held[stream] = held
+        if self._total > self.most:
+            largest = max(self._held, key=self._held.__getitem__)
+            largest.fail(
+                Overfull(
+                    f"messages that are not whole yet fill the {self.most:,} bytes that the supervisor keeps for all "
+                    f"sessions, and the largest is this one's ({self._held[largest]:,} bytes)"
+                )
+            )
+
+
+class Stream:
+    """A non-blocking framed stream on an event loop.
+
+    ``on_message`` gets each message in order, ``on_close`` once, when the peer has gone, has sent what is no message,
+    or `close` was called. Descriptors handed to `send` are closed when they have left; ``unsent`` bytes have not yet.
+    Half messages count in ``unfinished``.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        on_message: Callable[[framing.Message], None],
+        on_close: Callable[[], None],
+        max_payload: int = framing.MAX_PAYLOAD,
+        max_descriptors: int = framing.MAX_DESCRIPTORS,
+        unfinished: Unfinished | None = None,
+    ) -> None:
+        self.socket = sock
+        self.parser = framing.Parser(max_payload, max_descriptors, space=_space_of_this_thread())
+        self.on_message, self.on_close = on_message, on_close
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+        self.failure: ProtocolError | None = None
+        self.unsent = 0
+        self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
+        self._unfinished = unfinished
+        self._reads = self._at_end = False
+        self._next_turn: asyncio.Handle | None = None
+        sock.setblocking(False)
+        self._read_on()
+
+    def send(self, tag: bytes, parts: Sequence[framing.Frame] = (), descriptors: Sequence[int] = ()) -> None:
+        """Queue a message; it is written at once if the peer has room. Owns ``descriptors`` from here on."""
+        if self.closed:
+            _close_all(descriptors)
+            return
+        data = framing.pack(tag, parts, len(descriptors))
+        self.unsent += len(data)
+        idle = not self._out
+        self._out.append((memoryview(data), tuple(descriptors)))
+        if idle:
+            self._writable()
+
+    @property
+    def unread(self) -> bool:
+        """Whether the peer has yet to read what was sent to it (Linux tells)."""
+        if self._out:
+            return True
+        if self.closed or sys.platform != "linux":
+            return False
+        held = fcntl.ioctl(self.socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(held, sys.byteorder) > 0
+
+    def finish(self) -> None:
+        """Hand over what a dead peer had written, and close; others that hold its end may go on writing for ever."""
+        if self.closed:
+            return
+        written = array.array("i", [0])
+        try:
+            fcntl.ioctl(self.socket, termios.FIONREAD, written)
+            while written[0] > 0 and (count := framing.receive(self.socket, self.parser)):
+                written[0] -= count
+        except OSError:
+            pass
+        self._at_end = True
+        self._stop_reading()
+        self._take_turn()
+
+    def fail(self, error: ProtocolError) -> None:
+        """Close because of what the peer has sent."""
+        self.failure = error
+        self.close()
+
+    def close(self) -> None:
+        """Stop, drop what was not sent or not whole, and close the socket; calls ``on_close`` once."""
+        if self.closed:
+            return
+        self.closed = True
+        self._stop_reading()
+        self.loop.remove_writer(self.socket.fileno())
+        self.socket.close()
+        self.parser.close()
+        if self._unfinished is not None:
+            self._unfinished.note(self)
+        while self._out:
+            _close_all(self._out.popleft()[1])
+        on_close, self.on_message, self.on_close = self.on_close, _unheard, _nothing  # whose owner holds this stream
+        on_close()
+
+    def wait(self, seconds: float) -> None:
+        """Take nothing more of a living peer for so long."""
+        if not self.closed and not self._at_end:
+            self._stop_reading()
+            self._next_turn = self.loop.call_later(seconds, self._take_turn)
+
+    def _read_on(self) -> None:
+        if not self._reads:
+            self._reads = True
+            self.loop.add_reader(self.socket.fileno(), self._readable)
+
+    def _stop_reading(self) -> None:
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        if self._reads:
+            self._reads = False
+            self.loop.remove_reader(self.socket.fileno())
+
+    def _readable(self) -> None:
+        try:
+            self._at_end = framing.receive(self.socket, self.parser) == 0
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._at_end = True
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Hand over a share of what has come. What is left over is handed over before anything else is read."""
+        self._next_turn = None
+        try:
+            is_left = self._hand_over()
+        except ProtocolError as error:
+            self.fail(error)
+            return
+        except Exception:
+            self._take_turn_soon()  # a fault of who heard this message is no reason not to hear the next
+            raise
+        if self._unfinished is not None:
+            self._unfinished.note(self)
+        if self.closed or self._next_turn is not None:
+            return
+        if is_left:
+            self._take_turn_soon()
+        elif self._at_end:
+            self.close()
+        else:
+            self._read_on()
+
+    def _take_turn_soon(self) -> None:
+        if not self.closed:
+            self._stop_reading()
+            self._next_turn = self.loop.call_soon(self._take_turn)
+
+    def _hand_over(self) -> bool:
+        """Hand over as many messages as fit into a turn; True if there may be more."""
+        for _ in range(MESSAGES_A_TURN):
+            if self.closed or self._next_turn is not None:
+                return False
+            message = self.parser.next()
+            if message is None:
+                return False
+            self.on_message(message)
+        return True
+
+    def _writable(self) -> None:
+        try:
+            while self._out:
+                self._write_one()
+        except (BlockingIOError, InterruptedError):
+            self.loop.add_writer(self.socket.fileno(), self._writable)
+            return
+        except OSError:
+            # The peer's end is reported by the reader (or by its pidfd), with what it still wrote.
+            while self._out:
+                _close_all(self._out.popleft()[1])
+        self.loop.remove_writer(self.socket.fileno())
+
+    def _write_one(self) -> None:
+        data, descriptors = self._out[0]
+        if descriptors:
+            sent = socket.send_fds(self.socket, [data], list(descriptors))
+            _close_all(descriptors)
+        else:
+            sent = self.socket.send(data)
+        self.unsent -= sent
+        if sent == len(data):
+            self._out.popleft()
+        else:
+            self._out[0] = (data[sent:], ())
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _unheard(message: framing.Message) -> None:
+    message.close()
+
+
+def _nothing() -> None:
+    pass

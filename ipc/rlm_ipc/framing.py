@@ -1,0 +1,235 @@
+"""Framing of the private streams: kernel process ↔ supervisor, and supervisor ↔ daemon.
+
+A message is a one-byte tag, some byte parts and some open file descriptors (SCM_RIGHTS)::
+
+    tag:1  descriptors:1  parts:2  payload:8  (big-endian)   length:8 for each part   payload
+
+`Parser` is the protocol without I/O: bytes in, messages out, and a `ProtocolError` for anything that a correct peer
+never sends. Both ends of every stream are processes of one user, but what comes from a kernel is hostile: sizes are
+bounded before memory is taken. `SupervisorLink` is the blocking end (kernel process); the supervisor's end is in
+`supervisor.stream`.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_ipc import signals
+from rlm_ipc.errors import ProtocolError
+
+HEADER = struct.Struct("!cBHQ")
+MAX_FRAMES = 4096
+MAX_PAYLOAD = 1 << 31
+MAX_DESCRIPTORS = 16
+READ_SIZE = 1 << 18
+_CREDENTIALS = struct.Struct("=3i")
+"""Linux's struct ucred: process, user, group."""
+_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize) + socket.CMSG_SPACE(_CREDENTIALS.size)
+
+_SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", -1)
+
+Frame = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: what it is (tag), its byte parts, and the descriptors that now belong to the receiver."""
+
+    tag: bytes
+    parts: tuple[bytes, ...]
+    descriptors: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        """Close the descriptors, for a message that nobody wants."""
+        for fd in self.descriptors:
+            os.close(fd)
+
+
+def pack(tag: bytes, parts: Sequence[Frame] = (), descriptors: int = 0) -> bytes:
+    """The bytes of a message; its descriptors go beside the first of them."""
+    views = [f if isinstance(f, bytes | bytearray) else memoryview(f).cast("B") for f in parts]
+    lengths = [len(v) for v in views]
+    head = HEADER.pack(tag, descriptors, len(views), sum(lengths))
+    return b"".join((head, struct.pack(f"!{len(views)}Q", *lengths), *views))
+
+
+def json_part(content: Mapping[str, Any]) -> bytes:
+    """A JSON object as a part; a lone surrogate is written as ``?``."""
+    return json.dumps(content, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class Parser:
+    """Incremental parser of one stream's bytes.
+
+    `feed` takes what arrived, `next` gives what is complete. ``max_payload`` bytes and ``max_descriptors`` a message
+    are the most it will hold; a peer that announces more is refused at the header.
+    """
+
+    def __init__(
+        self,
+        max_payload: int = MAX_PAYLOAD,
+        max_descriptors: int = MAX_DESCRIPTORS,
+        *,
+        space: memoryview | None = None,
+    ) -> None:
+        # Read into: memory made anew for each read costs page faults.
+        self.space = memoryview(bytearray(READ_SIZE)) if space is None else space
+        self._buffer = bytearray()
+        self._descriptors: deque[int] = deque()
+        self.max_payload = max_payload
+        self.sender: int | None = None
+        """The process that wrote what arrived last, as the system tells where `tell_senders` has asked it to."""
+        self._max_descriptors = max_descriptors
+
+    def feed(self, data: Frame, descriptors: Iterable[int] = ()) -> None:
+        """Take bytes and descriptors in the order in which they arrived."""
+        self._buffer += data
+        self._descriptors.extend(descriptors)
+
+    @property
+    def empty(self) -> bool:
+        """True if no part of a further message is waiting."""
+        return not self._buffer
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of a further message that is not complete."""
+        return len(self._buffer)
+
+    def next(self) -> Message | None:
+        """The next complete message, or None until more bytes are fed; raises ProtocolError."""
+        if len(self._descriptors) > 2 * self._max_descriptors:
+            raise ProtocolError("more descriptors than the messages beside them announce")
+        if len(self._buffer) < HEADER.size:
+            return None
+        tag, nfds, nframes, payload = HEADER.unpack_from(self._buffer)
+        if nframes > MAX_FRAMES or payload > self.max_payload or nfds > self._max_descriptors:
+            what = f"{payload} bytes in {nframes} parts with {nfds} descriptors"
+            raise ProtocolError(f"a message of {what} is over the limit of this stream")
+        start = HEADER.size + 8 * nframes
+        if len(self._buffer) < start + payload:
+            return None
+        return self._take(tag, nfds, nframes, start, payload)
+
+    def _take(self, tag: bytes, nfds: int, nframes: int, start: int, payload: int) -> Message:
+        lengths = struct.unpack_from(f"!{nframes}Q", self._buffer, HEADER.size)
+        if sum(lengths) != payload or len(self._descriptors) < nfds:
+            raise ProtocolError("a message whose parts or descriptors do not add up")
+        parts = []
+        with memoryview(self._buffer) as view:
+            for length in lengths:
+                parts.append(bytes(view[start : start + length]))
+                start += length
+        del self._buffer[:start]
+        return Message(tag, tuple(parts), tuple(self._descriptors.popleft() for _ in range(nfds)))
+
+    def close(self) -> None:
+        """Let go of the bytes and close the descriptors that arrived for a message that never did."""
+        self._buffer = bytearray()
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
+
+
+def receive(sock: socket.socket, parser: Parser) -> int:
+    """Read once from ``sock`` into ``parser``; 0 bytes at end of file. May raise BlockingIOError or OSError."""
+    flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+    count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, flags)
+    parser.feed(parser.space[:count], _descriptors(ancillary))
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
+            parser.sender = _CREDENTIALS.unpack(data)[0]
+    return count
+
+
+def tell_senders(sock: socket.socket, on: bool) -> None:
+    """Have the system say with all that arrives which process has written it, by our own numbers (Linux)."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, on)
+
+
+def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return list(fds)
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected stream sockets with room for a large cell's output."""
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for sock in (a, b):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return a, b
+
+
+class SupervisorLink:
+    """The blocking end of a stream, for the single-threaded kernel process.
+
+    SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut a part
+    in two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one write.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.parser = Parser()
+        self._gathered: list[bytes] = []
+        self._holds = False
+
+    def move(self, sock: socket.socket) -> None:
+        """Go on over another socket, in a copy of the process: what was gathered and read is the other's business."""
+        os.close(self.socket.detach())
+        self.socket = sock
+        # The memory to read into is kept: a session that has used up its own can still be copied.
+        self.parser = Parser(space=self.parser.space)
+        self._gathered.clear()
+        self._holds = False
+
+    def hold(self, on: bool) -> None:
+        """Start gathering outgoing messages, or send what was gathered and stop."""
+        self._holds = on
+        if not on and self._gathered:
+            self._flush()
+
+    def send(
+        self, tag: bytes, parts: Sequence[Frame] = (), descriptors: Sequence[int] = (), *, later: bool = False
+    ) -> None:
+        """Send a message, with copies of ``descriptors``; blocks until the supervisor has room.
+
+        With ``later`` it leaves with the next one: for what is followed by another message at once.
+        """
+        self._gathered.append(pack(tag, parts, len(descriptors)))
+        if descriptors or not (later or self._holds):
+            self._flush(descriptors)
+
+    def _flush(self, descriptors: Sequence[int] = ()) -> None:
+        try:
+            # An interrupt that is due is raised by this very call, with SIGINT held back already.
+            signals.set_mask(signal.SIG_BLOCK, _INTERRUPT)
+            data = b"".join(self._gathered)
+            self._gathered.clear()
+            sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
+            self.socket.sendall(memoryview(data)[sent:])
+        finally:
+            signals.set_mask(signal.SIG_UNBLOCK, _INTERRUPT)
+
+    def receive(self) -> Message | None:
+        """Wait for the next message; None when the supervisor has gone."""
+        while (message := self.parser.next()) is None:
+            try:
+                if not receive(self.socket, self.parser):
+                    return None
+            except ConnectionError:
+                return None
+        return message
+
+
+_INTERRUPT = {signal.SIGINT}

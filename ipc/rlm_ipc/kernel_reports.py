@@ -1,0 +1,263 @@
+"""What is told of kernels: their state, their walls, cells and queries, and what forks and rollbacks did.
+
+The messages that carry these are in `rlm_ipc.supervisor_protocol`, and in `rlm_ipc.worker_protocol` for what a worker
+says or hears itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm_ipc.messages import Json
+from rlm_ipc.outcomes import Ended, Loss
+
+__all__ = [
+    "AskedQuery",
+    "BudgetUsed",
+    "CellError",
+    "CellNote",
+    "CellResult",
+    "ForkInfo",
+    "ForkOrigin",
+    "GivenAnswers",
+    "KernelInfo",
+    "QueryOutcome",
+    "Refused",
+    "RollbackInfo",
+    "RunningCell",
+    "WallState",
+    "id_of_query",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WallState:
+    """Whether a wall stands, and what it holds or why it does not stand."""
+
+    standing: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The attempts that a kernel's walls have refused.
+
+    The supervisor has counted ``system_calls``; ``latest_call`` is the name of the last one. The kernel tells the other
+    two, maybe untruly: what its ``audit`` hook refused, and the ``cells`` that did not compile under the policy.
+    """
+
+    system_calls: int
+    latest_call: str
+    audit: int
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """A kernel that the supervisor holds.
+
+    ``undoable`` are the numbers of last cells that a rollback can undo, ``latest`` is how the code of these cells
+    begins, the newest first. ``memory_bytes`` is what its code has taken, as ``limits.memory_bytes`` counts it.
+    ``walls`` stand around it. ``last_used`` is when a client last had it run something, in seconds since the epoch.
+    ``contexts`` are the loaded texts by name, with the revision that each was bound as; of those that are ``shadowed``
+    the name means something else in code. ``waiting`` are the queries that its cell waits for, ``attachments`` the
+    attachments by which front ends have it open.
+    """
+
+    kernel_id: str
+    pid: int | None
+    connection: dict[str, Json]
+    connection_file: str | None
+    scratch: str
+    walls: dict[str, WallState]
+    policy: str
+    state: str
+    contexts: dict[str, int]
+    shadowed: tuple[str, ...]
+    label: dict[str, Json]
+    memory_bytes: int
+    checkpoint: bool
+    undoable: tuple[int, ...]
+    latest: tuple[str, ...]
+    last_used: float
+    waiting: tuple[str, ...]
+    attachments: tuple[str, ...]
+    refused: Refused
+
+
+def id_of_query(number: int) -> str:
+    """The id by which people and models know the query of that number. Code goes by the number."""
+    return f"q_{number:03d}"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuery:
+    """A query that code has asked. ``number`` counts up over the whole life of the session.
+
+    ``schema`` is the JSON Schema of its answer, ``mode`` who answers.
+    """
+
+    number: int
+    prompt: str
+    model: str | None = None
+    mode: str = "deferred"
+    schema: Json = None
+    recursive: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id of the query; see `id_of_query`."""
+        return id_of_query(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOutcome:
+    """What came of a query: an ``answer``, or the ``error`` in its place.
+
+    ``over`` says that the budget is used up, ``by_code`` that code has assigned it.
+    """
+
+    answer: str | None = None
+    error: str | None = None
+    over: bool = False
+    by_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswers:
+    """The answers that code itself has given its queries: those it has put into ``llm_answers``.
+
+    ``answers`` are a list, or an object by query id; None with a ``problem``, which says why they cannot be taken.
+    ``assigned`` says that the whole of ``llm_answers`` was assigned.
+    """
+
+    answers: Json = None
+    problem: str | None = None
+    assigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUsed:
+    """What the queries of a session have used: how many they were, and of providers tokens, cost and seconds."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CellError:
+    """How a cell failed: the name of the error's class, its text, and the lines of its traceback."""
+
+    ename: str
+    evalue: str
+    traceback: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What came of a cell.
+
+    ``stdout`` and ``stderr`` end at the policy's cap with a marker; then ``truncated`` is set and the file ``spool``
+    holds the whole (the caller removes it; not ``spool_complete`` if even that was cut). ``result`` is the text of
+    the last expression, ``data`` its rich forms and other displays, ``queries`` the deferred queries of the cell,
+    ``defined`` the names it bound, ``shadowed`` the contexts whose names it took, ``returned`` those that have their
+    names again, though it took or deleted them, ``given`` the answers that its code has assigned to ``llm_answers``.
+    ``seconds`` is how long it ran. ``error`` is what to show of an error, and nothing else: session code chooses its
+    name and text. ``ended`` is what has ended the cell, ``reason`` why in words unless it ended by itself, ``loss``
+    what went with its worker.
+    """
+
+    status: str
+    stdout: str
+    stderr: str
+    truncated: bool
+    output_bytes: int
+    spool: str | None
+    spool_complete: bool
+    result: str | None
+    data: tuple[Json, ...]
+    error: CellError | None
+    ended: Ended
+    reason: str
+    loss: Loss | None
+    execution_count: int | None
+    seconds: float
+    queries: tuple[AskedQuery, ...]
+    defined: tuple[str, ...]
+    shadowed: tuple[str, ...]
+    returned: tuple[str, ...]
+    given: GivenAnswers | None
+
+
+@dataclass(frozen=True, slots=True)
+class CellNote:
+    """A cell of whose result no caller hears: one of a Jupyter client, or one whose caller has gone.
+
+    ``serial`` counts those of a kernel. ``author`` is ``agent`` or ``notebook``; ``attachment`` is empty for a client
+    at the kernel's own sockets. Times are seconds since the epoch. ``displays`` are its pictures and HTML by MIME type.
+    """
+
+    serial: int
+    author: str
+    attachment: str
+    code: str
+    started: float
+    ended: float
+    status: str
+    output: str
+    queries: tuple[str, ...]
+    displays: tuple[dict[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCell:
+    """A cell under way: its code, who wrote it (``agent`` or ``notebook``), and since when (epoch seconds)."""
+
+    code: str
+    author: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForkOrigin:
+    """Where a forked session comes from.
+
+    ``source`` is ``live`` (the parent was idle) or ``checkpoint`` (it ran a cell), which is ``cells_behind`` completed
+    cells old. ``threads`` and ``tasks`` (how many) of the parent do not run in the child. ``dropped_modules`` are
+    globals that its policy does not admit; ``queries`` those pending in the parent, which in the child wait for answers
+    of their own.
+    """
+
+    source: str
+    cells_behind: int
+    threads: tuple[str, ...] = ()
+    tasks: int = 0
+    dropped_modules: tuple[str, ...] = ()
+    queries: tuple[AskedQuery, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForkInfo:
+    """A session that was forked: its ``kernel``, and where it comes from."""
+
+    kernel: KernelInfo
+    origin: ForkOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackInfo:
+    """What a rollback did.
+
+    ``undone`` is the beginning of each cell's code, the oldest first. ``restored`` are names that those cells had
+    bound and that have their earlier value again (objects changed in place are not listed), ``gone`` those that there
+    were not before. ``queries`` were pending and are asked no more. ``possible`` are the numbers of cells that could be
+    undone next.
+    """
+
+    undone: tuple[str, ...]
+    restored: tuple[str, ...]
+    gone: tuple[str, ...]
+    queries: tuple[str, ...]
+    possible: tuple[int, ...]

@@ -1,0 +1,164 @@
+"""Typed messages: frozen dataclasses that become plain JSON and are read back strictly.
+
+Each protocol has one module of dataclasses (`worker_protocol`, `supervisor_protocol`, `daemon_protocol`). This module
+turns them into JSON values and back, so that a field has one name, one type and one place. Renaming a field makes mypy
+name every user of it.
+
+A sender may be hostile. `read` therefore believes nothing: it refuses unknown fields, missing fields, and values of
+another type than the one declared, and says where in the message it found them.
+
+Field types: ``str``, ``int``, ``float``, ``bool``, ``None``, string enums, other messages, ``tuple[T, ...]``,
+``dict[str, T]``, ``T | None``, and `Json` for data of the user's that passes through unread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, Union
+
+from rlm_ipc.errors import ProtocolError
+
+__all__ = ["Json", "plain", "read"]
+
+Json = Any
+"""JSON of the user's: a schema, metadata, a display. Nothing of ours looks into it."""
+
+T = TypeVar("T")
+_Reader = Callable[[Any], Any]
+
+
+def plain(message: object) -> dict[str, Any]:
+    """Return the message as a JSON object with every field; the values share nothing that can be changed by us."""
+    return {name: write(getattr(message, name)) for name, write in _writers(typing.cast("Hashable", type(message)))}
+
+
+def read(kind: type[T], value: object) -> T:
+    """Return the message of that kind which a JSON value holds.
+
+    Raises:
+        ProtocolError: the value is not such a message; the text names the field.
+    """
+    try:
+        return typing.cast("T", _reader(typing.cast("Hashable", kind))(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+@functools.cache  # the types are resolved once for each class, not for each message
+def _writers(kind: Hashable) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(typing.cast("Any", kind))
+    return tuple((field.name, _writer(hints[field.name])) for field in fields)
+
+
+@functools.cache
+def _writer(kind: Hashable) -> Callable[[Any], Any]:
+    """A function that makes plain JSON of a value of that type."""
+    if dataclasses.is_dataclass(kind):
+        return plain
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        write = _writer(_only_other(arguments))
+        return lambda value: None if value is None else write(value)
+    if origin is tuple:
+        item = _writer(arguments[0])
+        return list if item is _same else lambda value: [item(part) for part in value]
+    if origin is dict:
+        entry = _writer(arguments[1])
+        return dict if entry is _same else lambda value: {key: entry(part) for key, part in value.items()}
+    return _same  # a string enum is a string to json
+
+
+@functools.cache
+def _reader(kind: Hashable) -> _Reader:
+    """A function that makes a value of that type of plain JSON, or raises TypeError or ValueError."""
+    if dataclasses.is_dataclass(kind):
+        return _message_reader(typing.cast("type[Any]", kind))
+    if kind is Any:
+        return _same
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return kind
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        inner = _reader(_only_other(arguments))
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        item = _reader(arguments[0])
+        return lambda value: tuple(map(item, _a_list(value)))
+    if origin is dict:
+        entry = _reader(arguments[1])
+        return lambda value: {_a_text(key): entry(part) for key, part in _an_object(value).items()}
+    if kind is float:
+        return _number
+    return _exactly(typing.cast("type[Any]", kind))
+
+
+def _message_reader(kind: type[T]) -> Callable[[Any], T]:
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(typing.cast("Any", kind))
+    readers = {field.name: _reader(hints[field.name]) for field in fields}
+    in_order = tuple(readers.items())
+    required = {
+        field.name
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+
+    def message(value: Any) -> T:
+        # What `plain` has written has every field. It is read in one go; only a message that fails is looked at again,
+        # field by field, for the name of the wrong one.
+        if type(value) is dict and value.keys() == readers.keys():
+            try:
+                return kind(*[read_field(value[name]) for name, read_field in in_order])
+            except (TypeError, ValueError):
+                pass
+        return named(value)
+
+    def named(value: Any) -> T:
+        given = _an_object(value)
+        if unknown := given.keys() - readers.keys():
+            raise TypeError(f"{kind.__name__} has no field {min(unknown)!r}")
+        if missing := required - given.keys():
+            raise TypeError(f"{kind.__name__} lacks the field {min(missing)!r}")
+        values = {}
+        for name, part in given.items():
+            try:
+                values[name] = readers[name](part)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{kind.__name__}.{name}: {error}") from None
+        return kind(**values)
+
+    return message
+
+
+def _only_other(arguments: tuple[Any, ...]) -> Any:
+    """The type beside None; two messages cannot be told apart without a tag, so unions of them are not supported."""
+    (other,) = (part for part in arguments if part is not types.NoneType)
+    return other
+
+
+def _number(value: Any) -> float:
+    return float(value) if type(value) is int else _a_float(value)
+
+
+def _exactly(kind: type[T]) -> Callable[[Any], T]:
+    """A function that returns a value of that very type, or raises TypeError."""
+
+    def exactly(value: Any) -> T:
+        if type(value) is not kind:  # not isinstance: a bool is an int
+            raise TypeError(f"{type(value).__name__} in place of {kind.__name__}")
+        return value
+
+    return exactly
+
+
+_an_object, _a_list, _a_text, _a_float = _exactly(dict), _exactly(list), _exactly(str), _exactly(float)
+
+
+def _same(value: Any) -> Any:
+    return value

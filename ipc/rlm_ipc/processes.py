@@ -1,0 +1,216 @@
+"""Processes: who is whose parent, who dies with whom, and how a process that is not our child ended (Linux).
+
+Every kernel process is a direct child of the supervisor, also one that was forked by another kernel: then the
+supervisor reaps it, learns its exit status, and takes it along when it dies (PR_SET_PDEATHSIG). See clone(2),
+prctl(2), pidfd_open(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import select
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Final
+
+from rlm_ipc import signals
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_PARENT = 0x00008000  # the child gets our parent as its own, see clone(2)
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+# PyDLL keeps the interpreter lock during a call, CDLL would drop it: the child of a fork could never take it again,
+# because the thread that holds it meanwhile does not exist there.
+_libc = ctypes.PyDLL(None, use_errno=True)
+# Every C function is looked up at import, in the zygote. In a session the audit hook refuses `ctypes.dlsym`, and a
+# lookup that works only because an earlier call has cached it breaks when somebody moves that call.
+_ppoll: Any = getattr(_libc, "ppoll", None)
+_before_fork, _after_fork, _after_fork_in_child = (
+    ctypes.pythonapi[name] for name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
+)
+# Made once: the sleeping child passes these before CPython has repaired itself for the new process. Making a c_ulong
+# there would write to pages that both processes are about to share for hours.
+_DIE_WITH_PARENT = tuple(map(ctypes.c_ulong, (PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)))
+
+ADOPTION_SECONDS = 2.0
+_ALLOCATIONS_BEFORE_COLLECTION = 20_000
+PARENT_OUTSIDE = 0
+"""What the system says of the parent of a process with numbers of its own, if that one has none among them."""
+EXIT_FAULT = 70
+EXIT_MEMORY = 71
+EXIT_TAMPERED = 72
+EXIT_ORPHAN = 113
+
+
+def prctl(option: int, value: int) -> None:
+    """Make the system call with one argument; a system without it is left as it is."""
+    if sys.platform == "linux":
+        _libc.prctl(*(ctypes.c_ulong(v) for v in (option, value, 0, 0, 0)))
+
+
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process (the supervisor), so that none is ever lost."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have the kernel send SIGKILL to this process when its parent's main thread ends."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def trim_heap() -> None:
+    """Give back what imports and start-up have freed: several megabytes of a process that then lives for days."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
+def finish_startup() -> None:
+    """Tell the collector and the heap that start-up is over: what it has made lives as long as this process.
+
+    Objects of requests die young, by their counts; looking for their cycles every 700 allocations is a few per cent of
+    each request.
+    """
+    gc.collect()
+    # Frozen objects are never visited again: the collector writes to the header of each object that it visits, and a
+    # forked process would get a copy of every page that it writes to.
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BEFORE_COLLECTION)
+    trim_heap()
+
+
+def thread_count() -> int:
+    """Operating-system threads of this process, from the link count of a folder that a helper process cannot list."""
+    # "." and ".." are links too. Landlock denies reading the folder in a session, but not stat.
+    return os.stat("/proc/self/task").st_nlink - 2
+
+
+class _PollFd(ctypes.Structure):
+    """``struct pollfd``, see poll(2)."""
+
+    _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+_SignalSet: Final = ctypes.c_ulong * 16
+"""``sigset_t`` of any C library. Made once: in a session's kernel no library derives from the interpreter's classes."""
+
+
+def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:
+    """A call that waits for input or for the other end to close, with the signals of ``held`` held back.
+
+    All that it needs is made here: two processes that share their memory, and wait, are to have next to none of their
+    own, and whatever runs writes to pages.
+    """
+    # One bit for each signal, the first one is bit 0.
+    mask = ctypes.byref(_SignalSet(sum(1 << number - 1 for number in held)))
+    wanted = ctypes.byref(_PollFd(descriptor, select.POLLIN, 0))
+    return partial(_ppoll, wanted, ctypes.c_ulong(1), None, mask)
+
+
+def fork_sibling(
+    *,
+    asleep: int | None = None,
+    first: Callable[[], object] | None = None,
+    pause: Callable[[int], object] | None = None,
+) -> int:
+    """A fork whose child has *our parent* as its parent: 0 in the child, its pid here.
+
+    With ``asleep``, a descriptor, the child does nothing but ``first`` until something can be read from it, or its
+    other end is closed: not even what CPython does after a fork. Nor does this process before it has called ``pause``
+    with the pid. So they share their memory.
+
+    A raw clone(CLONE_PARENT) between CPython's own at-fork hooks. glibc's at-fork work is skipped, so this is only
+    for a process with a single thread (malloc's locks are free then); the caller has checked `thread_count`.
+    """
+    if _SYS_CLONE is None:
+        raise OSError(f"fork_sibling is not known on {platform.machine()}")
+    parent = os.getppid()
+    sleep = None if asleep is None else wait_for(asleep, signals.ALL)
+    # The system call itself: glibc's fork() cannot pass CLONE_PARENT. Stack 0 without CLONE_VM means a copy of ours.
+    fork = partial(_libc.syscall, *map(ctypes.c_ulong, (_SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)))
+    _before_fork()  # takes the import lock, so that the child does not inherit it half-way
+    pid = int(fork())
+    if pid == 0:
+        if sleep is not None:
+            _libc.prctl(*_DIE_WITH_PARENT)
+            # A parent that died before prctl took effect sends no signal. Then this process does not sleep, and
+            # `adopted_by` ends it.
+            if os.getppid() in (parent, PARENT_OUTSIDE):
+                if first is not None:
+                    first()
+                sleep()
+        _after_fork_in_child()
+        return 0
+    error = ctypes.get_errno() if pid < 0 else 0  # before anything else calls into C and changes it
+    if pid > 0 and pause is not None:
+        pause(pid)
+    _after_fork()
+    if pid < 0:
+        raise OSError(error, os.strerror(error))
+    return pid
+
+
+def fork_leaving_threads() -> int:
+    """A fork of a process with several threads, of which only the caller's goes on in the child: 0 there, its pid here.
+
+    The C library's own fork, which puts malloc's locks in order, made twice: the process in between ends at once, so
+    that the child falls to the subreaper. Locks that the other threads held stay locked in the child for ever.
+    """
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # CPython 3.12 warns of the threads that we ask about
+        between = os.fork()
+        if between == 0:
+            _fork_again(writing)
+    os.close(writing)
+    if between == 0:
+        os.close(reading)
+        return 0
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(between, 0)
+    if not answer:
+        raise OSError("the second fork was refused")
+    return int(answer)
+
+
+def _fork_again(writing: int) -> None:
+    """Returns in the child only."""
+    try:
+        pid = os.fork()
+    except OSError:
+        os._exit(1)  # the empty pipe tells the first process
+    if pid:
+        os.write(writing, str(pid).encode())
+        os._exit(0)  # not sys.exit: no handler or buffer of the session may run twice
+
+
+def adopted_by(parents: Collection[int]) -> None:
+    """In a fresh child: wait until one of ``parents`` is our parent, then die with it; exits if they are gone."""
+    deadline = time.monotonic() + ADOPTION_SECONDS
+    while os.getppid() not in parents:
+        if time.monotonic() > deadline:
+            os._exit(EXIT_ORPHAN)
+        os.sched_yield()
+    die_with_parent()
+    # The parent may have died between the look above and prctl.
+    if os.getppid() not in parents:
+        os._exit(EXIT_ORPHAN)
+
+
+def describe_exit(status: int | None) -> str:
+    """An exit status in words: ``"was killed by SIGSEGV"``, ``"exited with 3"``."""
+    if status is None:
+        return "ended"
+    if status >= 0:
+        return f"exited with {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"

@@ -1,0 +1,493 @@
+"""What the daemon, provisioners and bridges say to the supervisor, and what it answers and reports.
+
+Each call is one row of `OPERATIONS`: its name, the type of the request, the type of the reply. Each event is one row of
+`EVENTS`. The clients (`rlm_kernel.supervisor_client`, `rlm_kernel.blocking_client`) and the server
+(`rlm_kernel.supervisor.server`) know the messages from here alone, so that a field which is renamed fails mypy on both
+sides.
+
+On the wire a call is ``CALL [json{id, op, request}]`` with descriptors beside it, its answer ``RESULT [json{id, reply}
+or json{id, failure}, blobs…]``, and an event ``EVENT [json{kernel_id, event, body}]``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from rlm_ipc import framing
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.kernel_reports import (
+    AskedQuery,
+    BudgetUsed,
+    CellNote,
+    CellResult,
+    ForkInfo,
+    GivenAnswers,
+    KernelInfo,
+    QueryOutcome,
+    RollbackInfo,
+    RunningCell,
+)
+from rlm_ipc.messages import Json, plain, read
+
+CALL, RESULT, EVENT = b"Q", b"R", b"E"
+"""The one-byte tags of the messages."""
+GOODBYE = b"g"
+"""To the bridge of an attachment: the front end has shut its kernel down."""
+PROTOCOL = 5
+"""The version of the calls; both sides have to have the same."""
+MAX_CALL = 512 << 20
+"""Bytes of the largest message."""
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnRequest:
+    """A kernel that a caller wants.
+
+    ``connection`` is a Jupyter connection to bind (None: ipc in the runtime folder), ``connection_file`` where the
+    caller writes it. ``query_base`` is the number of the first query. ``label`` is the caller's own and is handed back
+    with `KernelInfo`. A ``trusted`` fork may lack its parent's language wall; it ends with its front end. An ``owned``
+    kernel is its caller's alone: it ends with the caller's connection, and when a Jupyter client asks it to shut down.
+    Sessions of agents outlive both.
+    """
+
+    kernel_id: str
+    workspace: str | None = None
+    connection: dict[str, Json] | None = None
+    connection_file: str | None = None
+    query_base: int = 0
+    label: dict[str, Json] = field(default_factory=dict)
+    owned: bool = False
+    trusted: bool = False
+
+
+# -- calls and their replies
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The reply of a call that has nothing to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """The first call of every connection; with ``events`` it is told what happens to every kernel."""
+
+    protocol: int
+    events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The supervisor's own process."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start a kernel.
+
+    ``policy`` is JSON with real paths, ``scratch`` the folder for files of the session's code, and ``protect`` what no
+    code may reach whatever the policy says.
+    """
+
+    request: SpawnRequest
+    policy: str
+    scratch: str
+    protect: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Start a kernel that has every variable of ``parent``; the request's ``query_base`` is not used."""
+
+    parent: str
+    child: Spawn
+
+
+@dataclass(frozen=True, slots=True)
+class ListKernels:
+    """Tell every kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelList:
+    """Every kernel that the supervisor holds."""
+
+    kernels: tuple[KernelInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfKernel:
+    """A call about one kernel that needs no more."""
+
+    kernel_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyText:
+    """The policy of a kernel as JSON, with real paths."""
+
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Run a cell after those that wait; the reply comes when it has ended."""
+
+    kernel_id: str
+    code: str
+    store_history: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End one cell, whether it waits, is about to begin or runs; ``run`` is the id of the call that asked for it."""
+
+    kernel_id: str
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """False if there was nothing to stop."""
+
+    stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSoFar:
+    """What the request that runs now has written; ``cell`` is None when it is no cell, or none runs."""
+
+    stdout: str
+    stderr: str
+    cell: RunningCell | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskWorker:
+    """Pass a request of ours on to the kernel process, in order with cells, after ``wait_seconds`` at the latest.
+
+    A descriptor beside it goes along. The kernel's answer may be anything: whoever asks has to look at it.
+    """
+
+    kernel_id: str
+    request: dict[str, Json]
+    wait_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAnswer:
+    """What the kernel process has answered; blobs come beside it."""
+
+    content: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind a context to a global, in place of whatever that was; its descriptors come beside the call.
+
+    ``header`` tells how the descriptors are read, ``type`` and ``metadata`` are the context's. `KernelInfo` tells the
+    ``revision``.
+    """
+
+    kernel_id: str
+    name: str
+    header: dict[str, Json]
+    type: str
+    metadata: dict[str, Json]
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    """Take a context from its global."""
+
+    kernel_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Hand outcomes to a kernel: at once to a cell that waits for them.
+
+    ``used`` is what the session's queries have used of its budget, if that is told; ``refused`` says that what code has
+    assigned to ``llm_answers`` is not taken.
+    """
+
+    kernel_id: str
+    answers: dict[str, QueryOutcome]
+    used: BudgetUsed | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The ids that the kernel waited for."""
+
+    known: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryList:
+    """Queries that nobody has answered."""
+
+    queries: tuple[AskedQuery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellsAfter:
+    """Tell the latest cells that no caller got the result of, from that serial on."""
+
+    kernel_id: str
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellNotes:
+    """Cells, the oldest first."""
+
+    cells: tuple[CellNote, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """From here on the connection is the line of a front end's bridge; one that ``watches`` runs nothing.
+
+    An ``owned`` kernel ends with the connection.
+    """
+
+    kernel_id: str
+    attachment: str
+    watches: bool = False
+    owned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """Hang up on every front end that has the attachment open."""
+
+    kernel_id: str
+    attachment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """How many front ends there were."""
+
+    closed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Interrupt what runs; with ``escalate`` it ends, whatever it does."""
+
+    kernel_id: str
+    escalate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Send a signal to the kernel process."""
+
+    kernel_id: str
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Undo the last completed ``cells``."""
+
+    kernel_id: str
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """The kernel has ended; a session that was forked from it may have its scratch folder, too (``shared``)."""
+
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation(Generic[Request, Reply]):
+    """A call: its name on the wire, and the types of its request and its reply."""
+
+    name: str
+    request: type[Request]
+    reply: type[Reply]
+
+
+HANDSHAKE = Operation("handshake", Handshake, Welcome)
+SPAWN = Operation("spawn", Spawn, KernelInfo)
+FORK = Operation("fork", Fork, ForkInfo)
+KERNELS = Operation("kernels", ListKernels, KernelList)
+INFO = Operation("info", OfKernel, KernelInfo)
+POLICY = Operation("policy", OfKernel, PolicyText)
+EXECUTE = Operation("execute", Execute, CellResult)
+STOP = Operation("stop", Stop, Stopped)
+OUTPUT = Operation("output", OfKernel, OutputSoFar)
+ASK = Operation("ask", AskWorker, WorkerAnswer)
+BIND = Operation("bind", Bind, Done)
+UNBIND = Operation("unbind", Unbind, Done)
+RESOLVE = Operation("resolve", Resolve, Resolved)
+QUERIES = Operation("queries", OfKernel, QueryList)
+CELLS = Operation("cells", CellsAfter, CellNotes)
+ATTACH = Operation("attach", Attach, Done)
+DETACH = Operation("detach", Detach, Detached)
+INTERRUPT = Operation("interrupt", Interrupt, Stopped)
+SIGNAL = Operation("signal", Signal, Done)
+RESTART = Operation("restart", OfKernel, Done)
+ROLLBACK = Operation("rollback", Rollback, RollbackInfo)
+SHUTDOWN = Operation("shutdown", OfKernel, ShutDown)
+
+OPERATIONS: dict[str, Operation[Any, Any]] = {
+    row.name: row for row in list(globals().values()) if isinstance(row, Operation)
+}
+
+
+# -- events
+
+
+@dataclass(frozen=True, slots=True)
+class QueriesAsked:
+    """Code has asked queries; many come in several events."""
+
+    queries: tuple[AskedQuery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsFor:
+    """The running cell waits for the answers of these queries; without any it goes on."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersAssigned:
+    """A cell of which no caller hears has given answers to queries itself."""
+
+    given: GivenAnswers
+
+
+@dataclass(frozen=True, slots=True)
+class CellEnded:
+    """A cell has ended of which no caller hears."""
+
+    cell: CellNote
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentChanged:
+    """A front end has opened the attachment, or left it."""
+
+    attachment: str
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Another process has taken over from one that died; it may not know what is used of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEnded:
+    """The kernel is gone; ``expelled`` is why its session ends with it, empty if it does not."""
+
+    expelled: str = ""
+
+
+Event = QueriesAsked | WaitsFor | AnswersAssigned | CellEnded | AttachmentChanged | Recovered | KernelEnded
+
+EVENTS: dict[str, type[Event]] = {
+    "queries": QueriesAsked,
+    "waiting": WaitsFor,
+    "given": AnswersAssigned,
+    "cell": CellEnded,
+    "attachment": AttachmentChanged,
+    "recovered": Recovered,
+    "ended": KernelEnded,
+}
+_EVENT_NAMES = {kind: name for name, kind in EVENTS.items()}
+
+
+# -- the wire
+
+
+@dataclass(frozen=True, slots=True)
+class _CallEnvelope:
+    id: int
+    op: str
+    request: Json
+
+
+@dataclass(frozen=True, slots=True)
+class _EventEnvelope:
+    kernel_id: str
+    event: str
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a call before it is known of which type: a ``reply``, or a ``failure`` (`rlm_ipc.errors.to_wire`).
+
+    ``id`` is None when the call could not be read.
+    """
+
+    id: int | None
+    reply: Json = None
+    failure: dict[str, Json] | None = None
+
+
+def call_part(number: int, operation: Operation[Request, Any], request: Request) -> bytes:
+    """Write a call."""
+    return framing.json_part({"id": number, "op": operation.name, "request": plain(request)})
+
+
+def call_in(part: bytes) -> tuple[int, str, Json]:
+    """Read a call's number, the name of its operation, and its request as JSON; raises `ProtocolError`."""
+    envelope = read(_CallEnvelope, _json(part))
+    return envelope.id, envelope.op, envelope.request
+
+
+def reply_part(number: int, reply: object) -> bytes:
+    """Write the reply of a call."""
+    return framing.json_part({"id": number, "reply": plain(reply)})
+
+
+def failure_part(number: int | None, failure: dict[str, object]) -> bytes:
+    """Write that a call has failed; ``failure`` as `rlm_ipc.errors.to_wire` makes it."""
+    return framing.json_part({"id": number, "failure": failure})
+
+
+def answer_in(part: bytes) -> Answer:
+    """Read what came of a call; raises `ProtocolError`."""
+    return read(Answer, _json(part))
+
+
+def event_part(kernel_id: str, event: Event) -> bytes:
+    """Write an event."""
+    return framing.json_part({"kernel_id": kernel_id, "event": _EVENT_NAMES[type(event)], "body": plain(event)})
+
+
+def event_in(part: bytes) -> tuple[str, Event]:
+    """Read an event and the id of its kernel; raises `ProtocolError`."""
+    envelope = read(_EventEnvelope, _json(part))
+    kind = EVENTS.get(envelope.event)
+    if kind is None:
+        raise ProtocolError(f"the supervisor reports {envelope.event!r}, which is no event; the versions differ")
+    event: Event = read(kind, envelope.body)
+    return envelope.kernel_id, event
+
+
+def _json(part: bytes) -> Json:
+    try:
+        return json.loads(part)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"no JSON: {error}") from error

@@ -1,0 +1,472 @@
+"""What the supervisor and a worker say to each other: one frozen dataclass for each message, one codec for all.
+
+    supervisor → worker                          worker → supervisor
+    RunCell                                      Shown*, Asked*, Waits*, CellDone
+    Fork (the line of the child)                 Forked; the child says Handshake
+    Start, StartFork                             Started (its fork gate)
+    Resume                                       Resumed
+    Resolved (to a cell that waits)              nothing
+    a request: Attach, Detach, Peek, …           Answered
+
+A request is one of `REQUESTS`; all travel under one tag and are answered in their order. Jupyter's own messages, text
+that code writes, interrupts and reports of faults have a tag each and no fields: they are raw parts.
+
+A worker runs hostile code, so `decode` believes nothing: it checks every field, and raises ProtocolError. The standard
+library is all that is used here, because the supervisor cannot afford more.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from rlm_ipc import framing
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.kernel_reports import BudgetUsed, GivenAnswers, QueryOutcome, WallState
+from rlm_ipc.messages import Json, plain, read
+
+# worker ↔ supervisor: the channels of Jupyter (raw parts), and text that code writes
+SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"
+STDOUT, STDERR = b"o", b"e"
+
+# supervisor → worker: interrupt what comes next. worker → supervisor: the queued cells of this client shall not run;
+# a fault of our own, in words
+INTERRUPT, ABORT, FATAL = b"I", b"A", b"!"
+
+# Of a query, in characters: the longest prompt, the longest name of a model, and what goes into one message at most.
+MAX_PROMPT = 4_000_000
+MAX_MODEL = 200
+PROMPTS_AT_ONCE = 1_000_000
+
+MOST_QUERIES = 10**9
+"""Numbers of queries are below it."""
+
+
+# -- the life of a worker
+
+
+class ForkState(enum.StrEnum):
+    """What the child of a fork does."""
+
+    READY = "ready"
+    """It waits for its session."""
+    WARM = "warm"
+    """The same, and it does ahead what does not depend on the session."""
+    DORMANT = "dormant"
+    """It is a checkpoint: it waits until it is resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Fork. The first descriptor is the child's line; of a ``private`` child the second keeps its process numbers.
+
+    A worker with threads refuses unless ``leave_threads``. With ``prefault`` it makes its pages ready for the next
+    cell. An ``asleep`` child says nothing and touches no page until the first message to it.
+    """
+
+    TAG: ClassVar[bytes] = b"F"
+    state: ForkState
+    leave_threads: bool = False
+    prefault: bool = False
+    asleep: bool = False
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The child's number; or an ``error``, maybe with the system's number for it, or ``threads`` in the way."""
+
+    TAG: ClassVar[bytes] = b"f"
+    pid: int | None = None
+    error: str | None = None
+    errno: int | None = None
+    threads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """A worker is there. ``threads`` and ``tasks`` (how many) run where it was forked, and not in it."""
+
+    TAG: ClassVar[bytes] = b"h"
+    pid: int | None = None
+    threads: tuple[str, ...] = ()
+    tasks: int = 0
+    kernel_info: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Become a session. ``policy`` is JSON with real paths; nothing may open what is in the folders ``protect``."""
+
+    TAG: ClassVar[bytes] = b"B"
+    policy: str
+    scratch: str
+    workspace: str | None = None
+    query_base: int = 0
+    protect: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunCell:
+    """Run a cell. ``watched`` says that a Jupyter client sees what it shows."""
+
+    TAG: ClassVar[bytes] = b"C"
+    code: str
+    store_history: bool = True
+    watched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartFork:
+    """Become another session, in a fork of one: under ``policy`` (JSON), inside the ``walls`` that stand."""
+
+    TAG: ClassVar[bytes] = b"N"
+    policy: str
+    walls: dict[str, WallState]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The walls that stand; or the ``error`` for which the worker ends. A descriptor with it is that of its fork gate.
+
+    ``dropped_modules`` are globals of the parent's that the policy of a fork does not admit.
+    """
+
+    TAG: ClassVar[bytes] = b"b"
+    walls: dict[str, WallState] = field(default_factory=dict)
+    dropped_modules: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Take over from the worker that died. Numbers of queries below ``query_base`` are used."""
+
+    TAG: ClassVar[bytes] = b"W"
+    query_base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The worker serves."""
+
+    TAG: ClassVar[bytes] = b"w"
+
+
+# -- a cell
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a cell shows: the type, content and metadata of a Jupyter message. Further parts are its buffers."""
+
+    TAG: ClassVar[bytes] = b"v"
+    kind: str
+    content: dict[str, Json]
+    metadata: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Queries, each an `AskedQuery` of `kernel_reports`: read one by one, so a bad one does not cost the others."""
+
+    TAG: ClassVar[bytes] = b"q"
+    queries: tuple[Json, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The cell waits for the answers of ``ids``; without any it goes on."""
+
+    TAG: ClassVar[bytes] = b"a"
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """News of queries, to a cell that waits.
+
+    ``answers`` are outcomes by id, ``used`` is what is used of the budget, if that is told, and ``late`` are ids for
+    which it is too late. ``refused`` says that what code has assigned to ``llm_answers`` is not taken.
+    """
+
+    TAG: ClassVar[bytes] = b"S"
+    answers: dict[str, QueryOutcome] = field(default_factory=dict)
+    used: BudgetUsed | None = None
+    refused: bool = False
+    late: tuple[str, ...] = ()
+
+
+class CellStatus(enum.StrEnum):
+    """How a cell went."""
+
+    OK = "ok"
+    ERROR = "error"
+    """Its code raised."""
+    ABORTED = "aborted"
+    """It never began."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellReply:
+    """The reply to a cell. The names and texts of its error are for people; session code chooses them."""
+
+    status: CellStatus
+    execution_count: int | None = None
+    ename: str = ""
+    evalue: str = ""
+    traceback: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAttempts:
+    """How many attempts the audit hook has refused, and cells the compiler, since this was last told."""
+
+    audit: int = 0
+    cells: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CellDone:
+    """A cell, or another request of Jupyter's, has ended.
+
+    ``reply`` is that of a `RunCell`. ``defined`` are the names that it bound, ``shadowed`` the contexts whose names
+    mean something else now, ``returned`` those that have theirs again.
+    """
+
+    TAG: ClassVar[bytes] = b"d"
+    reply: CellReply | None = None
+    defined: tuple[str, ...] = ()
+    shadowed: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    refused: RefusedAttempts = RefusedAttempts()
+    given: GivenAnswers | None = None
+
+
+# -- requests
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Bind a context to a global: the descriptors with it are a stored text that ``header`` describes."""
+
+    OP: ClassVar[str] = "attach"
+    name: str
+    header: dict[str, Json]
+    type: str
+    metadata: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """Unbind a context."""
+
+    OP: ClassVar[str] = "detach"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shadowed:
+    """Which contexts' names mean something else? Answer: `ShadowedNames`."""
+
+    OP: ClassVar[str] = "shadowed"
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowedNames:
+    """Contexts whose names mean something else in code."""
+
+    shadowed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """Describe the user's globals. Answer: `VariableRows`."""
+
+    OP: ClassVar[str] = "variables"
+
+
+@dataclass(frozen=True, slots=True)
+class VariableRows:
+    """A row for each: ``name``, ``type``, ``size`` and what else a variable has."""
+
+    variables: tuple[dict[str, Json], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """Show lines of a variable."""
+
+    OP: ClassVar[str] = "peek"
+    name: str
+    offset: int
+    limit: int
+    max_chars: int
+    every: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Search the lines of a variable; ``options`` are further arguments of `rlm_contexts.search.scan.scan`."""
+
+    OP: ClassVar[str] = "scan"
+    name: str
+    pattern: str
+    context_lines: int
+    max_matches: int
+    seconds: float
+    options: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Hand out a variable as text, at most ``max_bytes`` of UTF-8."""
+
+    OP: ClassVar[str] = "export"
+    name: str
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """News of queries, between two cells; see `Resolved`. Answer: `KnownQueries`."""
+
+    OP: ClassVar[str] = "resolve"
+    answers: dict[str, QueryOutcome] = field(default_factory=dict)
+    used: BudgetUsed | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KnownQueries:
+    """The ids for which the session has a placeholder."""
+
+    known: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Hand out variables as bytes, and sources as text: the ``names``, or all.
+
+    One has at most ``limit`` bytes, all together have ``room``.
+    """
+
+    OP: ClassVar[str] = "save"
+    names: tuple[str, ...] | None
+    limit: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSource:
+    """The text of a function, a class or an import."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedValue:
+    """A variable as so many bytes, or the content of a context."""
+
+    name: str
+    bytes: int
+    content_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Run sources and read variables again. The bytes are in the file that comes with it, one after the other.
+
+    Contexts keep their names, but for those that variables shall ``shadow``.
+    """
+
+    OP: ClassVar[str] = "restore"
+    code: tuple[SavedSource, ...]
+    variables: tuple[SavedValue, ...]
+    shadow: tuple[str, ...] = ()
+
+
+Request = (
+    Attach | Detach | Shadowed | Variables | Peek | Scan | Export | Resolve | Save | Restore
+)  # fmt: skip
+REQUESTS: dict[str, type[Request]] = {
+    kind.OP: kind for kind in (Attach, Detach, Shadowed, Variables, Peek, Scan, Export, Resolve, Save, Restore)
+}
+REQUEST = b"X"
+"""The tag of every request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request failed: the class of the error, its message, and its attributes."""
+
+    error: str
+    message: str
+    details: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a request: the fields of its reply, or a failure. Further parts are bytes that belong to it."""
+
+    TAG: ClassVar[bytes] = b"x"
+    content: dict[str, Json] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+# -- the codec
+
+
+class Tagged(Protocol):
+    """A message with a tag of its own."""
+
+    TAG: ClassVar[bytes]
+
+
+M = TypeVar("M")
+
+
+def encode(message: Tagged) -> tuple[bytes, bytes]:
+    """The tag of a message and its first part."""
+    return message.TAG, framing.json_part(plain(message))
+
+
+def decode(kind: type[M], part: bytes, parse: Callable[[bytes], Any] = json.loads) -> M:
+    """The message of that kind in a first part, read as JSON by ``parse``.
+
+    Raises:
+        ProtocolError: it is not such a message.
+    """
+    try:
+        content = parse(part)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a {kind.__name__}: {error}") from error
+    return read(kind, content)
+
+
+def encode_request(request: Request) -> tuple[bytes, bytes]:
+    """The tag of requests, and the first part of this one."""
+    return REQUEST, framing.json_part(request_json(request))
+
+
+def request_json(request: Request) -> dict[str, Json]:
+    """The request as a JSON object; `read_request` reads it."""
+    return {"op": request.OP, **plain(request)}
+
+
+def read_request(content: object) -> Request:
+    """The request in a JSON object, which names it as its ``op``.
+
+    Raises:
+        ProtocolError: there is no such request, or it has other fields.
+    """
+    if not isinstance(content, dict) or not isinstance(op := content.get("op"), str):
+        raise ProtocolError("a request names itself as its op")
+    kind = REQUESTS.get(op)
+    if kind is None:
+        raise ProtocolError(f"a kernel has no request {op!r}; there are {', '.join(sorted(REQUESTS))}")
+    return read(kind, {name: value for name, value in content.items() if name != "op"})

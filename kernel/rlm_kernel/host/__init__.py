@@ -1,6 +1,0 @@
-"""The kernel host: one process that owns the Jupyter sockets of every session and relays raw frames to the kernels.
-
-Because the sockets are the host's, no client notices when a kernel process is replaced: after a crash or a cell that
-could not be stopped, a dormant copy or a fresh kernel goes on behind the same sockets. The host also enforces what
-must not be left to the kernel: time, memory, output.
-"""

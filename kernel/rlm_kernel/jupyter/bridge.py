@@ -1,0 +1,245 @@
+"""The bridge: what a front end starts where it expects a kernel (``--attachment ID -f CONNECTION_FILE``).
+
+It binds the addresses that the front end has chosen, with the front end's own key, and relays raw messages to and from
+the supervisor, which decides what comes of them (`supervisor.attachments`). It holds nothing of the session: however
+it ends, only the attachment closes. It ends with the front end, with the session, and when the attachment is revoked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from rlm_ipc import discovery, framing, worker_protocol
+from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_protocol import EnterAttachment
+from rlm_ipc.displays import PICTURES
+from rlm_ipc.errors import CallerError, KernelError, SupervisorGone
+from rlm_ipc.jupyter_wire import DELIMITER, Signer
+from rlm_ipc.messages import Json
+from rlm_kernel.blocking_client import BlockingClient
+from rlm_kernel.jupyter.kernelspecs import key_file
+from rlm_kernel.jupyter.sanitizer import sanitized
+
+CHANNELS = {
+    "shell": worker_protocol.SHELL,
+    "control": worker_protocol.CONTROL,
+    "stdin": worker_protocol.STDIN,
+    "iopub": worker_protocol.IOPUB,
+}
+SAFE_KINDS = frozenset(
+    "clear_output comm_info_reply complete_reply error execute_input history_reply input_request interrupt_reply "
+    "is_complete_reply kernel_info_reply shutdown_reply status stream".split()
+)
+DISPLAY_KINDS = frozenset(("display_data", "execute_result", "inspect_reply", "update_display_data"))
+SAFE_PAYLOADS = frozenset(("ask_exit", "set_next_input"))
+LOOK_AT_PARENT_MS = 1000
+LINGER_MS = 1000
+SCHEME = "hmac-sha256"
+SUBSCRIBER_SECONDS = 2
+"""How long requests wait for the front end's first subscriber of iopub: what is shown before, it would miss."""
+
+
+def presentable(parts: list[bytes]) -> list[bytes] | None:
+    """Return a message of the kernel from its delimiter on, with nothing in it that could act in a front end.
+
+    None if it is malformed or of a kind that front ends of a session do not get.
+    """
+    try:
+        kind, content = json.loads(parts[2])["msg_type"], json.loads(parts[5])
+        if not isinstance(content, dict):
+            return None
+        if kind in SAFE_KINDS:
+            return parts
+        if kind == "execute_reply":
+            payload = [item for item in content.get("payload") or () if item.get("source") in SAFE_PAYLOADS]
+            expressions = content.get("user_expressions") or {}
+            shown = {name: _shown(value) for name, value in expressions.items()}
+            content = {**content, "payload": payload, "user_expressions": shown}
+        elif kind in DISPLAY_KINDS:
+            content = _shown(content)
+        else:
+            return None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return [*parts[:5], framing.json_part(content)]
+
+
+def _shown(content: dict[str, Json]) -> dict[str, Json]:
+    """A content with ``data`` and ``metadata``; of the latter sizes of pictures are kept."""
+    if "data" not in content:
+        return content
+    sizes = {kind: value for kind, value in (content.get("metadata") or {}).items() if kind in PICTURES}
+    return {**content, "data": sanitized(content["data"]), "metadata": sizes}
+
+
+class FrontEnd:
+    """The five sockets that a front end expects of its kernel, with the key that it has given them.
+
+    It has ``subscribed`` once it listens to what is shown.
+
+    Raises CallerError for a connection that is signed in another way, and zmq.ZMQError if an address is taken.
+    """
+
+    def __init__(self, connection: dict[str, Json]) -> None:
+        if connection.get("signature_scheme", SCHEME) != SCHEME:
+            raise CallerError(f"an attachment's messages are signed with {SCHEME}; have the front end use that")
+        self._signer = Signer(connection["key"].encode())
+        self.subscribed = False
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._context.linger = LINGER_MS
+        self.sockets: dict[str, zmq.Socket[bytes]] = {}
+        for channel in (*CHANNELS, "hb"):
+            sock = self.sockets[channel] = self._context.socket(zmq.XPUB if channel == "iopub" else zmq.ROUTER)
+            sock.setsockopt(zmq.XPUB_VERBOSE if channel == "iopub" else zmq.ROUTER_HANDOVER, 1)
+            separator = "-" if connection["transport"] == "ipc" else ":"
+            address = f"{connection['ip']}{separator}{connection[channel + '_port']}"
+            sock.bind(f"{connection['transport']}://{address}")
+            if connection["transport"] == "ipc":
+                os.chmod(address, 0o600)
+
+    def send(self, tag: bytes, parts: Sequence[bytes]) -> None:
+        """Send a message of the session; to a client that is gone or does not read it is dropped."""
+        channel = next((channel for channel, known in CHANNELS.items() if known == tag), None)
+        if channel is not None and DELIMITER in parts:
+            at = list(parts).index(DELIMITER)
+            message = presentable(list(parts[at:]))
+            if message is not None:
+                message[1] = self._signer.sign(message[2:6])
+                self._send(channel, [*parts[:at], *message])
+
+    def requests(self, channel: str) -> Iterator[list[bytes]]:
+        """Yield the genuine requests that have come; answers a heartbeat and greets a subscriber by itself."""
+        sock = self.sockets[channel]
+        while int(sock.EVENTS) & zmq.POLLIN:
+            parts = sock.recv_multipart()
+            if channel == "hb":
+                self._send("hb", parts)
+            elif channel == "iopub":
+                self._greet(parts[0])
+            elif self._signer.read(parts) is not None:
+                yield parts
+
+    def _greet(self, part: bytes) -> None:
+        if part[:1] == b"\x01":
+            self.subscribed = True
+            topic = part[1:].decode("utf-8", "replace")
+            welcome = self._signer.parts("iopub_welcome", b"{}", {"subscription": topic})
+            self._send("iopub", ([part[1:]] if part[1:] else []) + welcome)
+
+    def _send(self, channel: str, parts: Sequence[bytes]) -> None:
+        try:
+            self.sockets[channel].send_multipart(parts, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return
+
+    def close(self) -> None:
+        """Send what waits, for a second at most."""
+        self._context.destroy()
+
+
+class Bridge:
+    """The loop between a front end and the supervisor."""
+
+    def __init__(self, front_end: FrontEnd, supervisor: socket.socket, parser: framing.Parser) -> None:
+        self._front_end, self._supervisor, self._parser = front_end, supervisor, parser
+        self._wakes, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        signal.set_wakeup_fd(wakes.fileno())
+        self._keep = wakes
+        signal.signal(signal.SIGINT, lambda *_: None)
+
+    def run(self) -> None:
+        """Relay until either side ends."""
+        poller, parent, until = zmq.Poller(), os.getppid(), time.monotonic() + SUBSCRIBER_SECONDS
+        channels = {sock: channel for channel, sock in self._front_end.sockets.items()}
+        requests = [sock for sock, channel in channels.items() if channel not in {"iopub", "hb"}]
+        for source in {*channels, self._supervisor, self._wakes}.difference(requests):
+            poller.register(source, zmq.POLLIN)
+        fd_of_supervisor, fd_of_signals = self._supervisor.fileno(), self._wakes.fileno()
+        while os.getppid() == parent:
+            if requests and (self._front_end.subscribed or time.monotonic() > until):
+                for source in requests:
+                    poller.register(source, zmq.POLLIN)
+                requests = []
+            for source, _ in poller.poll(SUBSCRIBER_SECONDS * 100 if requests else LOOK_AT_PARENT_MS):
+                if source == fd_of_supervisor:
+                    if not self._from_supervisor():
+                        return
+                elif source == fd_of_signals:
+                    self._interrupted()
+                else:
+                    self._from_front_end(channels[source])
+
+    def _from_front_end(self, channel: str) -> None:
+        for parts in self._front_end.requests(channel):
+            self._supervisor.sendall(framing.pack(CHANNELS[channel], parts))
+
+    def _from_supervisor(self) -> bool:
+        """Pass on what the supervisor says; False at its end or goodbye."""
+        alive = framing.receive(self._supervisor, self._parser) > 0
+        while (message := self._parser.next()) is not None:
+            message.close()
+            if message.tag == protocol.GOODBYE:
+                return False
+            self._front_end.send(message.tag, message.parts)
+        return alive
+
+    def _interrupted(self) -> None:
+        """A front end that knows no interrupt_request sends a signal instead."""
+        self._wakes.recv(4096)
+        self._supervisor.sendall(
+            framing.pack(worker_protocol.CONTROL, Signer(b"").parts("interrupt_request", b"{}", {}))
+        )
+
+
+def enter(attachment: str) -> tuple[socket.socket, framing.Parser]:
+    """Have the daemon open the attachment; returns the line to the supervisor. Raises KernelError with what to do."""
+    try:
+        key = key_file(attachment).read_text().strip()
+    except OSError:
+        key = ""
+    opened = ask(EnterAttachment(attachment, key), start=True)
+    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    if sock is None:
+        raise SupervisorGone("no supervisor is running")
+    client = BlockingClient(sock)
+    client.call(protocol.ATTACH, protocol.Attach(opened.kernel_id, opened.attachment, opened.watches, opened.owned))
+    return client.socket, client.parser
+
+
+def main() -> None:
+    """Open the attachment and relay until one of the two sides ends."""
+    options = argparse.ArgumentParser(
+        prog="rlm_kernel.jupyter.bridge", description="A front end's way into a live session."
+    )
+    options.add_argument("--attachment", required=True, help="which attachment of which session")
+    # VS Code drops "-f FILE" of a kernelspec and appends "--f=FILE".
+    options.add_argument("-f", "--f", dest="connection_file", type=Path, required=True)
+    given, _ = options.parse_known_args()
+    try:
+        supervisor, parser = enter(given.attachment)
+        front_end = FrontEnd(json.loads(given.connection_file.read_text()))
+    except (KernelError, ValueError, OSError, discovery.DiscoveryError, zmq.ZMQError) as error:
+        sys.exit(f"rlm-kernel: {error}")
+    try:
+        Bridge(front_end, supervisor, parser).run()
+    except (OSError, KernelError) as error:
+        sys.exit(f"rlm-kernel: the session's supervisor has gone: {error}")
+    finally:
+        front_end.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Where attachments lie on disk: a kernelspec in the user's Jupyter data folder, and the key beside our own state.
+
+Standard library only: the relay of an attachment loads it while a front end waits for its kernel. A kernelspec names
+the state folder that it belongs to, so that two installations never take away each other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlm_ipc import discovery
+
+__all__ = ["kernels_folder", "key_file", "publish", "published", "spec_folder", "spec_name", "sweep", "withdraw"]
+
+_ID = re.compile(r"[0-9a-f]{8,64}")
+_PREFIX = "rlm-session-"
+
+
+def kernels_folder() -> Path:
+    """Return the folder in which every Jupyter front end of this user looks for kernels."""
+    if folder := os.environ.get("JUPYTER_DATA_DIR"):
+        return Path(folder) / "kernels"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Jupyter" / "kernels"
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "jupyter" / "kernels"
+
+
+def key_file(attachment: str) -> Path:
+    """Return where the key of an attachment lies, readable for its owner only.
+
+    Raises ValueError for what is no attachment.
+    """
+    if not _ID.fullmatch(attachment):
+        raise ValueError(f"{attachment[:80]!r} is no attachment; list them: rlm-kernel attachments list")
+    return discovery.state_dir() / "attachments" / attachment
+
+
+def spec_name(session: str, mode: str) -> str:
+    """Return the name of a session's kernelspec: the same in every life of the session, so that notebooks keep it."""
+    words = re.sub(r"[^a-z0-9]+", "-", f"{session} {'' if mode == 'execute' else mode}".lower()).strip("-")[:60]
+    digest = hashlib.blake2b(f"{discovery.state_dir()}\n{session}\n{mode}".encode(), digest_size=3).hexdigest()
+    return f"{_PREFIX}{words}-{digest}"
+
+
+def publish(attachment: str, session: str, mode: str, key: str) -> None:
+    """Have every Jupyter front end of this user list the session."""
+    keys = key_file(attachment)
+    keys.parent.mkdir(mode=0o700, exist_ok=True)
+    _write(keys, key)
+    variables = ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR", "RLM_KERNEL_CONFIG_DIR")
+    spec = {
+        "argv": [
+            sys.executable,
+            "-P",
+            "-m",
+            "rlm_kernel.jupyter.bridge",
+            "--attachment",
+            attachment,
+            "-f",
+            "{connection_file}",
+        ],
+        "display_name": f"session {session}" + ("" if mode == "execute" else f" ({mode})"),
+        "language": "python",
+        "interrupt_mode": "message",
+        "env": {name: os.environ[name] for name in variables if name in os.environ},
+        "metadata": {
+            "rlm": {"attachment": attachment, "session": session, "mode": mode, "state": str(discovery.state_dir())}
+        },
+    }
+    folder = spec_folder(session, mode)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "kernel.json", json.dumps(spec, indent=1))
+
+
+def spec_folder(session: str, mode: str) -> Path:
+    """Return the folder of a session's kernelspec."""
+    return kernels_folder() / spec_name(session, mode)
+
+
+def withdraw(attachment: str, folder: Path) -> None:
+    """Have an attachment listed no more in the folder of its kernelspec; the key opens nothing then."""
+    if _attachment_of(folder / "kernel.json") == attachment:
+        shutil.rmtree(folder, ignore_errors=True)
+    key_file(attachment).unlink(missing_ok=True)
+
+
+def published() -> Iterator[tuple[str, Path]]:
+    """Yield the attachments of this state folder that are listed, each with the folder of its kernelspec."""
+    for file in sorted(kernels_folder().glob(f"{_PREFIX}*/kernel.json")):
+        if (attachment := _attachment_of(file)) is not None:
+            yield attachment, file.parent
+
+
+def sweep() -> None:
+    """Remove the kernelspecs of state folders that are no more: nobody else will."""
+    for file in kernels_folder().glob(f"{_PREFIX}*/kernel.json"):
+        told = _told(file)
+        if told is not None and not Path(told[1]).exists():
+            shutil.rmtree(file.parent, ignore_errors=True)
+
+
+def _attachment_of(file: Path) -> str | None:
+    """The attachment that a kernelspec is for; None if it is no attachment of this state folder."""
+    told = _told(file)
+    return told[0] if told is not None and told[1] == str(discovery.state_dir()) else None
+
+
+def _told(file: Path) -> tuple[str, str] | None:
+    """The attachment and the state folder that a kernelspec names; None if it is none of ours."""
+    try:
+        told = json.loads(file.read_text())["metadata"]["rlm"]
+        attachment, state = str(told["attachment"]), str(told["state"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return (attachment, state) if _ID.fullmatch(attachment) else None
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a file there as a whole, for its owner only."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)

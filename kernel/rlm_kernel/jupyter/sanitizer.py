@@ -1,0 +1,92 @@
+"""What a front end may be shown: pictures, tables and text, and nothing that could act there.
+
+A front end runs the scripts of an output that its person has asked for, with all rights of that person at the Jupyter
+server: it is the way out of the sandbox for code that makes `_repr_html_` return one. So nh3 parses HTML as browsers do
+and writes it anew from a short list of tags and attributes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import nh3
+
+from rlm_ipc.displays import MOST_KEPT_CHARS, RICH
+
+__all__ = ["MIME_TYPES", "sanitized", "sanitized_html"]
+
+MIME_TYPES = ("text/plain", "application/json", *RICH)
+"""Markdown, LaTeX and SVG are not among them: all can hold links or HTML that front ends take as they are."""
+TAGS = frozenset(
+    "b big blockquote br caption center code col colgroup dd del details dfn div dl dt em figcaption figure h1 h2 h3 "
+    "h4 h5 h6 hr i img ins kbd li mark meter ol p pre progress q s samp small span strong sub summary sup table tbody "
+    "td tfoot th thead tr tt u ul var".split()
+)
+DROPPED = frozenset(("script", "style", "iframe", "object", "template", "noscript", "title", "textarea", "svg", "math"))
+"""Elements whose content is no text for people."""
+ATTRIBUTES = frozenset(
+    ("colspan", "rowspan", "span", "align", "valign", "border", "open", "start", "value", "max", "min")
+)
+_ALIGN = re.compile(r"\s*text-align\s*:\s*(left|right|center)\s*;?\s*")
+_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif);base64,[A-Za-z0-9+/=\s]*")
+_PLAIN_VALUE = re.compile(r"[\w.%-]{0,20}")
+
+# nh3 bounds nothing. Its time grows with the square of the depth and of a tag's attributes, and an open <b> is made
+# again in every <p> that follows: three of a kind, or any number that differ in their attributes. Counting the places
+# where a tag could begin needs no parser of our own, so no hostile text can mislead it. Within these bounds the worst
+# text took 1.2 s and 150 MB.
+MOST_TAGS = 20_000
+MOST_FORMATTED = 50
+_TAG = re.compile(r"</?[a-z]", re.IGNORECASE)
+_FORMATTED = re.compile(r"<(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)[\s/]", re.IGNORECASE)
+
+
+def sanitized(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the forms of an output (by MIME type) that cannot act, its HTML made so."""
+    shown = {kind: data[kind] for kind in MIME_TYPES if kind in data}
+    if "text/html" in shown:
+        shown["text/html"] = sanitized_html(_text(shown["text/html"]))
+    return {kind: value for kind, value in shown.items() if kind == "application/json" or _text(value)}
+
+
+def sanitized_html(text: str) -> str:
+    """Return HTML with the known tags and attributes of ``text``.
+
+    It is empty for more than 512 Ki characters, 20,000 tags, or 50 tags like ``<b class="x">`` that style text by
+    attributes: a front end then shows the plain text of the output.
+    """
+    if len(text) > MOST_KEPT_CHARS or _more(_TAG, text, MOST_TAGS) or _more(_FORMATTED, text, MOST_FORMATTED):
+        return ""
+    return nh3.clean(
+        text,
+        tags=set(TAGS),
+        clean_content_tags=set(DROPPED),
+        attributes={"*": {*ATTRIBUTES, "class", "style"}, "img": {"src", "alt"}},
+        attribute_filter=_attribute,
+        url_schemes={"data"},
+        link_rel=None,
+    )
+
+
+def _more(pattern: re.Pattern[str], text: str, most: int) -> bool:
+    return len(pattern.findall(text)) > most
+
+
+def _text(value: Any) -> str:
+    """A MIME type's text, which notebooks may hold as a list of lines; nothing if it is none."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    return value if isinstance(value, str) else ""
+
+
+def _attribute(tag: str, name: str, value: str) -> str | None:
+    """What an attribute of the list may be, or nothing."""
+    if tag == "img" and name in {"src", "alt"}:
+        return value if name == "alt" or _PICTURE.fullmatch(value) else None
+    if name == "style":
+        return f"text-align: {align[1]}" if (align := _ALIGN.fullmatch(value)) else None
+    if name == "class":  # as pandas and JupyterLab call a table with stripes
+        return value if value == "dataframe" else None
+    return value if _PLAIN_VALUE.fullmatch(value) else None

@@ -1,0 +1,200 @@
+"""Attachments: front ends at a session, each over a connection of the control socket and with what it may do there.
+
+A front end starts a relay (`rlm_kernel.jupyter.bridge`) where it expects a kernel. The relay passes raw Jupyter
+messages on, and everything is decided here: whatever a front end does, the session goes on. Its close, its restart and
+its crash end the attachment; its interrupt reaches its own cells, and the agent's only if the policy says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from rlm_ipc import framing, worker_protocol
+from rlm_ipc.framed_stream import Stream
+from rlm_ipc.jupyter_wire import DELIMITER, well_formed
+from rlm_ipc.supervisor_protocol import GOODBYE, AttachmentChanged, Event
+from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
+from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
+from rlm_kernel.supervisor.session_policy import SessionPolicy
+from rlm_kernel.supervisor.worker_link import retrieved
+
+CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
+TAGS = {"iopub": worker_protocol.IOPUB, **{channel: tag for tag, channel in CHANNELS.items()}}
+HARMLESS = frozenset(("comm_info_request", "history_request", "is_complete_request", "kernel_info_request"))
+"""What an attachment that only watches may ask: nothing of it runs code of the session or changes it."""
+MOST_UNREAD_BYTES = 64 << 20
+"""What waits for a front end that has stopped reading; beyond, its attachment is closed."""
+SECOND_THOUGHT_SECONDS = 0.3
+"""A front end that is told to shut its kernel down interrupts it first: that is no wish to end the agent's cell."""
+
+_numbers = itertools.count(1)
+
+
+class AttachedSession(Protocol):
+    """What a front end needs of the session that it has open; see `session.SupervisedSession`."""
+
+    @property
+    def kernel_id(self) -> str:
+        """Which kernel it is."""
+        ...
+
+    @property
+    def policy(self) -> SessionPolicy:
+        """What front ends may do."""
+        ...
+
+    @property
+    def front(self) -> JupyterBroadcaster:
+        """Where its messages go out."""
+        ...
+
+    @property
+    def kernel_info(self) -> dict[str, Any]:
+        """What a ``kernel_info_request`` is answered."""
+        ...
+
+    @property
+    def cell(self) -> CellRequest | None:
+        """The cell that runs, or else the next one."""
+        ...
+
+    @property
+    def emit(self) -> Callable[[str, Event], None]:
+        """Reports what happened."""
+        ...
+
+    def runs(self, run: object) -> bool:
+        """Whether a request of that name runs now."""
+        ...
+
+    def enqueue(self, item: CellRequest) -> None:
+        """Put a request behind all others."""
+        ...
+
+    def withdraw(self, run: object) -> bool:
+        """Have no request of that name begin any more. False if there is none."""
+        ...
+
+    def input_came(self, parts: list[bytes]) -> None:
+        """Pass on what a person has typed."""
+        ...
+
+    def interrupt(self, escalate: bool = False) -> bool:
+        """Interrupt what runs."""
+        ...
+
+    def restart(self) -> Awaitable[None]:
+        """Begin anew with a fresh process."""
+        ...
+
+
+class Attachment:
+    """One front end at ``session``. ``name`` is the attachment's in the journal; one that ``watches`` runs nothing."""
+
+    def __init__(self, session: AttachedSession, stream: Stream, name: str, *, watches: bool) -> None:
+        self.session, self.name, self.watches = session, name, watches
+        # A client of ours that names itself cannot begin with a zero byte, and zmq's own names are of five bytes.
+        self.prefix = b"\0attachment%d" % next(_numbers)
+        self._stream = stream
+        self._second_thought: asyncio.TimerHandle | None = None
+        self._closed = False
+        session.front.attachments[self.prefix] = self
+        self._tell(True)
+
+    def close(self) -> None:
+        """The front end has gone, or has to: what it asked and has not got yet is nobody's any more."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._second_thought is not None:
+            self._second_thought.cancel()
+        self.session.front.attachments.pop(self.prefix, None)
+        self.session.withdraw(self.prefix)
+        if self.session.runs(self.prefix):
+            self.session.interrupt(escalate=True)
+        self._tell(False)
+        self._stream.close()
+
+    def send(self, channel: str, parts: Sequence[bytes]) -> None:
+        """Pass a message on to the front end."""
+        if self._stream.unsent > MOST_UNREAD_BYTES:
+            asyncio.get_running_loop().call_soon(self.close)
+            return
+        self._stream.send(TAGS[channel], parts)
+
+    def receive(self, message: framing.Message) -> None:
+        """Take a message of the front end; what is none is dropped."""
+        message.close()
+        channel, parts = CHANNELS.get(message.tag), list(message.parts)
+        if channel is None or not well_formed(parts):
+            return
+        parts = [self.prefix, *parts]
+        request = CellRequest.of_client(message.tag, parts, run=self.prefix, attachment=self.name)
+        if channel == "stdin":
+            if self.session.runs(self.prefix):
+                self.session.input_came(parts)
+        elif request.kind == "kernel_info_request" and self.session.kernel_info:
+            self._answer(request, {"status": "ok", **self.session.kernel_info})
+        elif channel == "control" and request.kind in _CONTROLS:
+            _CONTROLS[request.kind](self, request)
+        elif self.watches and request.kind not in HARMLESS:
+            self._refuse(request)
+        else:
+            self.session.enqueue(request)
+
+    # -- what the supervisor answers itself, at once, also while a cell runs
+
+    def _interrupt(self, request: CellRequest) -> None:
+        self._answer(request, {"status": "ok"})
+        cell = self.session.cell
+        if cell is not None and cell.run == self.prefix:
+            self.session.interrupt()
+        elif self.session.policy.attachments.interrupt == "any" and not self.watches:
+            loop = asyncio.get_running_loop()
+            self._second_thought = loop.call_later(SECOND_THOUGHT_SECONDS, self.session.interrupt)
+
+    def _shut_down(self, request: CellRequest) -> None:
+        restart = bool(_content(request).get("restart"))
+        self._answer(request, {"status": "ok", "restart": restart})
+        if restart and self.session.policy.attachments.restart == "fresh" and not self.watches:
+            asyncio.ensure_future(self.session.restart()).add_done_callback(retrieved)
+        self._stream.send(GOODBYE)
+
+    def _answer(self, request: CellRequest, content: dict[str, Any]) -> None:
+        front, channel = self.session.front, CHANNELS[request.tag]
+        self._status(request, "busy")
+        kind = request.kind.replace("_request", "_reply")
+        self.send(channel, [*request.identities[1:], *front.signer.parts(kind, request.header or b"{}", content)])
+        self._status(request, "idle")
+
+    def _refuse(self, request: CellRequest) -> None:
+        name, why = "ReadOnlyAttachment", "this front end only watches the session: nothing that it sends is run"
+        content = {"status": "error", "ename": name, "evalue": why, "traceback": [f"{name}: {why}"]}
+        if request.kind == EXECUTE:
+            self._show(request, "error", {key: content[key] for key in ("ename", "evalue", "traceback")})
+        self._answer(request, content)
+
+    def _status(self, request: CellRequest, state: str) -> None:
+        self._show(request, "status", {"execution_state": state})
+
+    def _show(self, request: CellRequest, kind: str, content: dict[str, Any]) -> None:
+        """Publish to this front end alone."""
+        self.send("iopub", [kind.encode(), *self.session.front.signer.parts(kind, request.header or b"{}", content)])
+
+    def _tell(self, is_open: bool) -> None:
+        self.session.emit(self.session.kernel_id, AttachmentChanged(self.name, open=is_open))
+
+
+_CONTROLS = {"interrupt_request": Attachment._interrupt, "shutdown_request": Attachment._shut_down}
+
+
+def _content(request: CellRequest) -> dict[str, Any]:
+    try:
+        content = json.loads(request.parts[request.parts.index(DELIMITER) + 5])
+    except (ValueError, LookupError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

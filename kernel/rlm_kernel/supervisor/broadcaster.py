@@ -1,0 +1,122 @@
+"""What the supervisor itself says to Jupyter clients on behalf of a session, signed with the session's key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import zmq
+
+from rlm_ipc import worker_protocol
+from rlm_ipc.jupyter_wire import Received, Signer
+from rlm_kernel.supervisor.cell_request import CellRequest
+from rlm_kernel.supervisor.sockets import JupyterSockets
+
+
+class FrontEnd(Protocol):
+    """A front end that hears of the session over a line of its own; see `attachments.Attachment`."""
+
+    @property
+    def name(self) -> str:
+        """What the journal calls its attachment."""
+        ...
+
+    def send(self, channel: str, parts: Sequence[bytes]) -> None:
+        """Pass a message on to it."""
+        ...
+
+    def close(self) -> None:
+        """Hang up on it."""
+        ...
+
+
+class JupyterBroadcaster:
+    """The sockets of a session, its attachments (by the prefix of their requests).
+
+    What the supervisor itself says there.
+    """
+
+    def __init__(self, context: zmq.Context[Any], connection: dict[str, Any], on_frames: Any) -> None:
+        self.signer = Signer(connection["key"].encode())
+        self.sockets = JupyterSockets(context, connection, on_frames)
+        self.attachments: dict[bytes, FrontEnd] = {}
+        self._topics: set[bytes] = set()
+
+    @property
+    def watched(self) -> bool:
+        """True while somebody has subscribed to what the session shows."""
+        return bool(self._topics or self.attachments)
+
+    def send(self, channel: str, parts: Sequence[bytes]) -> None:
+        """Send without waiting: to all on iopub, else to the client whose name comes first, also at an attachment."""
+        attachment = self.attachments.get(parts[0]) if parts else None
+        if attachment is not None:
+            attachment.send(channel, parts[1:])
+            return
+        if channel == "iopub":
+            for attachment in list(self.attachments.values()):
+                attachment.send(channel, parts)
+        self.sockets.send(channel, parts)
+
+    def close(self) -> None:
+        """Close the attachments and the sockets."""
+        for attachment in list(self.attachments.values()):
+            attachment.close()
+        self.sockets.close()
+
+    def publish(
+        self,
+        request: CellRequest | None,
+        kind: str,
+        content: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        *,
+        topic: str = "",
+        buffers: Sequence[bytes] = (),
+    ) -> None:
+        """Show something of a request (None: of no request) on iopub, if anybody watches."""
+        if self.watched:
+            header = b"{}" if request is None else self._header(request)
+            message = self.signer.parts(kind, header, content, metadata)
+            self.send("iopub", [(topic or kind).encode(), *message, *buffers])
+
+    def _header(self, request: CellRequest) -> bytes:
+        if request.header is None:
+            request.header = self.signer.header(request.kind)
+        return request.header
+
+    def stream(self, request: CellRequest | None, name: str, text: str) -> None:
+        """Publish text on stdout or stderr."""
+        self.publish(request, "stream", {"name": name, "text": text}, topic=f"stream.{name}")
+
+    def welcome(self, parts: list[bytes]) -> None:
+        """Greet a new subscriber of iopub (protocol 5.4), or take note that a topic has no subscriber any more."""
+        kind, topic = parts[0][:1], parts[0][1:]
+        if kind == b"\x00":
+            self._topics.discard(topic)
+        if kind != b"\x01":
+            return
+        self._topics.add(topic)
+        content = {"subscription": topic.decode("utf-8", "replace")}
+        message = self.signer.parts("iopub_welcome", b"{}", content)
+        self.sockets.send("iopub", ([topic] if topic else []) + message)
+
+    def answer_control(self, message: Received, content: dict[str, Any]) -> None:
+        """Reply to a control request."""
+        kind = message.kind.replace("_request", "_reply")
+        reply = self.signer.parts(kind, message.header, content)
+        self.sockets.send("control", [*message.identities, *reply])
+
+    def fail(self, request: CellRequest, content: dict[str, Any]) -> None:
+        """Answer a request that no kernel will answer any more: error on iopub, reply, idle."""
+        if content["status"] == "error":
+            self.publish(request, "error", {key: content[key] for key in ("ename", "evalue", "traceback")})
+        if request.direct is None:
+            channel = "shell" if request.tag == worker_protocol.SHELL else "control"
+            reply = self.signer.parts(request.kind.replace("_request", "_reply"), self._header(request), content)
+            self.send(channel, [*request.identities, *reply])
+        self.status(request, "idle")
+
+    def status(self, request: CellRequest, state: str) -> None:
+        """Publish that the kernel is busy with a request, or idle after it."""
+        self.publish(request, "status", {"execution_state": state})

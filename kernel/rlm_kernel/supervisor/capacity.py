@@ -1,0 +1,82 @@
+"""Whether there is room for one more session: a refusal that says what is short, before anything breaks for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+from rlm_ipc.errors import MachineFull, machine_full
+
+SOCKETS_PER_SESSION = 5
+DESCRIPTORS_PER_SESSION = 40
+"""What a session needs with clients that watch it and a few copies."""
+MIB = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+def _setting(name: str, default: int) -> int:
+    given = os.environ.get(name, "")
+    if given and not given.isdecimal():
+        log.warning("%s is %r, which is no number: %d is used", name, given, default)
+    return int(given) if given.isdecimal() else default
+
+
+class Capacity:
+    """How much this machine may be filled; read once, from the environment."""
+
+    def __init__(self) -> None:
+        self.sessions = _setting("RLM_KERNEL_MAX_SESSIONS", 500)
+        self.keep_free = _setting("RLM_KERNEL_KEEP_FREE_MB", 256) * MIB
+
+    def demand_room(self, sessions: int) -> None:
+        """Raise `MachineFull` unless there is room for one more than ``sessions``."""
+        if sessions >= self.sessions:
+            raise MachineFull("sessions", f"{sessions} sessions run, of {self.sessions} that may")
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = open_descriptors()
+        if used + DESCRIPTORS_PER_SESSION > allowed:
+            raise MachineFull("descriptors", f"{used} descriptors are open, of {allowed} that may be")
+        free = available_memory()
+        if free is not None and free < self.keep_free:
+            raise MachineFull("memory", f"{free // MIB} MB are free; the last {self.keep_free // MIB} MB are kept free")
+
+
+def open_descriptors() -> int:
+    """How many descriptors this process has open; 0 if the system does not say."""
+    with suppress(OSError):
+        # Linux tells the number as the size, since 6.2: a supervisor of many sessions has thousands.
+        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    return 0
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping, on the machine and in our control group; None if it does not say."""
+    found = [free for free in (_of_machine(), _of_group()) if free is not None]
+    return min(found, default=None)
+
+
+def _of_machine() -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _of_group() -> int | None:
+    with suppress(OSError, ValueError, StopIteration):
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        name = next(line.removeprefix("0::/") for line in groups if line.startswith("0::/"))
+        group = Path("/sys/fs/cgroup", name)
+        limit, used = (group / "memory.max").read_text().strip(), (group / "memory.current").read_text()
+        return None if limit == "max" else max(0, int(limit) - int(used))
+    return None
+
+
+def full_instead(error: BaseException) -> BaseException:
+    """The `MachineFull` that an error of the system means; another error as it is."""
+    return machine_full(error) or error

@@ -1,0 +1,102 @@
+"""Cells of which no caller of the supervisor hears: those of Jupyter clients, and those whose caller has gone.
+
+The daemon keeps a journal of a session. It sees the cells that it runs itself; of the others the supervisor tells it
+by an event, and keeps the latest for a daemon that comes later.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rlm_ipc.displays import kept
+from rlm_ipc.jupyter_wire import DELIMITER
+from rlm_ipc.kernel_reports import CellNote
+from rlm_ipc.messages import plain
+from rlm_kernel.supervisor.cell_request import CellRequest
+
+LONGEST_CODE = 65_536
+LONGEST_OUTPUT = 16_384
+MOST_CHARS = 1 << 20
+"""Characters of code and output that are kept of one kernel."""
+
+
+class CellLog:
+    """The latest such cells of one kernel; ``emit`` tells whoever listens now."""
+
+    def __init__(self, emit: Callable[[CellNote], None]) -> None:
+        self._emit = emit
+        self._serials = itertools.count(1)
+        self._notes: deque[CellNote] = deque()
+        self._chars = 0
+
+    def note(self, request: CellRequest, began: float | None) -> None:
+        """Take note of a cell that has ended; ``began`` is when, in epoch seconds, None if it never did."""
+        content = shown_content(request)
+        if began is None or content is None:
+            return
+        code, ended = str(content["code"]), time.time()
+        note = CellNote(
+            serial=next(self._serials),
+            author=author_of(request),
+            attachment=request.attachment,
+            code=code[:LONGEST_CODE],
+            started=began,
+            ended=ended,
+            status=str((request.reply or {}).get("status", "aborted"))[:20],
+            output=_output(request)[:LONGEST_OUTPUT],
+            queries=tuple(query.id for query in request.queries),
+            displays=tuple(kept(request.data)),
+        )
+        self._notes.append(note)
+        self._chars += _chars(note)
+        while self._chars > MOST_CHARS:
+            self._chars -= _chars(self._notes.popleft())
+        self._emit(note)
+
+    def after(self, serial: int) -> list[CellNote]:
+        """What is kept of the cells after that one, the oldest first."""
+        return [note for note in self._notes if note.serial > serial]
+
+
+def author_of(request: CellRequest) -> str:
+    """Who asked for a cell: an ``agent``, or a person's ``notebook``."""
+    return "notebook" if request.direct is None else "agent"
+
+
+def content_of(request: CellRequest) -> dict[str, Any] | None:
+    """The content of an ``execute_request``; None for anything else."""
+    if request.kind != "execute_request":
+        return None
+    try:
+        if request.cell is not None:
+            return plain(request.cell)
+        content = json.loads(request.parts[request.parts.index(DELIMITER) + 5])
+    except (ValueError, LookupError, RecursionError):
+        return None
+    return content if isinstance(content, dict) and isinstance(content.get("code"), str) else None
+
+
+def shown_content(request: CellRequest) -> dict[str, Any] | None:
+    """The content of a cell that the person meant to see."""
+    content = content_of(request)
+    return None if content is None or content.get("silent") else content
+
+
+def _output(request: CellRequest) -> str:
+    """What the cell wrote, the text of its value, and the last line of its error."""
+    output, error = request.output, request.error
+    parts = [output.text("stdout"), output.text("stderr")] if output is not None else []
+    parts.append(request.result or "")
+    if error is not None:
+        parts.append(f"{error.ename}: {error.evalue}")
+    return "\n".join(part.rstrip("\n") for part in parts if part)
+
+
+def _chars(note: CellNote) -> int:
+    shown = sum(len(form) for display in note.displays for form in display.values())
+    return len(note.code) + len(note.output) + shown

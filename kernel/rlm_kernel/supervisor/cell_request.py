@@ -1,0 +1,158 @@
+"""One request that a session works on, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlm_ipc.jupyter_wire import DELIMITER
+from rlm_ipc.kernel_reports import AskedQuery, CellError, CellResult
+from rlm_ipc.outcomes import Ended, Loss
+from rlm_ipc.worker_protocol import CellDone, RunCell
+from rlm_kernel.supervisor.cell_output import CellOutput
+from rlm_kernel.supervisor.query_book import given_in
+from rlm_kernel.supervisor.worker_link import parse
+
+EXECUTE = "execute_request"
+DISPLAYS = ("execute_result", "display_data")
+MAX_DATA_BYTES = 8 << 20
+
+
+@dataclass(slots=True)
+class CellRequest:
+    """A request in the queue of a session: a Jupyter client's (raw parts), or a ``cell`` of a supervisor client.
+
+    ``direct`` is the future of that caller, and ``run`` what the caller (or an attachment, by its name ``attachment``)
+    calls the request by. ``header`` is what Jupyter messages about the request name as their parent; the header of a
+    direct cell is made when one is needed. ``shadowed`` are the contexts whose names a cell has taken, and
+    ``returned`` those that have their names again, though it took or deleted them. A request is ``withdrawn`` when it
+    shall not begin any more; a cell that was ``interrupted`` before it began ends as it begins. ``ended`` is what has
+    ended it, ``reason`` says why in words unless it ended by itself, and ``loss`` what went with its worker.
+    """
+
+    tag: bytes
+    kind: str
+    parts: list[bytes] = field(default_factory=list)
+    header: bytes | None = None
+    cell: RunCell | None = None
+    direct: asyncio.Future[CellResult] | None = None
+    run: object = None
+    attachment: str = ""
+    withdrawn: bool = False
+    interrupted: bool = False
+    output: CellOutput | None = None
+    reply: dict[str, Any] | None = None
+    result: str | None = None
+    data: list[dict[str, Any]] = field(default_factory=list)
+    data_bytes: int = 0
+    queries: list[AskedQuery] = field(default_factory=list)
+    shadowed: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+    started: float = 0.0
+    ended: Ended = Ended.BY_ITSELF
+    reason: str = ""
+    loss: Loss | None = None
+
+    @classmethod
+    def of_client(cls, tag: bytes, parts: list[bytes], *, run: object = None, attachment: str = "") -> CellRequest:
+        """A request of a Jupyter client, of parts that are `well_formed`."""
+        header = parts[parts.index(DELIMITER) + 2]
+        return cls(tag, _kind(header), parts, header, run=run, attachment=attachment)
+
+    @classmethod
+    def of_caller(
+        cls, code: str, store_history: bool, direct: asyncio.Future[CellResult], run: object = None
+    ) -> CellRequest:
+        """A cell of a caller of the supervisor."""
+        return cls(RunCell.TAG, EXECUTE, cell=RunCell(code, store_history), direct=direct, run=run)
+
+    @property
+    def identities(self) -> list[bytes]:
+        """The routing prefix of the client that asked; empty for a direct cell."""
+        return self.parts[: self.parts.index(DELIMITER)] if self.parts else []
+
+    @property
+    def why(self) -> str:
+        """Why it ended and what that cost, in words."""
+        return self.reason if self.loss is None else f"{self.reason}; {self.loss}"
+
+    @property
+    def error(self) -> CellError | None:
+        """The error to show: the code's own, or the supervisor's words in the place of those."""
+        reply = self.reply or {}
+        if reply.get("status") != "error":
+            return None
+        lines = reply.get("traceback")
+        traceback = tuple(map(str, lines)) if isinstance(lines, list) else ()
+        if self.ended is not Ended.BY_ITSELF:
+            return CellError(self.ended.error_name, self.why, traceback)
+        return CellError(str(reply.get("ename")), str(reply.get("evalue")), traceback)
+
+    def collect_message(self, channel: str, parts: tuple[bytes, ...]) -> None:
+        """Keep what the journal will want of a Jupyter client's cell."""
+        if channel == "iopub" and not any(kind.encode() in part for kind in DISPLAYS for part in parts[:4]):
+            return
+        read = _content(parts)
+        if read is None:
+            return
+        kind, content = read
+        if channel == "shell" and kind == "execute_reply":
+            self.reply = content
+        elif channel == "iopub" and kind in DISPLAYS:
+            self.collect(kind, content.get("data"), sum(map(len, parts)))
+
+    def collect(self, kind: str, data: Any, size: int) -> None:
+        """Keep a display: the last value, rich output (``size`` in bytes)."""
+        if kind == "execute_result" and isinstance(data, dict):
+            self.result = str(data.get("text/plain", ""))
+        self.data_bytes += size
+        if self.data_bytes <= MAX_DATA_BYTES:
+            self.data.append({"kind": kind, "data": data})
+
+
+def _kind(header: bytes) -> str:
+    """The message type, or an empty string for a header that cannot be read."""
+    try:
+        return str(json.loads(header)["msg_type"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+
+
+def _content(parts: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:
+    try:
+        at = parts.index(DELIMITER)
+        header, content = parse(parts[at + 2]), parse(parts[at + 5])
+        return (str(header["msg_type"]), content) if isinstance(content, dict) else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def direct_result(request: CellRequest, done: CellDone, seconds: float) -> CellResult:
+    """What a caller on the control socket gets of its cell."""
+    reply = request.reply or {"status": "aborted"}
+    output = request.output
+    spool = output.close() if output else None
+    return CellResult(
+        status=reply.get("status", "aborted"),
+        stdout=output.text("stdout") if output else "",
+        stderr=output.text("stderr") if output else "",
+        truncated=bool(output and output.truncated),
+        output_bytes=output.total if output else 0,
+        spool=str(spool) if spool else None,
+        spool_complete=bool(output and output.spool_complete),
+        result=request.result,
+        data=tuple(request.data),
+        error=request.error,
+        ended=request.ended,
+        reason=request.reason,
+        loss=request.loss,
+        execution_count=reply.get("execution_count"),
+        seconds=seconds,
+        queries=tuple(request.queries),
+        defined=done.defined,
+        shadowed=tuple(request.shadowed),
+        returned=tuple(request.returned),
+        given=given_in(done.given),
+    )

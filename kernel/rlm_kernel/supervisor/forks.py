@@ -1,0 +1,145 @@
+"""One session forked from another: which process it is copied from, what it takes along, what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+from rlm_ipc.errors import CallerError, KernelBusy, KernelDied, ProcessError
+from rlm_ipc.kernel_reports import ForkOrigin
+from rlm_ipc.worker_protocol import Started, StartFork
+from rlm_kernel.supervisor.checkpoints import ANSWER_SECONDS, Checkpoints
+from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.limits import private_memory
+from rlm_kernel.supervisor.session import Operation, SupervisedSession
+from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied, WorkerLink, answered, heard
+
+TRIES = 3
+
+
+async def branch(parent: SupervisedSession, child: SupervisedSession) -> ForkOrigin:
+    """Start ``child`` as a copy of ``parent``: from its process if it is idle, from its newest copy if a cell runs.
+
+    While the very first cell runs, a fresh process is as good as a copy. The daemon has compared
+    their policies (`rlm_kernel.fork_policy`). Raises `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`,
+    `KernelDied`, `ForkRefused`, CallerError or ProcessError; then nothing of it is left.
+    """
+    if parent.cell is not None and parent.checkpoints.untouched:
+        origin = ForkOrigin("checkpoint", 0)
+        _bequeath(parent, child)
+        await _start(child, child.checkpoints.start_equipped, None)
+    else:
+        peer, cells, origin = await _copy_of(parent)
+        child.memory_base = parent.memory_base
+        child.checkpoints.cells = cells
+        _bequeath(parent, child)
+        dropped: list[str] = []
+        await _start(child, partial(_begin, parent.checkpoints, child, peer, dropped), peer)
+        origin = replace(origin, dropped_modules=tuple(dropped))
+    open_queries = tuple(child.queries.pending.values())
+    await child.operation(child.secure)
+    return replace(origin, queries=open_queries)
+
+
+async def _start(child: SupervisedSession, begin: Operation, peer: WorkerLink | None) -> None:
+    """Start the child by ``begin``; where that fails, its process ``peer`` ends with it."""
+    try:
+        await child.start(begin)
+    except BaseException:
+        if peer is not None:
+            peer.drop()
+        child.checkpoints.close()
+        raise
+
+
+def _bequeath(parent: SupervisedSession, child: SupervisedSession) -> None:
+    """Give the child what the supervisor keeps for its parent: contexts, answers and open queries."""
+    checkpoints = child.checkpoints
+    checkpoints.serial = parent.checkpoints.serial
+    checkpoints.contexts = {name: shared_text.shared() for name, shared_text in parent.checkpoints.contexts.items()}
+    waited = parent.round.open if parent.round is not None else ()  # by a cell that the copy has not begun
+    child.queries.inherit(parent.queries, waited)
+    checkpoints.spec = replace(checkpoints.spec, query_base=child.queries.next_number)
+
+
+async def _copy_of(parent: SupervisedSession) -> tuple[WorkerLink, int, ForkOrigin]:
+    """A sleeping process, how many cells it has completed, and where it comes from."""
+    if parent.cell is None:
+        peer = await _copy_of_live(parent)
+        return (
+            peer,
+            parent.checkpoints.cells,
+            ForkOrigin("live", 0, peer.handshake.threads, peer.handshake.tasks),
+        )
+    for _ in range(TRIES):
+        copy = parent.checkpoints.newest
+        if copy is None:
+            break
+        try:
+            peer = await parent.checkpoints.fork(copy.peer)
+        except (PeerDied, TimeoutError):
+            continue  # a newer copy has taken its place meanwhile, or it has resumed
+        return peer, copy.cells, ForkOrigin("checkpoint", max(0, parent.checkpoints.cells - copy.cells))
+    raise KernelBusy("the session runs a cell and has no checkpoint to fork from; wait for the cell, or interrupt it")
+
+
+async def _copy_of_live(parent: SupervisedSession) -> WorkerLink:
+    """A copy made between two requests; none when its caller does not wait for it any more."""
+    wanted = True
+
+    async def work() -> WorkerLink:
+        made = await _fork_live(parent.checkpoints)
+        if not wanted:
+            made.drop()
+        return made
+
+    copying = parent.operation(work)
+    try:
+        peer: WorkerLink = await copying
+    except asyncio.CancelledError:
+        wanted = False
+        if not copying.cancelled() and copying.done() and copying.exception() is None:
+            copying.result().drop()
+        raise
+    return peer
+
+
+async def _fork_live(checkpoints: Checkpoints) -> WorkerLink:
+    assert checkpoints.live is not None
+    try:
+        return await checkpoints.fork(checkpoints.live)
+    except ForkRefused as refused:
+        if not refused.threads:
+            raise
+    return await checkpoints.fork(checkpoints.live, leave_threads=True)
+
+
+async def _begin(parent: Checkpoints, child: SupervisedSession, peer: WorkerLink, dropped: list[str]) -> None:
+    """Make the sleeping ``peer`` the child's process; ``dropped`` gets the globals that its policy does not admit."""
+    checkpoints = child.checkpoints
+    held, allowed = private_memory(peer.pid or 0) - child.memory_base, child.limits.memory_bytes
+    if held > allowed:
+        raise CallerError(f"the session holds {held:,} bytes, over limits.memory_bytes ({allowed:,}) of the new policy")
+    begun = peer.expect(Started.TAG)
+    walls = {name: wall for name, wall in parent.walls.items() if name != "monitor"}
+    peer.say(StartFork(checkpoints.spec.policy, walls))
+    try:
+        answer = await answered(begun, ANSWER_SECONDS, peer.pid)
+    except (PeerDied, TimeoutError) as error:
+        raise ProcessError("the session could not be forked: the copy ended before it was ready") from error
+    started = heard(Started, answer)
+    # A copy has its parent's gate. What it sends in place of that is none.
+    if parent.gate is not None:
+        answer.close()
+        checkpoints.use_gate(parent.gate.share(checkpoints))
+    elif answer.descriptors:
+        checkpoints.use_gate(ForkBroker(answer.descriptors[0], checkpoints))
+    try:
+        checkpoints.believe_walls(started)
+    except KernelDied as error:
+        raise ProcessError(f"the session could not be forked: {error.reason}") from error
+    checkpoints.demand_walls()
+    dropped += started.dropped_modules if started is not None else ()
+    checkpoints.lead(peer)
+    await checkpoints.equip()

@@ -1,0 +1,117 @@
+"""What the supervisor looks at from time to time while a session lives: memory, threads, programs, files, copies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Protocol
+
+from rlm_ipc.outcomes import Ended
+from rlm_kernel.supervisor.checkpoints import Checkpoints
+from rlm_kernel.supervisor.limits import CellLimits, private_memory, proportional_memory
+from rlm_kernel.supervisor.output_router import OutputRouter
+from rlm_kernel.supervisor.session_policy import SessionLimits
+from rlm_sandbox.errors import ProcessGone
+from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor, folder_bytes
+
+SCRATCH_COUNTED = 16
+
+
+class WatchedSession(Protocol):
+    """What is looked at of a session; see `session.SupervisedSession`."""
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Its processes."""
+        ...
+
+    @property
+    def limits(self) -> SessionLimits:
+        """What it may use."""
+        ...
+
+    @property
+    def relay(self) -> OutputRouter:
+        """The request that runs, with its limits."""
+        ...
+
+    @property
+    def memory_base(self) -> int:
+        """Bytes that its process had before any cell."""
+        ...
+
+    @property
+    def scratch(self) -> Path:
+        """The folder that its code may write."""
+        ...
+
+
+class MemoryWatch:
+    """The watch over one session; the supervisor calls its methods."""
+
+    def __init__(self, session: WatchedSession) -> None:
+        self.session = session
+        self._scratch_seen: tuple[CellLimits | None, int] = (None, 0)
+        self._copies_seen = 0
+
+    def memory(self) -> None:
+        """Several times a second: a kernel over its memory is killed, and its copy takes over."""
+        live = self.session.checkpoints.live
+        if live is None or live.pid is None or live.dead:
+            return
+        # A message that is not whole yet is the kernel's, wherever it lies.
+        used = private_memory(live.pid) + live.stream.parser.waiting
+        if used > self.session.memory_base + self.session.limits.memory_bytes:
+            if self.session.relay.limits is not None:
+                limit = self.session.limits.memory_bytes
+                self.session.relay.limits.blame(
+                    Ended.MEMORY_LIMIT, f"the kernel went over its limit of {limit:,} bytes of memory"
+                )
+            live.kill()
+
+    def tree(self, monitor: MemoryMonitor) -> None:
+        """Every few seconds: threads, and programs that a session runs, count towards its limits.
+
+        The system counts the threads of ordinary users itself, but never those of root.
+        """
+        live, limits = self.session.checkpoints.live, self.session.relay.limits
+        if limits is None or live is None or live.pid is None:
+            return
+        programs = self.session.limits.processes
+        with contextlib.suppress(ProcessGone):
+            used = monitor.sample(live.pid, tree=programs > 0)
+            if used.threads > self.session.limits.threads:
+                limits.stop(Ended.THREAD_LIMIT, f"the cell runs more than {self.session.limits.threads} threads")
+            elif used.children > programs:
+                limits.stop(Ended.PROCESS_LIMIT, f"the cell runs more than {programs} processes")
+            elif programs and used.rss > self.session.memory_base + self.session.limits.memory_bytes:
+                limits.stop(
+                    Ended.MEMORY_LIMIT, f"kernel and programs use over {self.session.limits.memory_bytes:,} bytes"
+                )
+
+    async def copies(self) -> None:
+        """Every few seconds: copies count as memory of the session; the oldest go first."""
+        seen, self._copies_seen = self._copies_seen, self.session.checkpoints.cells
+        if len(self.session.checkpoints.copies) < 2 or (
+            seen == self.session.checkpoints.cells and self.session.relay.current is None
+        ):
+            return
+        pids = [peer.pid for peer in self.session.checkpoints.processes() if peer.pid is not None]
+        used = await asyncio.to_thread(lambda: sum(map(proportional_memory, pids)))
+        if used > self.session.limits.memory_bytes and self.session.checkpoints.drop_oldest():
+            self._copies_seen = -1  # one at a time: look again
+
+    async def scratch(self) -> None:
+        """Every few seconds: a cell that goes on filling a full scratch folder is stopped."""
+        limits, folder = self.session.relay.limits, self.session.scratch
+        if limits is None:
+            return
+        allowed = self.session.limits.scratch_bytes
+        held = await asyncio.to_thread(folder_bytes, folder, stop_at=SCRATCH_COUNTED * allowed)
+        seen_by, seen = self._scratch_seen
+        self._scratch_seen = (limits, held)
+        if seen_by is limits and held >= allowed and held > seen:
+            limits.stop(
+                Ended.SCRATCH_LIMIT, f"the scratch folder holds its limit of {allowed:,} bytes; delete files in it"
+            )

@@ -1,0 +1,184 @@
+"""What a kernel says, on its way to the clients: text gathered and capped, replies sent on or held back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rlm_ipc import framing, worker_protocol
+from rlm_ipc.displays import printable
+from rlm_ipc.kernel_reports import RunningCell
+from rlm_ipc.messages import plain
+from rlm_ipc.outcomes import Ended, Loss
+from rlm_ipc.supervisor_protocol import OutputSoFar
+from rlm_ipc.worker_protocol import CellDone, Shown
+from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
+from rlm_kernel.supervisor.cell_log import LONGEST_CODE, CellLog, author_of, shown_content
+from rlm_kernel.supervisor.cell_output import CellOutput
+from rlm_kernel.supervisor.cell_request import DISPLAYS, CellRequest, direct_result
+from rlm_kernel.supervisor.limits import CellLimits
+from rlm_kernel.supervisor.session_policy import SessionLimits
+from rlm_kernel.supervisor.worker_link import LARGEST_JSON, WorkerLink, heard
+
+CHANNELS = {
+    worker_protocol.IOPUB: "iopub",
+    worker_protocol.SHELL: "shell",
+    worker_protocol.CONTROL: "control",
+    worker_protocol.STDIN: "stdin",
+}
+MOST_HELD_BYTES = 64 << 20
+MOST_FAULTS = 20
+LONGEST_FAULT = 8192
+SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
+"""What a cell may show; a kernel that shows anything else is not heard."""
+_UNREADABLE = {
+    "status": "error",
+    "ename": "KernelError",
+    "evalue": f"what the kernel says about this cell is over {LARGEST_JSON >> 20} MiB or cannot be read; what the "
+    "cell did is kept: raise shorter errors",
+    "traceback": [],
+}
+_NOT_SHOWN = f"[not shown: over {LARGEST_JSON >> 20} MiB, or cannot be read]\n".encode()
+
+log = logging.getLogger(__name__)
+
+
+class OutputRouter:
+    """The outgoing side of one session.
+
+    ``current`` is the request in flight with its ``limits``. With ``hold`` set for it, its reply and all that comes
+    after wait for `release`: under strict checkpoints nothing is confirmed before its copy is taken. ``cells`` is told
+    of the cells whose results nobody takes.
+    """
+
+    def __init__(
+        self, kernel_id: str, front: JupyterBroadcaster, limits: SessionLimits, spool: Path, cells: CellLog
+    ) -> None:
+        self.kernel_id, self.front, self.policy_limits, self.spool = kernel_id, front, limits, spool
+        self.cells = cells
+        self.current: CellRequest | None = None
+        self.limits: CellLimits | None = None
+        self.busy_since: float | None = None
+        self._held: list[tuple[str, list[bytes]]] | None = None
+        self._held_bytes = 0
+        self._faults = 0
+
+    def running(self) -> OutputSoFar:
+        """The cell that runs now, and what it has written so far."""
+        request = self.current
+        content = shown_content(request) if request is not None else None
+        output = request.output if request is not None else None
+        cell = None
+        if request is not None and content is not None and self.busy_since is not None:
+            cell = RunningCell(str(content["code"])[:LONGEST_CODE], author_of(request), self.busy_since)
+        if output is None:
+            return OutputSoFar("", "", cell)
+        return OutputSoFar(output.text("stdout"), output.text("stderr"), cell)
+
+    def begin(self, request: CellRequest, live: WorkerLink, hold: bool) -> CellLimits:
+        """A request goes to the kernel now: its clock starts."""
+        request.started, self.busy_since = time.perf_counter(), time.time()
+        spool = self.spool / f"{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
+        allowed = self.policy_limits
+        request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
+        self._held, self._held_bytes = [] if hold else None, 0
+        self.current = request
+        self.limits = CellLimits(live, allowed.cell_seconds, allowed.interrupt_grace_seconds)
+        if request.direct is not None:
+            if request.cell is not None:
+                request.cell = replace(request.cell, watched=self.front.watched)
+            self.front.status(request, "busy")
+        return self.limits
+
+    def _publish_text(self, name: str, text: str) -> None:
+        """Publish text of the request in flight. Its output does not hold the request, which holds the output."""
+        self.front.stream(self.current, name, text)
+
+    def end(self) -> None:
+        """The request has been answered; what was held goes out."""
+        held, self._held = self._held, None
+        for channel, parts in held or ():
+            self.front.send(channel, parts)
+        self.current = self.limits = self.busy_since = None
+
+    def forget_held(self) -> None:
+        """What was held back was never true: the kernel that said it is gone."""
+        self._held = None
+
+    def text(self, message: framing.Message) -> None:
+        """Text that code wrote; between requests (a task that still runs) it is published without a parent."""
+        data = message.parts[0] if message.parts else b""
+        if self.current is not None and self.current.output is not None:
+            self.current.output.write(message.tag, data)
+        else:
+            name = "stdout" if message.tag == worker_protocol.STDOUT else "stderr"
+            self.front.stream(None, name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
+
+    def forward(self, channel: str, parts: tuple[bytes, ...]) -> None:
+        """A Jupyter message of the kernel, which the supervisor signs; what is none is dropped."""
+        request, signed = self.current, self.front.signer.signed(parts)
+        if signed is None:
+            return
+        if request is not None and request.output is not None:
+            request.output.flush()
+        if channel == "stdin" and self.limits is not None and request is not None and request.direct is None:
+            self.limits.wait_for_input()
+        if request is not None and request.direct is None:
+            request.collect_message(channel, parts)
+        if self._held is not None and (channel == "shell" or self._held):
+            if self._held_bytes < MOST_HELD_BYTES:  # beyond is what no cell says: a reply, and that it is done
+                self._held.append((channel, signed))
+                self._held_bytes += sum(map(len, signed))
+        else:
+            self.front.send(channel, signed)
+
+    def show(self, message: framing.Message) -> None:
+        """What a direct cell shows: kept for its caller, and published to those who watch."""
+        request, shown = self.current, heard(Shown, message)
+        if shown is None and request is not None and request.output is not None:
+            request.output.write(worker_protocol.STDERR, _NOT_SHOWN)
+        if request is None or request.direct is None or shown is None or shown.kind not in SHOWN_KINDS:
+            return
+        if request.output is not None:
+            request.output.flush()
+        if shown.kind in DISPLAYS:
+            request.collect(shown.kind, shown.content.get("data"), sum(map(len, message.parts)))
+        self.front.publish(request, shown.kind, shown.content, shown.metadata, buffers=message.parts[1:])
+
+    def fault(self, said: bytes) -> None:
+        """Write into the log what a kernel calls a fault of its own: so much that no kernel can fill the disk."""
+        self._faults += 1
+        if self._faults <= MOST_FAULTS:
+            fault = said[-LONGEST_FAULT:].decode("utf-8", "replace")
+            log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, printable(fault, keep="\n"))
+
+    def succeed(self, request: CellRequest, done: CellDone, limits: CellLimits) -> None:
+        """The kernel has answered: hand the result to a caller of the supervisor."""
+        if request.direct is not None:
+            request.reply = _UNREADABLE if done.reply is None else plain(done.reply)
+            self.front.status(request, "idle")
+        if limits.ended is not None and request.reply and request.reply.get("status") == "error":
+            request.ended, request.reason = limits.ended, limits.reason
+        self._resolve(request, done)
+
+    def fail(self, request: CellRequest, ended: Ended, reason: str, loss: Loss | None = None) -> None:
+        """No kernel will answer: tell the Jupyter client, or the caller of the supervisor."""
+        if request.output is not None:
+            request.output.flush()
+        request.ended, request.reason, request.loss = ended, reason, loss
+        name, message = ended.error_name, request.why
+        content = {"status": "error", "ename": name, "evalue": message, "traceback": [f"{name}: {message}"]}
+        self.front.fail(request, content)
+        request.reply = content
+        self._resolve(request, CellDone())
+
+    def _resolve(self, request: CellRequest, done: CellDone) -> None:
+        if request.direct is not None and not request.direct.done():
+            seconds = time.perf_counter() - request.started if request.started else 0.0
+            request.direct.set_result(direct_result(request, done, seconds))
+            return
+        self.cells.note(request, self.busy_since)
+        if request.output is not None and (spool := request.output.close()) is not None:
+            spool.unlink(missing_ok=True)

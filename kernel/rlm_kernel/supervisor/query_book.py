@@ -1,0 +1,175 @@
+"""The queries of one session as the supervisor knows them.
+
+Asked, not yet answered, waited for, and the answers given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import replace
+
+from rlm_ipc import messages, worker_protocol
+from rlm_ipc.answer_schema import LONGEST_SCHEMA, fault_of
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
+from rlm_ipc.messages import Json
+from rlm_kernel.supervisor.limits import CellLimits
+
+MOST_CHARACTERS = 16 * worker_protocol.MAX_PROMPT
+"""Of the prompts of one session that wait for answers: they lie in the supervisor."""
+FULL = (
+    f"the prompts that wait for answers may have {MOST_CHARACTERS:,} characters together; "
+    "wait for answers before you ask more, or ask less at once"
+)
+MOST_GIVEN = 128 << 20
+"""Characters of JSON of answers that code gives itself: of the longest that a kernel takes, all escaped."""
+_LONGEST_PROBLEM = 300
+QUERIES_A_SECOND = 100.0
+_ROWS_AT_ONCE = 256
+
+
+class Rate:
+    """So many of something at once, and then ``per_second``."""
+
+    def __init__(self, at_once: int, per_second: float) -> None:
+        self._most, self._per_second = float(max(at_once, 1)), per_second
+        self._left, self._since = self._most, time.monotonic()
+
+    def take(self, count: int) -> float:
+        """Use up ``count``; for how many seconds there is none left then."""
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._since) * self._per_second) - count
+        self._since = now
+        return max(0.0, -self._left / self._per_second)
+
+
+class QueryBook:
+    """Queries by id. ``next_number`` is the first id that no kernel of the session has used.
+
+    ``full`` tells that a query was refused because those that wait are as long as they may be together.
+    """
+
+    def __init__(self, next_number: int, limit: int, modes: Iterable[str]) -> None:
+        self.next_number = next_number
+        self.full = False
+        self._characters = 0
+        self._rate = Rate(limit, QUERIES_A_SECOND)
+        self._limit = limit
+        self._modes = frozenset(modes)
+        self.pending: dict[str, AskedQuery] = {}
+        self.answers: dict[str, QueryOutcome] = {}
+        self._awaited: set[str] = set()
+
+    def ask(self, told: Iterable[Json]) -> list[AskedQuery]:
+        """Enter what a kernel announced, without what is malformed, known, too much, or in a mode not permitted."""
+        self.full = False
+        return [row for query in told if (row := self._enter(query)) is not None]
+
+    def rest(self, told: Sized) -> float:
+        """For how many seconds a kernel that has announced this is not to be heard: one that keeps to its limit never.
+
+        What is refused counts as well: it is the looking at it that takes time.
+        """
+        return self._rate.take(max(1, len(told)))
+
+    def inherit(self, parent: QueryBook, waited: Iterable[str]) -> None:
+        """Begin with what a session knows, but for the queries that its cell has waited for."""
+        self.next_number = parent.next_number
+        without = set(waited)
+        for query_id, row in parent.pending.items():
+            if query_id not in without:
+                self._wait_for(row)
+        self.answers.update(parent.answers)
+
+    def forget(self) -> None:
+        """Let go of everything, at the end of the session."""
+        self.pending.clear()
+        self.answers.clear()
+        self._awaited.clear()
+
+    def _wait_for(self, row: AskedQuery) -> None:
+        self.pending[row.id] = row
+        self._characters += len(row.prompt)
+
+    def _enter(self, told: Json) -> AskedQuery | None:
+        try:
+            query = messages.read(AskedQuery, told)
+        except ProtocolError:
+            return None
+        if not 0 <= query.number < worker_protocol.MOST_QUERIES:
+            return None
+        if len(query.prompt) > worker_protocol.MAX_PROMPT or len(query.model or "") > worker_protocol.MAX_MODEL:
+            return None
+        if query.mode not in self._modes or (query.schema is not None and fault_of(query.schema)):
+            return None
+        if query.id in self.answers or query.id in self.pending or len(self.pending) >= self._limit:
+            return None
+        if self._characters + len(query.prompt) > MOST_CHARACTERS:
+            self.full = True
+            return None
+        self.next_number = max(self.next_number, query.number + 1)
+        self._wait_for(query)
+        return query
+
+    def claim(self, ids: Iterable[str], asked: Iterable[AskedQuery]) -> set[str]:
+        """Those of ``ids`` that a cell which ``asked`` so may wait for: each once, so that no clock stands for ever."""
+        own = {row.id for row in asked}
+        claimed = (set(ids) & own) - self._awaited
+        self._awaited |= claimed
+        return claimed
+
+    def resolve(self, answers: Mapping[str, QueryOutcome]) -> None:
+        """Enter answers, also for a process that takes over later."""
+        self.answers.update(answers)
+        for query_id in answers:
+            self.withdraw(query_id)
+
+    def withdraw(self, query_id: str) -> bool:
+        """Wait for no answer to it any more; False if none was waited for."""
+        row = self.pending.pop(query_id, None)
+        self._characters -= len(row.prompt) if row is not None else 0
+        return row is not None
+
+
+def at_once(rows: Iterable[AskedQuery]) -> Iterator[tuple[AskedQuery, ...]]:
+    """Divide rows into what goes into one message: a kernel that tells much at once is not to end its reader's line."""
+    some: list[AskedQuery] = []
+    characters = 0
+    for row in rows:
+        some.append(row)
+        characters += len(row.prompt) + (LONGEST_SCHEMA if row.schema else 0)
+        if characters > worker_protocol.PROMPTS_AT_ONCE or len(some) == _ROWS_AT_ONCE:
+            yield tuple(some)
+            some, characters = [], 0
+    if some:
+        yield tuple(some)
+
+
+def given_in(given: GivenAnswers | None) -> GivenAnswers | None:
+    """The answers that the code of a cell has given itself, as its kernel tells them; None: none, or too much."""
+    if given is None or len(json.dumps(messages.plain(given))) > MOST_GIVEN:
+        return None
+    if given.problem is not None:
+        return replace(given, answers=None, problem=given.problem[:_LONGEST_PROBLEM])
+    return given if isinstance(given.answers, list | dict) else None
+
+
+class PendingBatch:
+    """Queries that the running cell waits for. Its clock stands still until all are answered or ``seconds`` are over.
+
+    ``open`` are the ids that are not answered.
+    """
+
+    def __init__(self, ids: set[str], limits: CellLimits, seconds: float, on_limit: Callable[[], None]) -> None:
+        self.open = ids
+        self._limits = limits
+        self._timer = asyncio.get_running_loop().call_later(seconds, on_limit)
+        limits.wait_for_input()
+
+    def end(self) -> None:
+        """The cell goes on; call it before the cell's limits end."""
+        self._timer.cancel()
+        self._limits.input_came()

@@ -1,0 +1,325 @@
+"""The supervisor's control socket: calls of the daemon, of provisioners and of bridges (`rlm_ipc.supervisor_protocol`).
+
+Each operation of the protocol has one function here that answers it. Events go to every connection that wants them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rlm_ipc import discovery, framing, worker_protocol
+from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.errors import CallerError, KernelError, to_wire
+from rlm_ipc.framed_stream import Stream
+from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, RollbackInfo
+from rlm_ipc.messages import read
+from rlm_ipc.supervisor_protocol import Operation
+from rlm_kernel.supervisor.attachments import Attachment
+from rlm_kernel.supervisor.capacity import full_instead
+from rlm_kernel.supervisor.checkpoints import BoundText
+from rlm_kernel.supervisor.rollback import rollback
+from rlm_kernel.supervisor.supervisor import Supervisor
+
+ACCEPT_PAUSE_SECONDS = 0.2
+
+log = logging.getLogger(__name__)
+
+_Request = TypeVar("_Request")
+_Reply = TypeVar("_Reply")
+Answered = tuple[_Reply, tuple[bytes, ...]]
+"""A reply, and the blobs beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What came with a request: the number of its call, and its descriptors, which are closed when it has ended."""
+
+    number: int
+    descriptors: tuple[int, ...]
+
+
+Handler = Callable[["Connection", _Request, Envelope], Awaitable[Answered[_Reply]]]
+"""Answers a request."""
+
+
+class Connection:
+    """One client of the control socket; its calls run concurrently and end with it."""
+
+    def __init__(self, control: ControlServer, sock: socket.socket) -> None:
+        self.control = control
+        self.wants_events = False
+        self.owned: set[str] = set()
+        self.attachment: Attachment | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.stream = Stream(sock, self._message, self._closed, protocol.MAX_CALL)
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The inventory that calls work on."""
+        return self.control.supervisor
+
+    def _message(self, message: framing.Message) -> None:
+        if self.attachment is not None:
+            self.attachment.receive(message)
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(message))
+        self.tasks.add(task)
+        task.add_done_callback(lambda done: self._answered(done, message))
+
+    def _answered(self, task: asyncio.Task[None], message: framing.Message) -> None:
+        # Here, because a task that is cancelled before its first step runs no line of its own.
+        self.tasks.discard(task)
+        message.close()
+
+    def _closed(self) -> None:
+        self.control.connections.discard(self)
+        if self.attachment is not None:
+            self.attachment.close()
+        for task in self.tasks:
+            task.cancel()
+        for kernel_id in self.owned:
+            session = self.control.supervisor.sessions.get(kernel_id)
+            if session is not None:
+                session.close()
+
+    async def _answer(self, message: framing.Message) -> None:
+        number: int | None = None
+        try:
+            number, name, content = protocol.call_in(message.parts[0])
+            operation, handler = HANDLERS.get(name, (None, None))
+            if operation is None or handler is None:
+                raise CallerError(f"the supervisor has no operation {name!r}; daemon and supervisor differ in version")
+            reply, blobs = await handler(self, read(operation.request, content), Envelope(number, message.descriptors))
+            parts = (protocol.reply_part(number, reply), *blobs)
+            if sum(map(len, parts)) > protocol.MAX_CALL:  # the other end would hang up, on all that it has asked
+                raise CallerError(f"the answer is over {protocol.MAX_CALL >> 20} MiB; ask for less at once")
+        except Exception as error:
+            if not isinstance(error, KernelError | ValueError | LookupError | TypeError | OSError):
+                log.exception("a call of the supervisor failed")
+            parts = (protocol.failure_part(number, to_wire(full_instead(error))),)
+        self.stream.send(protocol.RESULT, parts)
+
+
+class ControlServer:
+    """The listening socket, and who is connected."""
+
+    def __init__(self, supervisor: Supervisor, path: str) -> None:
+        self.supervisor = supervisor
+        self.connections: set[Connection] = set()
+        self.path = path
+        self._loop = asyncio.get_running_loop()
+        self._listener: socket.socket | None = None
+        self.listen()
+
+    def listen(self) -> None:
+        """Listen at the path, again if its file has gone; who is connected stays so."""
+        listener = discovery.listen(self.path)
+        self._stop_listening()
+        self._listener = listener
+        listener.setblocking(False)
+        self._loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, _ = listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # Nothing was taken from the queue: looking again at once would only burn the processor.
+                self._loop.remove_reader(listener.fileno())
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
+            return
+        if discovery.peer_uid(sock) != os.getuid():
+            sock.close()
+            return
+        self.connections.add(Connection(self, sock))
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener is self._listener:
+            self._loop.add_reader(listener.fileno(), self._accept, listener)
+
+    def emit(self, kernel_id: str, event: protocol.Event) -> None:
+        """Tell everybody who is connected."""
+        part = protocol.event_part(kernel_id, event)
+        for connection in list(self.connections):
+            if connection.wants_events:
+                connection.stream.send(protocol.EVENT, (part,))
+
+    def close(self) -> None:
+        """Stop listening and hang up."""
+        self._stop_listening()
+        for connection in list(self.connections):
+            connection.stream.close()
+
+
+HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
+
+
+def _answers(
+    operation: Operation[_Request, _Reply],
+) -> Callable[[Handler[_Request, _Reply]], Handler[_Request, _Reply]]:
+    """Have the function answer calls of that operation."""
+
+    def enter(handler: Handler[_Request, _Reply]) -> Handler[_Request, _Reply]:
+        HANDLERS[operation.name] = operation, handler
+        return handler
+
+    return enter
+
+
+NOTHING: Answered[protocol.Done] = protocol.Done(), ()
+
+
+@_answers(protocol.HANDSHAKE)
+async def _handshake(client: Connection, call: protocol.Handshake, _: Envelope) -> Answered[protocol.Welcome]:
+    if call.protocol != protocol.PROTOCOL:
+        raise CallerError(
+            f"the supervisor speaks protocol {protocol.PROTOCOL}; stop it with `rlm-kernel daemon stop --all`"
+        )
+    client.wants_events = call.events
+    return protocol.Welcome(os.getpid()), ()
+
+
+@_answers(protocol.SPAWN)
+async def _spawn(client: Connection, call: protocol.Spawn, _: Envelope) -> Answered[KernelInfo]:
+    session = await client.supervisor.spawn(call)
+    if call.request.owned:
+        client.owned.add(session.kernel_id)
+    return session.info(), ()
+
+
+@_answers(protocol.POLICY)
+async def _policy(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.PolicyText]:
+    return protocol.PolicyText(client.supervisor.find(call.kernel_id).spec["policy"]), ()
+
+
+@_answers(protocol.FORK)
+async def _fork(client: Connection, call: protocol.Fork, _: Envelope) -> Answered[ForkInfo]:
+    session, origin = await client.supervisor.fork(call.parent, call.child)
+    return ForkInfo(session.info(), origin), ()
+
+
+@_answers(protocol.KERNELS)
+async def _kernels(client: Connection, _call: protocol.ListKernels, _: Envelope) -> Answered[protocol.KernelList]:
+    return protocol.KernelList(tuple(session.info() for session in client.supervisor.sessions.values())), ()
+
+
+@_answers(protocol.INFO)
+async def _info(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[KernelInfo]:
+    return client.supervisor.find(call.kernel_id).info(), ()
+
+
+@_answers(protocol.EXECUTE)
+async def _execute(client: Connection, call: protocol.Execute, came: Envelope) -> Answered[CellResult]:
+    session = client.supervisor.find(call.kernel_id)
+    return await session.execute(call.code, run=(id(client), came.number), store_history=call.store_history), ()
+
+
+@_answers(protocol.STOP)
+async def _stop(client: Connection, call: protocol.Stop, _: Envelope) -> Answered[protocol.Stopped]:
+    return protocol.Stopped(client.supervisor.find(call.kernel_id).stop((id(client), call.run))), ()
+
+
+@_answers(protocol.OUTPUT)
+async def _output(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.OutputSoFar]:
+    return client.supervisor.find(call.kernel_id).relay.running(), ()
+
+
+@_answers(protocol.ASK)
+async def _ask(client: Connection, call: protocol.AskWorker, came: Envelope) -> Answered[protocol.WorkerAnswer]:
+    file = came.descriptors[0] if came.descriptors else None
+    request = worker_protocol.read_request(call.request)
+    content, blobs = await client.supervisor.find(call.kernel_id).ask(request, call.wait_seconds, file)
+    return protocol.WorkerAnswer(content), blobs
+
+
+@_answers(protocol.BIND)
+async def _bind(client: Connection, call: protocol.Bind, came: Envelope) -> Answered[protocol.Done]:
+    shared_text = BoundText(came.descriptors, call.header, call.type, call.metadata, call.revision)
+    await client.supervisor.find(call.kernel_id).bind(call.name, shared_text)
+    return NOTHING
+
+
+@_answers(protocol.UNBIND)
+async def _unbind(client: Connection, call: protocol.Unbind, _: Envelope) -> Answered[protocol.Done]:
+    await client.supervisor.find(call.kernel_id).unbind(call.name)
+    return NOTHING
+
+
+@_answers(protocol.RESOLVE)
+async def _resolve(client: Connection, call: protocol.Resolve, _: Envelope) -> Answered[protocol.Resolved]:
+    news = worker_protocol.Resolve(call.answers, call.used, call.refused)
+    return protocol.Resolved(tuple(await client.supervisor.find(call.kernel_id).resolve(news))), ()
+
+
+@_answers(protocol.QUERIES)
+async def _queries(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.QueryList]:
+    return protocol.QueryList(tuple(client.supervisor.find(call.kernel_id).queries.pending.values())), ()
+
+
+@_answers(protocol.CELLS)
+async def _cells(client: Connection, call: protocol.CellsAfter, _: Envelope) -> Answered[protocol.CellNotes]:
+    return protocol.CellNotes(tuple(client.supervisor.find(call.kernel_id).cells.after(call.after))), ()
+
+
+@_answers(protocol.ATTACH)
+async def _attach(client: Connection, call: protocol.Attach, _: Envelope) -> Answered[protocol.Done]:
+    session = client.supervisor.find(call.kernel_id)
+    if call.owned:
+        client.owned.add(session.kernel_id)
+    client.attachment = Attachment(session, client.stream, call.attachment, watches=call.watches)
+    return NOTHING
+
+
+@_answers(protocol.DETACH)
+async def _detach(client: Connection, call: protocol.Detach, _: Envelope) -> Answered[protocol.Detached]:
+    attachments = client.supervisor.find(call.kernel_id).front.attachments
+    found = [attachment for attachment in attachments.values() if attachment.name == call.attachment]
+    for attachment in found:
+        attachment.close()
+    return protocol.Detached(len(found)), ()
+
+
+@_answers(protocol.INTERRUPT)
+async def _interrupt(client: Connection, call: protocol.Interrupt, _: Envelope) -> Answered[protocol.Stopped]:
+    return protocol.Stopped(client.supervisor.find(call.kernel_id).interrupt(call.escalate)), ()
+
+
+@_answers(protocol.SIGNAL)
+async def _signal(client: Connection, call: protocol.Signal, _: Envelope) -> Answered[protocol.Done]:
+    live = client.supervisor.find(call.kernel_id).checkpoints.live
+    if live is not None:
+        live.signal(call.signal)
+    return NOTHING
+
+
+@_answers(protocol.RESTART)
+async def _restart(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.Done]:
+    await client.supervisor.find(call.kernel_id).restart()
+    return NOTHING
+
+
+@_answers(protocol.ROLLBACK)
+async def _rollback(client: Connection, call: protocol.Rollback, _: Envelope) -> Answered[RollbackInfo]:
+    return await rollback(client.supervisor.find(call.kernel_id), call.cells), ()
+
+
+@_answers(protocol.SHUTDOWN)
+async def _shutdown(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.ShutDown]:
+    session = client.supervisor.find(call.kernel_id)
+    session.close()
+    scratch = session.spec.get("scratch")
+    shared = any(other.spec.get("scratch") == scratch for other in client.supervisor.sessions.values())
+    return protocol.ShutDown(shared), ()

@@ -1,0 +1,102 @@
+"""A session's policy as the supervisor reads it: its values, without the schema and the library behind it.
+
+The daemon has validated it, and the worker will once more; the supervisor only looks up limits. Pydantic, which the
+schema is made with, would take a quarter of the supervisor's memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_ipc import messages
+from rlm_ipc.errors import CallerError, ProtocolError
+
+__all__ = ["SessionLimits", "SessionPolicy", "read_policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How much a session may use: bytes, seconds and counts, as in `rlm_sandbox.policy.model.Limits`."""
+
+    cell_seconds: float
+    interrupt_grace_seconds: float
+    output_bytes: int
+    content_bytes: int
+    memory_bytes: int
+    scratch_bytes: int
+    threads: int
+    processes: int
+    rollback_cells: int
+    queries: int
+    refused_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """What Python the cells may use: whether ``wall`` is ``restricted``, and what they may import."""
+
+    wall: str
+    imports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """The walls that have to stand, and whether the session has process numbers of its own."""
+
+    require: tuple[str, ...]
+    private: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Llm:
+    """The modes in which code may ask, and how many seconds a cell waits for answers."""
+
+    mode: str
+    modes: tuple[str, ...]
+    wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnds:
+    """Whose cells a front end interrupts (``own``, ``any``), and what its restart gets it (``attach``, ``fresh``)."""
+
+    interrupt: str
+    restart: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPolicy:
+    """The part of a policy that the supervisor sees to."""
+
+    name: str
+    checkpoint: str
+    network: bool
+    language: Language
+    limits: SessionLimits
+    walls: Walls
+    llm: Llm
+    attachments: FrontEnds
+
+
+def read_policy(text: str) -> SessionPolicy:
+    """Those values of a policy's JSON; raises CallerError for what is no policy."""
+    try:
+        return messages.read(SessionPolicy, _known(SessionPolicy, json.loads(text)))
+    except (ValueError, RecursionError, ProtocolError) as error:
+        raise CallerError(f"the policy of the session cannot be read: {error}") from error
+
+
+def _known(kind: Any, fields: Any) -> Any:
+    """What ``kind`` knows of ``fields``; a policy has more."""
+    if not isinstance(fields, dict):
+        return fields
+    hints = typing.get_type_hints(kind)
+    return {
+        name: _known(hint, fields[name]) if dataclasses.is_dataclass(hint) else fields[name]
+        for name, hint in hints.items()
+        if name in fields
+    }

@@ -1,0 +1,300 @@
+"""The supervisor's inventory: zygotes, sessions, and the watch over memory, orphans and idleness."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import resource
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from rlm_ipc import framing, processes, stale_files
+from rlm_ipc.environment import ZYGOTE, chosen
+from rlm_ipc.errors import CallerError, KernelDied, UnknownKernel
+from rlm_ipc.framed_stream import Unfinished
+from rlm_ipc.kernel_reports import ForkOrigin
+from rlm_ipc.messages import plain
+from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
+from rlm_ipc.worker_protocol import ForkState, Handshake
+from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity
+from rlm_kernel.supervisor.forks import branch
+from rlm_kernel.supervisor.session import SupervisedSession
+from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
+from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, ForkRefused, PeerDied, WorkerLink, fork
+from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor
+
+MEMORY_SECONDS = 0.1
+SLOW_TICKS = 20
+ZYGOTE_SECONDS = 60.0
+FORK_SECONDS = 30.0
+READY_AFTER_SECONDS = 0.1
+REAP_AGAIN_SECONDS = 0.1
+CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
+
+Kind = tuple[tuple[str, ...], bool]
+"""Of the processes made ahead: what they have imported, and whether they are for private sessions."""
+Emit = Callable[[str, Event], None]
+
+
+class Supervisor:
+    """Every kernel of one user. ``runtime`` holds ipc sockets, scratch folders and spooled output."""
+
+    def __init__(self, runtime: Path, log: Path) -> None:
+        self.runtime, self.log = runtime, log
+        self.emit: Emit = _to_nobody
+        self.capacity = Capacity()
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, SOCKETS_PER_SESSION * (self.capacity.sessions + 1))
+        self.sessions: dict[str, SupervisedSession] = {}
+        self._unfinished = Unfinished(MOST_UNFINISHED)
+        self._zygotes: dict[tuple[str, ...], asyncio.Task[WorkerLink]] = {}
+        self._ready: dict[Kind, WorkerLink] = {}
+        self._making: asyncio.Future[None] | None = None
+        self._kernel_info: dict[str, Any] = {}
+        self._closed = False
+        self._watch: asyncio.Task[None] | None = None
+        self._monitor = MemoryMonitor()
+        self._has_garbage = False
+
+    async def start(self) -> None:
+        """Become a subreaper and warm the first zygote."""
+        processes.become_subreaper()
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_strays)
+        self._watch = asyncio.create_task(self._watch_memory())
+        self._zygotes[()] = asyncio.create_task(self._start_zygote(()))
+        self._make_ready(((), False))
+
+    # -- zygotes
+
+    async def zygote(self, preload: tuple[str, ...]) -> WorkerLink:
+        """A living zygote with these modules imported; started when first needed, and again after its death."""
+        task = self._zygotes.get(preload)
+        if task is None or (task.done() and (task.exception() is not None or task.result().dead)):
+            task = self._zygotes[preload] = asyncio.create_task(self._start_zygote(preload))
+        try:
+            return await asyncio.shield(task)
+        except (PeerDied, TimeoutError) as error:
+            raise KernelDied(f"the zygote ended while it warmed up; see {self.log}") from error
+
+    async def fresh_worker(self, preload: tuple[str, ...], *, usual: bool, private: bool) -> WorkerLink:
+        """A fresh process that waits for its session: for a ``usual`` one that was made ahead, else one made now."""
+        kind = preload, private
+        ready = self._ready.pop(kind, None) if usual else None
+        asyncio.get_running_loop().call_later(READY_AFTER_SECONDS, self._make_ready, kind)
+        if ready is not None and not ready.dead:
+            return ready
+        try:
+            return await fork(await self.zygote(preload), ForkState.READY, FORK_SECONDS, private=private)
+        except (PeerDied, TimeoutError) as error:
+            raise KernelDied(f"the zygote ended while it forked; see {self.log}") from error
+
+    def _make_ready(self, kind: Kind) -> None:
+        if kind not in self._ready and not self._closed:
+            self._making = asyncio.ensure_future(self._fork_ahead(kind))
+
+    async def _fork_ahead(self, kind: Kind) -> None:
+        with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError, OSError):
+            preload, private = kind
+            peer = await fork(await self.zygote(preload), ForkState.WARM, FORK_SECONDS, private=private)
+            if kind in self._ready or self._closed:
+                peer.drop()
+            else:
+                self._ready[kind] = peer
+
+    async def _start_zygote(self, preload: tuple[str, ...]) -> WorkerLink:
+        ours, theirs = framing.pair()
+        argv = [sys.executable, "-P", "-m", "rlm_kernel.worker.zygote", "--fd", str(theirs.fileno())]
+        argv += ["--supervisor", str(os.getpid()), "--preload", ",".join(preload)]
+        peer = WorkerLink(ours, self._unfinished)
+        handshake = peer.expect(Handshake.TAG)
+        with self.log.open("ab") as log:
+            # The zygote's environment is every kernel's /proc/self/environ: nothing of the user's goes into it.
+            subprocess.Popen(  # noqa: ASYNC220 - it returns at once: the new process is awaited by its handshake
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                env=self._zygote_environment(),
+                cwd="/",
+            )
+        theirs.close()
+        await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
+        self._kernel_info = peer.handshake.kernel_info
+        return peer
+
+    def _zygote_environment(self) -> dict[str, str]:
+        folder = self.runtime / stale_files.ZYGOTE
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **QUIET_LIBRARIES,
+            **LARGE_COPIES,
+            **chosen(ZYGOTE),
+        }
+
+    # -- sessions
+
+    async def spawn(self, call: Spawn) -> SupervisedSession:
+        """Start a kernel; raises CallerError, WallsMissing or KernelDied."""
+        session = self._new_session(call)
+        try:
+            await session.start()
+        except BaseException:
+            del self.sessions[session.kernel_id]
+            raise
+        return session
+
+    async def fork(self, parent_id: str, call: Spawn) -> tuple[SupervisedSession, ForkOrigin]:
+        """Start a kernel with every variable of another one; raises what `branch` does, and CallerError.
+
+        The daemon has compared their policies.
+        """
+        parent, trusted = self.find(parent_id), call.request.trusted
+        session = self._new_session(call)
+        try:
+            origin = await branch(parent, session)
+            if trusted:
+                asyncio.get_running_loop().call_later(FORK_SECONDS, _close_unused, session)
+            return session, origin
+        except BaseException:
+            self.sessions.pop(session.kernel_id, None)
+            session.close()
+            raise
+
+    def _new_session(self, call: Spawn) -> SupervisedSession:
+        request, kernel_id = call.request, call.request.kernel_id
+        if kernel_id in self.sessions:
+            raise CallerError(f"there is already a kernel {kernel_id!r}")
+        self.capacity.demand_room(len(self.sessions))
+        policy = read_policy(call.policy)
+        preload = importable(policy)
+        spec = {**plain(request), "policy": call.policy, "scratch": call.scratch, "kernel_info": self._kernel_info}
+        spec["connection"] = request.connection or self._new_connection(kernel_id)
+        spec["protect"] = [str(self.runtime), str(self.log.parent), *call.protect]
+        Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        usual = policy.language.wall == "restricted" and not policy.network
+        fresh_worker = partial(self.fresh_worker, preload, usual=usual, private=policy.walls.private)
+        session = SupervisedSession(kernel_id, spec, self.context, fresh_worker, self.runtime / "spool", self._emitted)
+        self.sessions[kernel_id] = session
+        return session
+
+    def _new_connection(self, kernel_id: str) -> dict[str, Any]:
+        folder = self.runtime / "k"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return {
+            "transport": "ipc",
+            "ip": str(folder / kernel_id[:16]),
+            "key": uuid.uuid4().hex,
+            "signature_scheme": "hmac-sha256",
+            "kernel_name": "rlm",
+            **CHANNEL_PORTS,
+        }
+
+    def find(self, kernel_id: str) -> SupervisedSession:
+        """The session of that kernel; raises `UnknownKernel`."""
+        session = self.sessions.get(kernel_id)
+        if session is None or session.closed:
+            raise UnknownKernel(kernel_id)
+        return session
+
+    def _emitted(self, kernel_id: str, event: Event) -> None:
+        if isinstance(event, KernelEnded):
+            self.sessions.pop(kernel_id, None)
+            self._has_garbage = True
+        self.emit(kernel_id, event)
+
+    def close(self) -> None:
+        """End everything."""
+        self._closed = True
+        for session in list(self.sessions.values()):
+            session.close()
+        for peer in self._ready.values():
+            peer.drop()
+        for task in self._zygotes.values():
+            if task.done() and task.exception() is None:
+                task.result().drop()
+            else:
+                task.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    # -- the watch
+
+    async def _watch_memory(self) -> None:
+        for tick in itertools.count(1):
+            await asyncio.sleep(MEMORY_SECONDS)
+            if self._has_garbage and tick % SLOW_TICKS == 0:
+                self._has_garbage = False
+                processes.trim_heap()  # what a session had kept lies in the heap between what others keep
+            for session in list(self.sessions.values()):
+                if not session.idle or tick % SLOW_TICKS == 0:
+                    session.watch.memory()
+                if tick % SLOW_TICKS == 0:
+                    with contextlib.suppress(OSError):  # no descriptor is left for it: the next look is soon
+                        session.watch.tree(self._monitor)
+                        await session.watch.scratch()
+                        await session.watch.copies()
+
+    def _reap_strays(self) -> None:
+        """Reap children that no peer waits for; the peers reap theirs by pidfd."""
+        known = {peer.pid for session in self.sessions.values() for peer in session.checkpoints.processes()}
+        known |= {peer.pid for peer in self._ready.values()}
+        known |= {
+            t.result().pid for t in self._zygotes.values() if t.done() and not t.cancelled() and not t.exception()
+        }
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in known:
+                    # Its peer is about to; a stray that ended with it is behind it in the system's list.
+                    asyncio.get_running_loop().call_later(REAP_AGAIN_SECONDS, self._reap_strays)
+                    return
+                os.waitpid(ended.si_pid, 0)
+
+
+def _close_unused(session: SupervisedSession) -> None:
+    """A copy for a person's own code lives as long as the front end that it was made for."""
+    if not session.front.attachments:
+        session.close()
+
+
+def _to_nobody(kernel_id: str, event: Event) -> None:
+    """Until somebody listens, events have no reader."""
+
+
+def importable(policy: SessionPolicy) -> tuple[str, ...]:
+    """The heavy packages that the policy admits and that are installed: a zygote imports them once for all."""
+    from importlib.util import find_spec
+
+    return tuple(name for name in HEAVY if name in policy.language.imports and find_spec(name) is not None)
+
+
+QUIET_LIBRARIES = {
+    "OPENBLAS_NUM_THREADS": "1",
+    # pandas imports pyarrow where it is installed: no thread for its allocators, and none that reserves far more memory
+    # than it uses.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""The environment in which importing a library starts no thread: a process with threads cannot be forked safely."""
+LARGE_COPIES = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=0xffffffffff"}
+"""The environment in which the C library copies what is large through the cache, too.
+
+Copies of a text go to new pages, which the system has just cleared there.  Past the cache they take up to a quarter
+longer, most of all from a mapped file: it begins where a page begins, and its copy a few words later in its own.
+"""
+HEAVY = ("numpy", "pandas")

@@ -1,0 +1,396 @@
+"""One kernel process as the supervisor sees it: its stream, its pidfd, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from rlm_ipc import framing, worker_protocol
+from rlm_ipc.errors import KernelError, ProtocolError
+from rlm_ipc.framed_stream import Stream, Unfinished
+from rlm_ipc.json_size import has_too_many_values
+from rlm_ipc.worker_protocol import ForkState
+from rlm_kernel.supervisor.pid_namespace import Space
+
+MAX_KERNEL_PAYLOAD = 512 << 20
+MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
+"""Bytes of messages that are not whole yet, of all kernel processes together."""
+MOST_SECONDS = 120.0
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+MAX_WORD = 1 << 20
+"""Bytes of one message of a process that serves no session (yet): a zygote, or a copy that sleeps."""
+LARGEST_JSON = 32 << 20
+"""Of the JSON that a kernel sends. Values take some twenty times the memory of the bytes that tell them."""
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+
+class ForkRefused(KernelError):
+    """A process cannot be copied now: it has ``threads``, or the system refuses it (``errno``)."""
+
+    def __init__(self, reason: str, threads: Sequence[str] = (), errno: int | None = None) -> None:
+        self.threads = list(threads)
+        self.errno = errno
+        super().__init__(f"{reason}: {', '.join(self.threads)}" if threads else reason)
+
+
+class PeerDied(Exception):
+    """The process ended while something was expected of it."""
+
+
+class WorkerLink:
+    """A kernel process (or the zygote). Everything it sends is hostile input.
+
+    ``receiver`` is told of messages that nobody waits for, ``on_death`` once when the process has ended and all that
+    it had written has been delivered. Who has it fork through a gate holds ``forking``. The one descriptor that a
+    kernel sends is its gate's, with `worker_protocol.Started`; others are closed. Half messages of all
+    processes that were forked from one another count together in ``unfinished``.
+    A process with numbers of its own (``space``) is known by the number that the system tells with what it writes.
+    """
+
+    _taken: ClassVar[set[int]] = set()
+
+    def __init__(self, sock: socket.socket, unfinished: Unfinished | None = None, space: Space | None = None) -> None:
+        self.space = space
+        if space is not None:
+            framing.tell_senders(sock, True)
+        self.loop = asyncio.get_running_loop()
+        self.pid: int | None = None
+        self.status: int | None = None
+        self.stopped_for = ""
+        """Why the supervisor ended it, in words, if it has."""
+        self.dead = False
+        self.handshake = worker_protocol.Handshake()
+        self.attached: dict[str, int] = {}
+        self.forking = asyncio.Lock()
+        self.receiver: Callable[[WorkerLink, framing.Message], None] | None = None
+        self.on_death: Callable[[WorkerLink], None] | None = None
+        self._pidfd: int | None = None
+        self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
+        self.unfinished = unfinished or Unfinished(MOST_UNFINISHED)
+        self.stream = Stream(sock, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
+
+    def expect(self, tag: bytes) -> asyncio.Future[Any]:
+        """The next message with ``tag``. Fails with `PeerDied`."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        if self.dead:
+            future.set_exception(PeerDied(self.status))
+        else:
+            self._waiting[tag].append(future)
+        return future
+
+    def send(self, tag: bytes, parts: tuple[framing.Frame, ...] = (), descriptors: tuple[int, ...] = ()) -> None:
+        """Send; to a dead process, nothing (its end is reported by `on_death`)."""
+        self.stream.send(tag, parts, descriptors)
+
+    def say(self, message: worker_protocol.Tagged, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message that has fields; to a dead process, nothing."""
+        tag, part = worker_protocol.encode(message)
+        self.stream.send(tag, (part,), descriptors)
+
+    def watch(self, pid: object) -> bool:
+        """Follow the process ``pid``, as a kernel has named it.
+
+        It must be a child of this process, and no other peer's: who ends that one must not end another's. False if it
+        is not, or is gone.
+        """
+        if not isinstance(pid, int) or pid in self._taken:
+            return False
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (ProcessLookupError, OverflowError, ValueError, OSError):
+            return False
+        if not self._is_ours(pid):
+            os.close(pidfd)
+            return False
+        self.pid, self._pidfd = pid, pidfd
+        self._taken.add(pid)
+        self.loop.add_reader(pidfd, self._ended)
+        return True
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether it is a child of this process, or of one that takes the orphans among its process numbers."""
+        parent = parent_of(pid)
+        return os.getpid() in (parent, parent_of(parent) if parent and self.space is not None else None)
+
+    def serve(self) -> None:
+        """Hear also what is large: from here on the process serves a session."""
+        self.stream.parser.max_payload = MAX_KERNEL_PAYLOAD
+
+    def signal(self, number: int) -> None:
+        """Send a signal, never to a process that has taken over the pid."""
+        if self._pidfd is not None and not self.dead:
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                pass
+
+    def interrupt(self) -> bool:
+        """Interrupt what the process does; False while it would not hear of it, as between two cells."""
+        if self.pid is not None and ignores_interrupts(self.pid):
+            return False
+        self.signal(signal.SIGINT)
+        return True
+
+    @property
+    def held_up(self) -> bool:
+        """Whether what runs in it between cells keeps it from taking what was sent to it."""
+        return self.pid is not None and self.stream.unread and ignores_interrupts(self.pid)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.signal(signal.SIGKILL)
+        if self.pid is None:
+            self.stream.close()
+
+    def drop(self) -> None:
+        """End it, and no longer listen."""
+        self.receiver = self.on_death = None
+        self.kill()
+
+    # -- what arrives
+
+    def _message(self, message: framing.Message) -> None:
+        if message.tag != worker_protocol.Started.TAG:
+            message.close()
+            message = framing.Message(message.tag, message.parts)
+        if message.tag == worker_protocol.Handshake.TAG and self.pid is None and not self._introduced(message):
+            self.stream.close()
+            return
+        if waiting := self._waiting[message.tag]:
+            future = waiting.popleft()
+            if future.done():  # given up: what comes late is not the answer to what was asked after it
+                message.close()
+            else:
+                future.set_result(message)
+        else:
+            message.close()
+            if self.receiver is not None:
+                self._receive(self.receiver, message)
+
+    def _receive(self, receiver: Callable[[WorkerLink, framing.Message], None], message: framing.Message) -> None:
+        try:
+            receiver(self, message)
+        except Exception:
+            # Nothing that our kernels send does this. Who could do it again and again would fill the log.
+            log.exception("a message of process %s broke the supervisor, and ends it", self.pid)
+            self.kill()
+
+    def _introduced(self, message: framing.Message) -> bool:
+        self.handshake = heard(worker_protocol.Handshake, message) or worker_protocol.Handshake()
+        if self.space is None:
+            return self.watch(self.handshake.pid)
+        framing.tell_senders(self.stream.socket, False)
+        return self.watch(self.stream.parser.sender)
+
+    # -- its end
+
+    def _stream_closed(self) -> None:
+        """It has ended and all that it had written was heard; or it closed its line, sent rubbish, or said nothing."""
+        if self._pidfd is None:
+            self._finish()
+        else:
+            self.signal(signal.SIGKILL)
+
+    def _ended(self) -> None:
+        assert self._pidfd is not None
+        self.loop.remove_reader(self._pidfd)
+        self.status = self._reap()
+        os.close(self._pidfd)
+        self._pidfd = None
+        self._taken.discard(self.pid or 0)
+        if self.stream.closed:
+            self._finish()
+        else:
+            self.stream.finish()
+
+    def _reap(self) -> int | None:
+        assert self._pidfd is not None
+        try:
+            info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if info is None:
+            return None
+        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+    def _finish(self) -> None:
+        if self.dead:
+            return
+        self.dead = True
+        if self.space is not None:
+            self.space.release()
+            self.space = None
+        for waiting in self._waiting.values():
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(PeerDied(self.status))
+        self._waiting.clear()
+        if self.on_death is not None:
+            self.on_death(self)
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None if there is no such process."""
+    stat = _stat(pid)
+    return int(stat[1]) if stat else None
+
+
+def process_of(thread: int) -> int | None:
+    """The process that a thread belongs to; None if there is no such thread."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{thread}/status", "rb") as status:
+        return next((int(line[5:]) for line in status if line.startswith(b"Tgid:")), None)
+    return None
+
+
+def _stat(pid: object) -> list[bytes]:
+    """What the system tells of a process, from its state on (proc_pid_stat(5)); nothing if there is no such process."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(str(pid))}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()
+    return []
+
+
+def ignores_interrupts(pid: int) -> bool:
+    """Whether a process ignores SIGINT now; False if there is no such process."""
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"SigIgn:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
+    return False
+
+
+def parse(data: bytes) -> Any:
+    """JSON of a kernel; raises ValueError and RecursionError, also for what is too much to be held."""
+    if len(data) > LARGEST_JSON or has_too_many_values(data):
+        raise ValueError(f"{len(data):,} bytes of JSON are too much")
+    return json.loads(data)
+
+
+def load(message: framing.Message, read: Callable[[bytes], Any] = parse) -> dict[str, Any]:
+    """The JSON object in a message's first part; an empty one if a hostile kernel sent something else."""
+    try:
+        content = read(message.parts[0])
+    except (ValueError, IndexError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def heard(kind: type[M], message: framing.Message) -> M | None:
+    """The message of that kind; None if a hostile kernel sent something else, or too much to be held."""
+    try:
+        return worker_protocol.decode(kind, message.parts[0], parse)
+    except (ProtocolError, IndexError):
+        return None
+
+
+async def fork(
+    parent: WorkerLink,
+    state: ForkState,
+    seconds: float,
+    *,
+    leave_threads: bool = False,
+    asleep: bool = False,
+    prefault: bool = False,
+    private: bool = False,
+) -> WorkerLink:
+    """Have ``parent`` fork a child.
+
+    A process with threads is refused unless ``leave_threads``: the child has none but its first.
+    An ``asleep`` child says nothing and touches no page until the first message to it.
+    With ``prefault`` the parent then makes its pages ready for its next cell. A ``private`` child has process numbers
+    of its own, or those of its parent if that one has.
+    Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
+    """
+    try:
+        space = Space() if private else parent.space and parent.space.share()
+    except OSError as error:
+        raise ForkRefused(str(error), errno=error.errno) from error
+    try:
+        ours, theirs = framing.pair()
+    except OSError as error:
+        if space is not None:
+            space.release()
+        raise ForkRefused(str(error), errno=error.errno) from error
+    child = WorkerLink(ours, parent.unfinished, space)
+    handshake, forked = child.expect(worker_protocol.Handshake.TAG), parent.expect(worker_protocol.Forked.TAG)
+    handshake.add_done_callback(retrieved)
+    pin = (space.hand_over(),) if private and space else ()
+    request = worker_protocol.Fork(state, leave_threads, prefault, asleep, private=bool(pin))
+    parent.say(request, (theirs.detach(), *pin))
+    try:
+        answer = heard(worker_protocol.Forked, await answered(forked, seconds, parent.pid)) or worker_protocol.Forked()
+        if answer.error is not None:
+            raise ForkRefused(answer.error, answer.threads, answer.errno)
+        if not asleep or space is not None:
+            await answered(handshake, seconds, answer.pid)
+        elif not child.watch(answer.pid):
+            raise ForkRefused("the copy ended before it had begun")
+    except PeerDied as error:
+        child.drop()
+        if parent.dead:
+            raise
+        raise ForkRefused("the copy ended before it had begun") from error
+    except BaseException:
+        child.drop()
+        raise
+    return child
+
+
+async def answered(answer: asyncio.Future[Any], seconds: float, pid: object) -> Any:
+    """Wait for what the process ``pid`` answers; raises TimeoutError when it does not.
+
+    It may take so many ``seconds`` of the processor, and `MOST_SECONDS` in all as long as it wants to run: on a machine
+    that has too much to do, or too little memory, one that is slow is not dead.
+    """
+    began, before = time.monotonic(), effort(pid)
+    first = before.used
+    try:
+        while not (await asyncio.wait({answer}, timeout=seconds))[0]:
+            now = effort(pid)
+            tries = now.wants or now.used > before.used
+            if not tries or now.used - first >= seconds or time.monotonic() - began >= MOST_SECONDS:
+                raise TimeoutError
+            before = now
+    finally:
+        answer.cancel()
+    return answer.result()
+
+
+class Effort(NamedTuple):
+    """What a process does: the processor time that it has ``used``, and if it ``wants`` to run, or to read pages."""
+
+    used: float
+    wants: bool
+
+
+def effort(pid: object) -> Effort:
+    """What the process does now; nothing if there is no such process."""
+    stat = _stat(pid)
+    if not stat:
+        return Effort(0.0, False)
+    return Effort((int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND, stat[0] in (b"R", b"D"))
+
+
+def retrieved(future: asyncio.Future[Any]) -> None:
+    """Take note of a future's error that nobody else will ask for."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait until something has begun or is done already; False if neither is so after ``seconds``."""
+    waiter = asyncio.ensure_future(began.wait())
+    done, _ = await asyncio.wait({waiter, future}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    return bool(done)

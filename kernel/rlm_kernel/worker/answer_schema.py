@@ -1,0 +1,39 @@
+"""The form that code wants an answer in: a JSON schema, or a pydantic model from which there is one.
+
+Whoever takes the answer holds it against the schema; here it is read, and a model's own validators have their say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rlm_ipc.answer_schema import fault_of
+
+
+class AnswerSchema:
+    """What ``schema=`` was given as. ``schema`` is plain JSON."""
+
+    def __init__(self, wanted: object) -> None:
+        make = getattr(wanted, "model_json_schema", None) if isinstance(wanted, type) else None
+        self._model: Any = wanted if callable(make) else None
+        described = make() if callable(make) else wanted
+        if not isinstance(described, Mapping):
+            raise TypeError("schema must be a JSON schema (a dict) or a pydantic model (a class)")
+        schema = dict(described)
+        if fault := fault_of(schema):
+            raise ValueError(fault)
+        self.schema: dict[str, Any] = json.loads(json.dumps(schema))
+
+    def read(self, text: str) -> Any:
+        """Return what the answer says; raises ValueError when the model does not take it."""
+        return json.loads(text) if self._model is None else self._model.model_validate_json(text)
+
+    def complaint(self, text: str) -> str:
+        """Say why the answer cannot be read; empty if it can."""
+        try:
+            self.read(text)
+        except ValueError as error:
+            return str(error)[:2000]
+        return ""

@@ -1,0 +1,140 @@
+"""The placeholder of a query that nobody has answered yet: a string that becomes the answer where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self, SupportsIndex
+
+from rlm_ipc.kernel_reports import id_of_query
+from rlm_kernel.worker.answer_schema import AnswerSchema
+
+
+class DeferredAnswer(str):
+    """A query's placeholder: a string that reads ``[DEFERRED:q_000] LLM query queued`` until it is answered.
+
+    From then on every string operation on it works on the answer. ``status`` is ``pending``, ``answered`` or
+    ``failed``; a failed query reads as its error. ``value`` is what a structured answer says. C code that looks at the
+    buffer itself (``"".join([d])``) still sees the placeholder: ``str(d)`` is always right.
+    """
+
+    __slots__ = ("_form", "_text", "number", "query_id", "status")
+    _text: str
+    _form: AnswerSchema | None
+    number: int
+    query_id: str
+    status: str
+
+    def __new__(cls, number: int, form: AnswerSchema | None = None) -> Self:
+        """The placeholder of the query of that number, whose answer has that form."""
+        query_id = id_of_query(number)
+        text = f"[DEFERRED:{query_id}] LLM query queued"
+        made = super().__new__(cls, text)
+        made._text, made._form = text, form
+        made.number, made.query_id = number, query_id
+        made.status = "pending"
+        return made
+
+    def resolve(self, text: str, failed: bool = False) -> None:
+        """Become the answer, or the reason why there is none."""
+        self._text = text
+        self.status = "failed" if failed else "answered"
+
+    @property
+    def value(self) -> Any:
+        """The answer as its form says: what the JSON holds, or the pydantic model; without a form its text."""
+        if self.status != "answered":
+            raise ValueError(f"{self.query_id} has no answer yet" if self.status == "pending" else self._text)
+        return self._text if self._form is None else self._form.read(self._text)
+
+    def __str__(self) -> str:
+        """The answer, or the placeholder."""
+        return self._text
+
+    def __repr__(self) -> str:
+        """As that of the text."""
+        return repr(self._text)
+
+    def __format__(self, spec: str) -> str:
+        """Format the text."""
+        return format(self._text, spec)
+
+    def __len__(self) -> int:
+        """Characters of the text."""
+        return len(self._text)
+
+    def __iter__(self) -> Any:
+        """Characters of the text."""
+        return iter(self._text)
+
+    def __getitem__(self, index: SupportsIndex | slice) -> str:
+        """A character or slice of the text."""
+        return self._text[index]
+
+    def __contains__(self, part: object) -> bool:
+        """True if ``part`` stands in the text."""
+        return isinstance(part, str) and str(part) in self._text
+
+    def __add__(self, other: str) -> str:
+        """The text and ``other``."""
+        return self._text + str(other) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> str:
+        """``other`` and the text."""
+        return str(other) + self._text if isinstance(other, str) else NotImplemented
+
+    def __mod__(self, values: Any) -> str:
+        """The text as a %-format."""
+        return str.__mod__(self._text, values)
+
+    def __mul__(self, times: SupportsIndex) -> str:
+        """The text, repeated."""
+        return self._text * times
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as the text."""
+        return isinstance(other, str) and self._text == str(other)
+
+    def __ne__(self, other: object) -> bool:
+        """Compare as the text."""
+        return not self == other
+
+    def __lt__(self, other: str) -> bool:
+        """Compare as the text."""
+        return self._text < str(other)
+
+    def __le__(self, other: str) -> bool:
+        """Compare as the text."""
+        return self._text <= str(other)
+
+    def __gt__(self, other: str) -> bool:
+        """Compare as the text."""
+        return self._text > str(other)
+
+    def __ge__(self, other: str) -> bool:
+        """Compare as the text."""
+        return self._text >= str(other)
+
+    def __hash__(self) -> int:
+        """As the text, so that equal answers count as one; a key made before the answer came is not found by it."""
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Pickle and copy as the text."""
+        return str, (self._text,)
+
+
+def _delegate(name: str) -> Callable[..., Any]:
+    method = getattr(str, name)
+
+    def on_text(self: DeferredAnswer, *args: Any, **options: Any) -> Any:
+        return method(self._text, *args, **options)
+
+    on_text.__name__, on_text.__doc__ = name, method.__doc__
+    return on_text
+
+
+for _name in dir(str):
+    if not _name.startswith("_") and _name != "maketrans":
+        setattr(DeferredAnswer, _name, _delegate(_name))

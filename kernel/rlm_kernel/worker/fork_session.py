@@ -1,0 +1,112 @@
+"""In the kernel process: how a fork of one session becomes another.
+
+The fork has every object of the session it comes from. What it must not share is made anew: the event loop and the
+count of its queries; and where its policy is stricter, walls are added inside those that stand.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import types
+from typing import Any, Protocol
+
+from rlm_ipc import framing, processes
+from rlm_ipc.kernel_reports import WallState
+from rlm_ipc.worker_protocol import Started, StartFork, encode
+from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
+from rlm_kernel.worker.session_state import WorkerSession
+from rlm_kernel.worker.stdio import TextStream
+from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.os_wall.report import Wall, WallReport
+from rlm_sandbox.policy import Policy, admits
+
+
+class ForkedWorker(Protocol):
+    """What a fork needs of its process to become a session; see `worker.Worker`."""
+
+    link: framing.SupervisorLink
+    kernel: SandboxedKernel
+    session: WorkerSession | None
+    stdout: TextStream
+    stderr: TextStream
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The user's globals."""
+        ...
+
+    def activate(self) -> None:
+        """Become a process that serves."""
+        ...
+
+    def use_streams(self) -> None:
+        """Let prints go where the session's wall has them go."""
+        ...
+
+
+def begin(worker: ForkedWorker, start: StartFork) -> None:
+    """Become the session that the supervisor describes, and tell it so, or end."""
+    try:
+        report, descriptors, dropped = _become(worker, start)
+    except Exception as error:
+        _send(worker, Started(error=f"{type(error).__name__}: {error}"), ())
+        os._exit(1)
+    _send(worker, Started(wall_states(report), tuple(dropped)), descriptors)
+    for fd in descriptors:
+        os.close(fd)
+    if worker.session is not None:
+        worker.session.close_wall()
+
+
+@trusted
+def _send(worker: ForkedWorker, started: Started, descriptors: tuple[int, ...]) -> None:
+    tag, part = encode(started)
+    worker.link.send(tag, (part,), descriptors)
+
+
+def wall_states(report: WallReport) -> dict[str, WallState]:
+    """A report of walls as the supervisor is told of it."""
+    return {name: WallState(wall.standing, wall.detail) for name, wall in report.items()}
+
+
+def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[int, ...], list[str]]:
+    state = worker.session
+    assert state is not None
+    os.setsid()
+    worker.activate()
+    policy = Policy.model_validate_json(start.policy)
+    streams = worker.stdout, worker.stderr
+    standing = WallReport({name: Wall(wall.standing, wall.detail) for name, wall in start.walls.items()})
+    report, descriptors = state.branch(worker.kernel.shell, streams, policy, standing)
+    worker.use_streams()
+    dropped = _drop_modules(worker.namespace, policy)
+    state.rebind(worker.namespace)
+    return report, descriptors, dropped
+
+
+def _drop_modules(namespace: dict[str, Any], policy: Policy) -> list[str]:
+    """Unbind the modules that the session came with and may not import itself; returns their names."""
+    if policy.language.wall == "off":
+        return []
+    gone = [
+        name
+        for name, value in namespace.items()
+        if isinstance(name, str)
+        and not name.startswith("__")
+        and issubclass(type(value), types.ModuleType)
+        and not admits(policy.language.imports, value.__name__)
+    ]
+    for name in gone:
+        del namespace[name]
+    return gone
+
+
+def other_threads() -> list[str]:
+    """The names of the threads besides the one that serves: they do not survive a fork."""
+    count = processes.thread_count()
+    if count <= 1:
+        return []
+    main = threading.main_thread()
+    named = [thread.name for thread in threading.enumerate() if thread is not main]
+    return named + ["(a thread of a library)"] * (count - 1 - len(named))

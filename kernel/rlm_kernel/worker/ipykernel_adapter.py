@@ -1,0 +1,346 @@
+"""ipykernel's `IPythonKernel` without sockets, threads, debugger or subshells, and with the wall in every handler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.jsonutil import json_clean
+from traitlets import Any as AnyTrait
+
+from rlm_ipc.framing import Message
+from rlm_ipc.signals import IGNORE, set_handler
+from rlm_ipc.worker_protocol import RunCell
+from rlm_kernel.worker.shell import CellRefused, GuardedCompiler, GuardedShell, showable
+from rlm_kernel.worker.traceback import name_of, text_of
+
+CLOSED_REQUESTS = [
+    "debug_request",
+    "create_subshell_request",
+    "delete_subshell_request",
+    "list_subshell_request",
+    "apply_request",
+    "abort_request",
+    "clear_request",
+    "usage_request",
+    "shutdown_request",
+    "interrupt_request",
+]
+NO_REQUEST: dict[str, Any] = {"header": {}, "parent_header": {}, "metadata": {}, "content": {}}
+END_OF_INPUT = "\x04"
+_DOTTED = re.compile(r"[\w.]*$")
+_DOTTED_HEAD = re.compile(r"^[\w.]*")
+
+
+class SandboxedKernel(IPythonKernel):
+    """The kernel of one session.
+
+    ``receive_input`` waits for the next answer on the stdin channel; ``on_abort`` tells the supervisor to abort the
+    requests that it holds back, for the queue is there; ``hold`` gathers messages into one write. While it is ``deaf``
+    cells take no interrupts; once ``interrupted`` is set the next one ends as it begins.
+    """
+
+    shell_stream = AnyTrait()
+    control_stream = AnyTrait()
+    stdin_channel = AnyTrait()
+    receive_input = AnyTrait()
+    on_abort = AnyTrait()
+    hold = AnyTrait()
+    shell_class = GuardedShell
+    compiler_class = GuardedCompiler
+    _execute_sleep = 0.0
+    _supports_kernel_subshells = False
+    implementation = "rlm-kernel"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.in_cell = self.deaf = self.interrupted = False
+        # ipykernel 7 asks for the thread of the shell channel when a cell awaits: it is the only thread we have.
+        self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
+        for handlers in (self.shell_handlers, self.control_handlers):
+            for name in CLOSED_REQUESTS:
+                handlers.pop(name, None)
+
+    @property
+    def walled(self) -> bool:
+        """True while the language wall is up."""
+        return self.shell.wall is not None
+
+    async def dispatch(self, stream: Any, frames: Sequence[bytes]) -> None:
+        """Handle one raw request of the shell or control channel: busy, reply, idle."""
+        identities, rest = self.session.feed_identities(list(frames))
+        try:
+            message = self.session.deserialize(rest)
+        except Exception:
+            self.log.exception("a request that cannot be read was dropped")
+            return
+        self.set_parent(identities, message, channel="shell")
+        self._publish_status("busy", "shell")
+        kind = message["header"]["msg_type"]
+        handler = self.shell_handlers.get(kind) or self.control_handlers.get(kind)
+        if handler is not None:
+            with interruptible() if kind != "execute_request" else nullcontext():
+                await self._guarded(handler, stream, identities, message)
+        self._publish_status("idle", "shell")
+
+    async def _guarded(self, handler: Callable[..., Any], stream: Any, identities: Any, message: Any) -> None:
+        try:
+            result = handler(stream, identities, message)
+            if result is not None:
+                await result
+        except KeyboardInterrupt:
+            self.log.warning("interrupted outside a cell")
+        except BaseException as error:
+            self.log.error("a request failed", exc_info=showable(error))
+
+    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Run a cell and reply. An interrupt that falls just outside the person's code still gets its reply."""
+        try:
+            await super().execute_request(stream, ident, parent)
+        except KeyboardInterrupt as error:
+            self.session.send(stream, "execute_reply", self._interrupted(error), parent, ident=ident)
+
+    async def run_cell(self, cell: RunCell) -> dict[str, Any]:
+        """Run a cell of a caller of the supervisor and return its reply.
+
+        What it shows goes to the supervisor without envelopes.
+        """
+        session = self.session
+        if self.get_parent() is not NO_REQUEST:
+            self.set_parent([], NO_REQUEST)
+        session.bare = True
+        try:
+            if cell.watched:
+                self._publish_execute_input(cell.code, {}, self.execution_count)
+            reply = await self.do_execute(cell.code, False, cell.store_history)
+        except KeyboardInterrupt as error:
+            reply = self._interrupted(error)
+        finally:
+            session.bare = False
+        return dict(json_clean(reply))
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,
+        user_expressions: dict[str, str] | None = None,
+        allow_stdin: bool = False,
+        *,
+        cell_meta: dict[str, Any] | None = None,
+        cell_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Run a cell as ipykernel does, without what it looks up anew for each one.
+
+        What is written while the cell runs leaves at once: it must survive the process.
+        """
+        shell = self.shell
+        shell._last_traceback, shell._last_traceback_during_displayhook = None, False
+        self._forward_input(allow_stdin)
+        self.hold(False)
+        self.in_cell = True
+        try:
+            with nullcontext() if self.deaf else interruptible():
+                if self.interrupted:
+                    raise KeyboardInterrupt
+                result = await self._run_cell(code, silent, store_history, cell_id)
+                reply = self._reply(result, user_expressions or {})
+        except KeyboardInterrupt as error:
+            reply = self._failed(error)
+        except RecursionError:
+            reply = self._failed(CellRefused("the cell is nested too deeply; split it into smaller expressions"))
+        except BaseException as error:  # whatever is raised by what a cell has given the machinery around it
+            reply = self._failed(error)
+        finally:
+            self.in_cell = False
+            self.hold(True)
+            self._restore_input()
+        return reply
+
+    def _interrupted(self, error: KeyboardInterrupt) -> dict[str, Any]:
+        """The reply for an interrupt that fell just outside the person's code; a further one is no longer heard."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.hold(True)
+        return self._failed(error)
+
+    def _failed(self, error: BaseException) -> dict[str, Any]:
+        """The reply for an error that did not meet the person's code but the machinery around it."""
+        name, said = name_of(type(error)), text_of(error)
+        lines = [f"{name}: {said}" if said else name]
+        plain = type(name, (Exception,), {})(said)
+        self.shell._showtraceback(type(plain), plain, lines)
+        content = {"status": "error", "ename": name, "evalue": said, "traceback": lines}
+        return {**content, "execution_count": self.shell.execution_count - 1, "user_expressions": {}, "payload": []}
+
+    async def _run_cell(self, code: str, silent: bool, store_history: bool, cell_id: str | None) -> Any:
+        shell, problem = self.shell, None
+        try:
+            transformed = shell.transform_cell(code)
+        except Exception:
+            transformed, problem = code, sys.exc_info()
+        options = {"transformed_cell": transformed, "preprocessing_exc_tuple": problem}
+        cell = shell.run_cell_async(code, store_history, silent, cell_id=cell_id, **options)
+        result = None
+        try:
+            if ("await" in code or "async" in code) and shell.should_run_async(code, **options):
+                future = asyncio.ensure_future(cell)
+                with self._cancel_on_sigint(future):
+                    result = await future
+            else:
+                result = await cell
+            return result
+        finally:
+            with shell.user_code():  # matplotlib draws here, and figures call what the cell gave them
+                shell.events.trigger("post_execute")
+                if not silent:
+                    shell.events.trigger("post_run_cell", result)
+
+    def _reply(self, result: Any, user_expressions: dict[str, str]) -> dict[str, Any]:
+        shell = self.shell
+        reply: dict[str, Any] = {"execution_count": shell.execution_count - 1, "user_expressions": {}}
+        if result.success and not shell._last_traceback_during_displayhook:
+            reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
+        else:
+            error = result.error_before_exec or result.error_in_exec
+            with shell.user_code():
+                reply |= {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
+            reply["traceback"] = shell._last_traceback or []
+        reply["payload"] = shell.payload_manager.read_payload()
+        shell.payload_manager.clear_payload()
+        return reply
+
+    def _abort_queues(self, subshell_id: str | None = None) -> None:
+        self.on_abort()
+
+    def _input_request(self, prompt: str, ident: Any, parent: Any, password: bool = False) -> str:
+        """Ask on the stdin channel and wait in this frame for the answer."""
+        content = json_clean({"prompt": prompt, "password": password})
+        self.session.send(self.stdin_channel, "input_request", content, parent, ident=ident)
+        while True:
+            message: Message | None = self.receive_input()
+            if message is None:
+                os._exit(0)
+            _, rest = self.session.feed_identities(list(message.parts))
+            value = self.session.deserialize(rest)["content"].get("value", "")
+            if value == END_OF_INPUT:
+                raise EOFError
+            return str(value)
+
+    # -- requests that stock IPython answers by running code
+
+    def do_complete(self, code: str, cursor_pos: int | None) -> Any:
+        """Completions; under a wall, of names and plain attributes only."""
+        if not self.walled:
+            return super().do_complete(code, cursor_pos)
+        end = len(code) if cursor_pos is None else cursor_pos
+        match = _DOTTED.search(code[:end])
+        text = match.group() if match else ""
+        found = {"cursor_start": end - len(text), "cursor_end": end, "metadata": {}, "status": "ok"}
+        with self.shell.user_code():
+            return found | {"matches": self.shell.names(text)}
+
+    def do_inspect(
+        self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """What a name is; under a wall, from its type and docstring, without running its code."""
+        if not self.walled:
+            return dict(super().do_inspect(code, cursor_pos, detail_level, omit_sections))
+        head, tail = _DOTTED.search(code[:cursor_pos]), _DOTTED_HEAD.match(code[cursor_pos:])
+        name = (head.group() if head else "") + (tail.group() if tail else "")
+        try:
+            with self.shell.user_code():
+                text = describe(name, self.shell.lookup(name))
+        except BaseException:  # a name that is not there, or what a class of the user's raises when it is asked
+            return {"status": "ok", "data": {}, "metadata": {}, "found": False}
+        return {"status": "ok", "data": {"text/plain": text}, "metadata": {}, "found": True}
+
+    async def do_history(
+        self,
+        hist_access_type: str,
+        output: bool,
+        raw: bool,
+        session: int | None = None,
+        start: int | None = 0,
+        stop: int | None = None,
+        n: int | None = None,
+        pattern: str | None = None,
+        unique: bool = False,
+    ) -> dict[str, Any]:
+        """The cells of this session, from memory: no history database outlives or crosses a session."""
+        manager = self.shell.history_manager
+        inputs = manager.input_hist_raw if raw else manager.input_hist_parsed
+        cells = [(0, number, text) for number, text in enumerate(inputs) if number and text]
+        chosen = _history(cells, hist_access_type, start or 0, stop, n, pattern, unique)
+        if output:
+            results = self.shell.user_ns.get("Out")
+            shown = results if type(results) is dict else {}
+            return {"status": "ok", "history": [(s, i, (t, _plain(shown.get(i)))) for s, i, t in chosen]}
+        return {"status": "ok", "history": chosen}
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """The bracket in which SIGINT raises KeyboardInterrupt, by the C handler: no frame of ours in a traceback."""
+    set_handler(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        set_handler(signal.SIGINT, IGNORE)
+
+
+Cell = tuple[int, int, str]
+
+
+def _history(
+    cells: list[Cell],
+    kind: str,
+    start: int,
+    stop: int | None,
+    n: int | None,
+    pattern: str | None,
+    unique: bool,
+) -> list[Cell]:
+    if kind == "range":
+        end = len(cells) + 1 if stop is None else stop
+        return [cell for cell in cells if start <= cell[1] < end]
+    if kind == "search":
+        glob = re.compile("".join(_GLOB.get(c, re.escape(c)) for c in pattern or "*"), re.DOTALL)
+        cells = [cell for cell in cells if glob.fullmatch(cell[2])]
+        if unique:
+            cells = list({cell[2]: cell for cell in cells}.values())
+    return cells[-n:] if n else cells
+
+
+_GLOB = {"*": ".*", "?": "."}
+_PLAIN = (str, int, float, bool, bytes, type(None))
+
+
+def _plain(value: Any) -> str | None:
+    return None if value is None else repr(value) if type(value) in _PLAIN else f"<{name_of(type(value))}>"
+
+
+def describe(name: str, found: Any) -> str:
+    """Signature, type and docstring of an object, read without running its code."""
+    kinds = type | types.FunctionType | types.BuiltinFunctionType | types.MethodType | types.ModuleType
+    documented = found if isinstance(found, kinds) else type(found)
+    doc = getattr(documented, "__doc__", None)
+    return f"{name}{_signature(found)}\nType: {type(found).__name__}\n{doc if isinstance(doc, str) else ''}".rstrip()
+
+
+def _signature(found: Any) -> str:
+    if not isinstance(found, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+        return ""
+    inspect = sys.modules["inspect"]
+    try:
+        return str(inspect.signature(found))
+    except (TypeError, ValueError):
+        return "(...)"

@@ -1,0 +1,92 @@
+"""Answers that code gives itself: what it assigns to ``llm_answers``, or puts into it, as plain values.
+
+Whether they answer a query the daemon decides. Nothing is asked of the objects here: what is not of a plain type of
+Python's own is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlm_ipc.kernel_reports import GivenAnswers
+from rlm_kernel.worker.deferred import DeferredAnswer
+from rlm_kernel.worker.traceback import name_of
+
+MOST_CHARACTERS = 16_000_000
+_DEEPEST = 50
+_SCALARS = frozenset((int, float, bool, type(None)))
+
+
+class NotPlain(ValueError):
+    """A value cannot be given as an answer; the message says why."""
+
+
+class GivenWatch:
+    """Looks, after each cell, at what ``llm_answers`` is bound to. ``said`` are the answers that it showed."""
+
+    def __init__(self) -> None:
+        self._seen: object = None
+        self._reported: set[str] = set()
+
+    def look(self, found: object, shown: Mapping[str, Any], said: Mapping[str, str]) -> GivenAnswers | None:
+        """What code has given since this was last asked; None: nothing.
+
+        The answers are a list or an object by id; ``assigned`` says whether code has bound the name anew.
+        """
+        if found is shown:
+            self._seen = None
+            return self._added(shown, said)
+        if found is self._seen:
+            return None
+        self._seen = found
+        try:
+            if type(found) not in (list, tuple, dict):
+                raise NotPlain(f"it takes a list of texts or {{id: text}}, not {name_of(type(found))}")
+            return GivenAnswers(_Copy().of(found), assigned=True)
+        except (NotPlain, RuntimeError) as error:  # a thread may change it meanwhile
+            return GivenAnswers(problem=str(error), assigned=True)
+
+    def _added(self, shown: Mapping[str, Any], said: Mapping[str, str]) -> GivenAnswers | None:
+        """What code has put into the dict that showed it the answers: each is told once."""
+        if len(shown) == len(said) and all(map(_same, shown.values(), said.values())):
+            return None
+        new = {}
+        for name, value in list(shown.items()):
+            if type(name) is str and value is not said.get(name) and name not in self._reported:
+                self._reported.add(name)
+                try:
+                    new[name] = _Copy().of(value)
+                except NotPlain as error:
+                    return GivenAnswers(problem=str(error))
+        return GivenAnswers(new) if new else None
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+class _Copy:
+    """A copy of a value made of plain types only, within bounds."""
+
+    def __init__(self) -> None:
+        self._room = MOST_CHARACTERS
+
+    def of(self, value: object, depth: int = 0) -> Any:
+        """Copy the value; raises `NotPlain`."""
+        kind = type(value)
+        self._room -= 1
+        if kind is str or kind is DeferredAnswer:
+            text = str(value)
+            self._room -= len(text)
+            if self._room >= 0:
+                return text
+        if self._room < 0 or depth > _DEEPEST:
+            raise NotPlain(f"the answers are longer than {MOST_CHARACTERS:,} characters or too deep")
+        if kind in _SCALARS:
+            return value
+        if isinstance(value, list | tuple) and kind in (list, tuple):
+            return [self.of(item, depth + 1) for item in value]
+        if isinstance(value, dict) and kind is dict and all(type(name) is str for name in value):
+            return {name: self.of(item, depth + 1) for name, item in value.items()}
+        raise NotPlain(f"an answer is a text or plain JSON, not {name_of(kind)}")

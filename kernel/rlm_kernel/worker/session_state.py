@@ -1,0 +1,282 @@
+"""What makes a kernel process *this* session: its policy, walls, contexts and queries, and its place on the machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rlm_contexts.text.citations import cite
+from rlm_contexts.text.lines import Lines
+from rlm_contexts.text.mapping import Mapping as MappedFile
+from rlm_contexts.text.text import Text
+from rlm_contexts.view import dataframes
+from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers
+from rlm_ipc.worker_protocol import Resolve, Resolved, Start
+from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, Suspend, said_of
+from rlm_kernel.worker.self_answers import GivenWatch
+from rlm_kernel.worker.shell import GuardedShell
+from rlm_sandbox.language_wall import audit_hook
+from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.language_wall.guards.attributes import protect
+from rlm_sandbox.language_wall.wall import LanguageWall
+from rlm_sandbox.os_wall.confine import Confinement, Isolation, confine
+from rlm_sandbox.os_wall.private_root import Seclusion
+from rlm_sandbox.os_wall.report import WallReport
+from rlm_sandbox.os_wall.tighten import tighten
+from rlm_sandbox.policy.compare import admits
+from rlm_sandbox.policy.model import Policy
+
+ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+for _believed in (Text, Lines, MappedFile):  # strings are laid over memory by what these say
+    protect(_believed)
+
+
+def _refuse_program(*_: object) -> int:
+    raise PermissionError(errno.EPERM, "the policy of this session allows no programs (limits.processes)")
+
+
+_UNSAFE = ("numpy", "pyarrow")
+"""Libraries by which code may come to read and write the memory of its kernel."""
+HOMES = ("HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR")
+
+
+class WorkerSession:
+    """The state that a session's kernel has beside its globals.
+
+    ``start`` is what the supervisor has said of it.
+    """
+
+    def __init__(self, start: Start, announce: Callable[[Sequence[AskedQuery]], None], suspend: Suspend) -> None:
+        self.policy = _parsed(start.policy)
+        self.scratch = Path(start.scratch)
+        self.protect = [Path(folder) for folder in start.protect]
+        self.workspace = Path(start.workspace) if start.workspace else None
+        self.queries = CellQueries(announce, start.query_base, self.policy.limits, self.policy.llm, suspend)
+        self._given = GivenWatch()
+        self.contexts: dict[str, Any] = {}
+        self.returned: set[str] = set()
+        """Contexts whose names code has deleted since this was last told, and that have their names again."""
+        self.restored: list[str] = []
+        """The texts of functions, classes and imports that came out of a snapshot, in their order."""
+        self.wall: LanguageWall | None = None
+        self.streams: tuple[Any, Any] | None = None
+
+    def begin(
+        self,
+        shell: GuardedShell,
+        streams: tuple[Any, Any],
+        keep: Sequence[int],
+        isolation: Isolation | None,
+        seclusion: Seclusion | None,
+    ) -> tuple[WallReport, tuple[int, ...]]:
+        """Raise the walls, before the first cell; returns the report of walls and a descriptor of the fork gate.
+
+        ``keep`` are the descriptors that this process goes on using; ``isolation`` is what was done ahead, and
+        ``seclusion`` how far it came as one that was forked for a private session.
+        """
+        if isolation is None:
+            resolve_in()
+        self._move_in()
+        dataframes.admitted = self.admits
+        self.raise_language_wall(shell, streams)
+        self._run_no_programs()
+        confinement = confine(
+            self.policy,
+            scratch=self.scratch,
+            read=(),
+            keep_fds=keep,
+            fork_gate=True,
+            protect=self.protect,
+            isolation=isolation,
+            seclusion=seclusion,
+        )
+        self._report_language_wall(confinement.report)
+        gate = () if confinement.notify_fd is None else (confinement.notify_fd,)
+        return confinement.report, gate
+
+    def branch(
+        self, shell: GuardedShell, streams: tuple[Any, Any], policy: Policy, standing: WallReport
+    ) -> tuple[WallReport, tuple[int, ...]]:
+        """Go on, in a fork, as another session under ``policy``, which is not looser than the one until now.
+
+        Returns what `begin` does. Raises WallSetupError when a wall cannot be narrowed; then the process must end.
+        """
+        outer, self.policy = self.policy, policy
+        self.queries.begin_anew(policy.limits, policy.llm)
+        if _in_process(policy) != _in_process(outer):
+            self.raise_language_wall(shell, streams)
+        self._run_no_programs()
+        confinement = _tighten(policy, outer, scratch=self.scratch, standing=standing)
+        self._report_language_wall(confinement.report)
+        return confinement.report, () if confinement.notify_fd is None else (confinement.notify_fd,)
+
+    def _run_no_programs(self) -> None:
+        """Where the policy allows no programs, have ``subprocess`` say so itself.
+
+        The system refuses them in any case, and the supervisor counts what it refuses. Libraries that would ask a
+        program (matplotlib wants to know the fonts) are no attack, and go on without it.
+        """
+        if self.policy.limits.processes == 0:
+            subprocess._fork_exec = _refuse_program  # type: ignore[attr-defined]
+
+    def _report_language_wall(self, report: WallReport) -> None:
+        up = self.wall is not None
+        off = "the policy has it off"
+        held = "every cell is compiled under the policy"
+        if any(map(self.admits, _UNSAFE)):
+            held += "; its data libraries are not memory-safe: only the walls of the operating system are a boundary"
+        report.set("language", up, held if up else off)
+        report.set("audit", up, "files, processes and compilation are audited while code runs" if up else off)
+
+    def _move_in(self) -> None:
+        """Make the scratch folder the home, and work in a folder that may be read."""
+        home = str(self.scratch)
+        os.environ.update(dict.fromkeys(HOMES, home))
+        os.chdir(self.workspace if self.workspace and self._may_read(self.workspace) else self.scratch)
+        tempfile.tempdir = home
+
+    def _may_read(self, folder: Path) -> bool:
+        return folder.is_dir() and any(folder.is_relative_to(root) for root in self.policy.files.read)
+
+    def _overlay(self) -> tuple[Path, Path] | None:
+        """The workspace and the scratch folder, if code works in the one and may write the other only."""
+        folder = self.workspace
+        if folder is None or not self._may_read(folder) or self._may_write(folder) or not self._may_write(self.scratch):
+            return None
+        return folder, self.scratch
+
+    def _may_write(self, folder: Path) -> bool:
+        return any(folder.is_relative_to(root) for root in self.policy.files.write)
+
+    def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
+        """Have every cell compiled under the policy, in place of the one that was in force until now."""
+        helpers = {**self.queries.helpers(), "display": self._display, "cite": self._cite}
+        planted: dict[str, Any] = {ANSWERS_NAME: self.queries.answers}
+        if self.policy.language.wall == "off":
+            planted |= helpers
+            self.wall = None
+            shell.raise_wall(None)
+            audit_hook.stop()
+            if self.workspace and str(self.workspace) not in sys.path:
+                sys.path.append(str(self.workspace))
+            self.streams = streams
+        else:
+            self.wall = LanguageWall(self.policy, helpers=helpers, overlay=self._overlay())
+            shell.raise_wall(self.wall)
+            self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
+        shell.rebind = self.rebind
+        shell.user_ns.update(planted)
+        shell.user_ns_hidden.update(planted)
+
+    def close_wall(self) -> None:
+        """From now on the audit hook watches all that happens here, and only our own code changes the wall."""
+        if self.wall is not None:
+            self.wall.close("rlm_kernel.worker")
+
+    def _display(self, *objects: Any, display_id: str | None = None) -> None:
+        """Show objects in their richest form, as in any notebook."""
+        from IPython.display import display
+
+        display(*objects, display_id=display_id)  # runs methods of the objects: the audit hook stays armed
+
+    def _cite(self, name: str, lines: str | int) -> dict[str, Any]:
+        """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""
+        variable = self.contexts.get(name) if isinstance(name, str) else None
+        if variable is None:
+            raise NameError(f"cite() takes the name of a loaded context; there are {sorted(self.contexts)}")
+        span = cite(variable.text, lines)
+        return {"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}
+
+    def attach(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
+        """Bind a loaded context to its global, in place of whatever that was."""
+        self.contexts[name] = variable
+        namespace[name] = variable
+
+    def detach(self, namespace: dict[str, Any], name: str) -> None:
+        """Unbind a context, unless the name has come to mean something else."""
+        variable = self.contexts.pop(name, None)
+        if variable is not None and namespace.get(name) is variable:
+            del namespace[name]
+
+    def rebind(self, namespace: dict[str, Any]) -> None:
+        """Bind the contexts again whose names code has deleted: code shadows a loaded text, it does not unload it."""
+        for name, variable in self.contexts.items():
+            if name not in namespace:
+                namespace[name] = variable
+                self.returned.add(name)
+
+    def shadowed(self, namespace: Mapping[str, Any]) -> list[str]:
+        """Contexts whose names mean something else in code."""
+        return [name for name, variable in self.contexts.items() if namespace.get(name) is not variable]
+
+    def admits(self, module: str) -> bool:
+        """Whether the policy lets code import the module."""
+        return admits(self.policy.language.imports, module)
+
+    def given(self, namespace: dict[str, Any]) -> GivenAnswers | None:
+        """The answers that code itself has given since this was last asked (`GivenWatch.look`)."""
+        shown = self.queries.answers
+        return self._given.look(namespace.setdefault(ANSWERS_NAME, shown), shown, self.queries.said)
+
+    def resolve(self, namespace: dict[str, Any], news: Resolve | Resolved) -> list[str]:
+        """Inject answers of queries: placeholders become them, ``llm_answers`` shows them; and tell the budget.
+
+        A list of answers that code has assigned stays, until others come. What it has assigned and was ``refused``
+        gets a name of its own.
+        """
+        self.queries.tell(news.used)
+        answers, said, shown = news.answers, self.queries.said, self.queries.answers
+        fresh = [name for name, outcome in answers.items() if said.get(name) != said_of(name, outcome)]
+        known = self.queries.resolve(answers)
+        found = namespace.get(ANSWERS_NAME)
+        if news.refused and found is not shown:
+            namespace[REFUSED_NAME] = found
+        if news.refused or found is shown or any(not answers[name].by_code for name in fresh):
+            namespace[ANSWERS_NAME] = self.queries.answers
+        return known
+
+
+@trusted
+def _tighten(policy: Policy, outer: Policy, scratch: Path, standing: WallReport) -> Confinement:
+    return tighten(policy, outer, scratch=scratch, standing=standing)
+
+
+@lru_cache(maxsize=1)
+def _parsed(policy: str) -> Policy:
+    """The policy of that JSON; the zygote has parsed the one that most sessions have."""
+    return Policy.model_validate_json(policy)
+
+
+def resolve_in() -> None:
+    """A process group of its own, an environment with nothing in it, and no terminal."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+
+def _in_process(policy: Policy) -> tuple[object, ...]:
+    """What the walls within the process are made of."""
+    return policy.language, policy.files, policy.network, policy.limits.processes > 0
+
+
+def user_code(state: WorkerSession | None) -> AbstractContextManager[Any]:
+    """The bracket in which code of the user's may run: armed, and streams that it replaced are put back afterwards."""
+    return nullcontext() if state is None or state.wall is None else state.wall.user()

@@ -1,0 +1,301 @@
+"""The language wall inside IPython: every way from a message to byte code leads through one compiler.
+
+IPython's ``ast_transformers`` are no place for a wall: an exception in one unregisters it and the cell runs. So the
+waist is guarded instead: `GuardedShell.transform_ast` compiles the *whole* cell before its first statement runs and
+refuses it with the one exception that IPython does not swallow, and `GuardedShell.run_code` runs only code objects
+that the wall has made. Magics, ``!``, ``?``, ``user_expressions``, completion and inspection are closed or re-made.
+
+With ``wall = None`` (policy ``language.wall: off``) this is IPython as it comes.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from ipykernel.compiler import XCachingCompiler
+from ipykernel.jsonutil import json_clean
+from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.error import InputRejected, UsageError
+from traitlets import Type
+
+from rlm_ipc import processes
+from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
+from rlm_kernel.worker.traceback import CELL_PREFIX, UNSAID, name_of, render, text_of
+
+if TYPE_CHECKING:
+    from rlm_sandbox.language_wall.wall import LanguageWall
+
+AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+HIDDEN_NAMES = ("get_ipython", "exit", "quit", "open", "__builtin__", "__loader__", "__spec__", "__session__")
+SIDE_CHANNELS = [
+    "ev",
+    "ex",
+    "safe_execfile",
+    "safe_execfile_ipy",
+    "safe_run_module",
+    "run_line_magic",
+    "run_cell_magic",
+    "system",
+    "system_raw",
+    "system_piped",
+    "getoutput",
+    "mktempfile",
+    "enable_gui",
+    "enable_matplotlib",
+]
+MAX_COMPLETIONS = 200
+
+
+class CellRefused(InputRejected, SyntaxError):
+    """The policy refuses the cell; none of it ran."""
+
+    def __str__(self) -> str:
+        """The reason; the traceback says where."""
+        return str(self.msg)
+
+
+class CellSyntaxError(InputRejected, SyntaxError):
+    """The cell is no Python that can be compiled; none of it ran. Clients see its name as ``SyntaxError``."""
+
+
+CellSyntaxError.__name__ = "SyntaxError"
+
+
+class GuardedCompiler(XCachingCompiler):
+    """IPython's compiler, which hands out the code objects that the wall made of this cell's statements."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # A prompt's flag: with it an unclosed bracket is only "incomplete input", on 3.13 of a class of its own.
+        self.reset_compiler_flags()
+        self.wall: LanguageWall | None = None
+        self.prepared: dict[int, types.CodeType] = {}
+        self.cell_name = f"{CELL_PREFIX}0>"
+
+    def get_code_name(self, raw_code: str, code: str, number: int) -> str:
+        """The file name of a cell: its number, as the person sees it."""
+        self.cell_name = f"{CELL_PREFIX}{number}>"
+        return self.cell_name
+
+    def __call__(self, source: Any, filename: str, symbol: str, *args: Any, **options: Any) -> types.CodeType:
+        """Compile as ``compile`` does; under a wall, only what it has checked."""
+        if self.wall is None:
+            code: types.CodeType = super().__call__(source, filename, symbol, *args, **options)
+            return code
+        made = self.prepared.pop(id(source.body[0]), None) if getattr(source, "body", None) else None
+        return made if made is not None else self.wall.compile(source, filename, symbol, self.flags | AWAIT)
+
+
+def _nothing_to_bind(_namespace: dict[str, Any]) -> None:
+    """There is no session yet."""
+
+
+class GuardedShell(ZMQInteractiveShell):
+    """IPython's shell with the wall at its waist."""
+
+    wall: LanguageWall | None = None
+    rebind: Callable[[dict[str, Any]], None] = staticmethod(_nothing_to_bind)
+    """Gives names their values again that code has deleted and may not do without; called before each statement."""
+    refused_cells = 0
+    """Cells of which the policy has refused a part when they were compiled."""
+    displayhook_class = Type(QuickDisplayHook)
+
+    def init_display_formatter(self) -> None:
+        """Set up what makes representations of values."""
+        self.display_formatter = QuickFormatter(parent=self)
+        self.configurables.append(self.display_formatter)
+
+    def raise_wall(self, wall: LanguageWall | None) -> None:
+        """Put the wall up for the rest of this process's life (None: the policy has none).
+
+        Only in a copy for a person's own code does none take the place of one.
+        """
+        fallen, self.wall = self.wall is not None and wall is None, wall
+        self.compile.wall = wall
+        if fallen:
+            for name in SIDE_CHANNELS:
+                self.__dict__.pop(name, None)
+            self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython, open=builtins.open)
+        if wall is not None:
+            warnings.filterwarnings("ignore", message="To exit: use")
+            self.ast_transformers.clear()
+            for name in SIDE_CHANNELS:
+                setattr(self, name, self._closed)
+            self._scrub()
+
+    def _scrub(self) -> None:
+        """Take IPython's own powers out of the namespace and re-plant the restricted builtins."""
+        assert self.wall is not None
+        for names in (self.user_ns, self.user_ns_hidden):
+            for name in HIDDEN_NAMES:
+                names.pop(name, None)
+        self.wall.prepare(self.user_ns)
+
+    # -- text → syntax tree → code object → run
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """No magics, no ``!``, no ``?``: the text of the cell as it is, dedented."""
+        if self.wall is None:
+            return str(super().transform_cell(raw_cell))
+        text = inspect.cleandoc("\n" + raw_cell) if raw_cell[:1].isspace() else raw_cell
+        return text if text.endswith("\n") else text + "\n"
+
+    def transform_ast(self, node: ast.Module) -> ast.Module:
+        """Compile the whole cell before any of it runs; `CellRefused` if the policy refuses a part of it."""
+        if self.wall is None:
+            return super().transform_ast(node)  # type: ignore[no-any-return]
+        if self.wall.changed() is not None:
+            os._exit(processes.EXIT_TAMPERED)  # a wall that stands in name only is worse than none
+        self.wall.begin_cell()
+        self.compile.prepared.clear()
+        name = self.compile.cell_name
+        try:
+            for statement, mode in _units(node):
+                wrapped = ast.Interactive([statement]) if mode == "single" else ast.Module([statement], [])
+                self.compile.prepared[id(statement)] = self.wall.compile(
+                    wrapped, name, mode, self.compile.flags | AWAIT
+                )
+        except RecursionError:
+            raise CellRefused("the cell is nested too deeply; split it into smaller statements") from None
+        except SyntaxError as error:
+            refused = _refused(error)
+            self.refused_cells += isinstance(refused, CellRefused)
+            raise refused from None
+        return node
+
+    async def run_code(self, code_obj: types.CodeType, result: Any = None, *, async_: bool = False) -> bool:
+        """Run a code object, under a wall only one that the wall made."""
+        if self.wall is None:
+            self.rebind(self.user_ns)
+            return bool(await super().run_code(code_obj, result, async_=async_))
+        if not self.wall.made(code_obj):
+            raise CellRefused("code that did not come from the policy's compiler is not run")
+        with self.wall.user():  # a variable of the session's that goes here may call what it has been given
+            self._scrub()
+            self.rebind(self.user_ns)
+            failed = bool(await super().run_code(code_obj, result, async_=async_))
+            if failed and result is not None:
+                result.error_in_exec = showable(result.error_in_exec)
+        return failed
+
+    def user_code(self) -> AbstractContextManager[None]:
+        """The bracket in which code of the user's may run outside a cell: the message of an error, a ``__repr__``."""
+        return nullcontext() if self.wall is None else self.wall.user()
+
+    def user_expressions(self, expressions: dict[str, str]) -> dict[str, Any]:
+        """Evaluate a client's expressions under the same wall as cells."""
+        if self.wall is None:
+            return super().user_expressions(expressions)  # type: ignore[no-any-return]
+        return {str(name): self._expression(str(text)) for name, text in expressions.items()}
+
+    def _expression(self, text: str) -> dict[str, Any]:
+        assert self.wall is not None
+        try:
+            code = self.wall.compile(text.strip(), "<expression>", "eval")
+            with self.wall.user():
+                self._scrub()
+                return dict(json_clean(self._format_user_obj(eval(code, self.user_ns, self.user_ns))))
+        except BaseException as error:
+            shown = {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
+            return {**shown, "traceback": render(error)}
+
+    # -- ways round the waist
+
+    def _closed(self, *_args: Any, **_options: Any) -> Any:
+        raise UsageError("magics, shell commands and files of code are not available in this session")
+
+    def names(self, text: str) -> list[str]:
+        """Completions of ``text`` that run no user code: names of the session, and plain attributes."""
+        assert self.wall is not None
+        head, _, _ = text.rpartition(".")
+        try:
+            pool = [f"{head}.{name}" for name in dir_static(self.lookup(head))] if head else self._top_names()
+        except (KeyError, AttributeError):
+            return []
+        found = {name for name in pool if name.startswith(text) and not name.rpartition(".")[2].startswith("_")}
+        return sorted(found)[:MAX_COMPLETIONS]
+
+    def _top_names(self) -> list[str]:
+        assert self.wall is not None
+        return [*self.wall.builtins, *(n for n in self.user_ns if isinstance(n, str))]
+
+    def lookup(self, dotted: str) -> Any:
+        """The object of a dotted name, found without running a property or ``__getattr__``; else KeyError."""
+        assert self.wall is not None
+        first, *rest = dotted.split(".")
+        if first.startswith("__"):
+            raise KeyError(dotted)
+        found = self.user_ns[first] if first in self.user_ns else self.wall.builtins[first]
+        for part in rest:
+            if part.startswith("_"):
+                raise KeyError(dotted)
+            found = inspect.getattr_static(found, part)
+            if isinstance(found, property):
+                raise KeyError(dotted)
+        return found
+
+    # -- errors
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
+        """Publish the current error with the frames of the person's code only."""
+        if self.wall is None:
+            super().showtraceback(exc_tuple, *args, **options)
+            return
+        _, error, _ = exc_tuple or sys.exc_info()
+        assert error is not None
+        shown = showable(error)
+        self._showtraceback(type(shown), shown, render(error))
+
+    def _format_exception_for_storage(self, exception: BaseException, *args: Any, **options: Any) -> dict[str, Any]:
+        """What IPython keeps of an error, for a magic that is closed: under the wall nothing is asked of it again."""
+        if self.wall is None:
+            return dict(super()._format_exception_for_storage(exception, *args, **options))
+        return {"ename": name_of(type(exception)), "evalue": "", "traceback": self._last_traceback or []}
+
+    def showsyntaxerror(self, *args: Any, **options: Any) -> None:
+        """Publish a syntax error of the cell."""
+        if self.wall is None:
+            super().showsyntaxerror(*args, **options)
+        else:
+            self.showtraceback()
+
+
+def showable(error: BaseException) -> BaseException:
+    """The error, or a plain one in its place if its message cannot be made (a hostile ``__str__``).
+
+    So is one whose metaclass could answer when its class is asked for its name.
+    """
+    said = text_of(error)
+    if said is not UNSAID and type(type(error)) is type:
+        return error
+    stand_in: BaseException = type(name_of(type(error)), (Exception,), {})(said)
+    return stand_in.with_traceback(error.__traceback__)
+
+
+def _units(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
+    """The statements of a cell with the mode in which IPython runs each: a last expression shows its value."""
+    *body, last = tree.body or [ast.Pass()]
+    yield from ((statement, "exec") for statement in body)
+    if tree.body:
+        yield last, "single" if isinstance(last, ast.Expr) else "exec"
+
+
+def _refused(error: SyntaxError) -> SyntaxError:
+    kind = CellSyntaxError if type(error) is SyntaxError else CellRefused
+    return kind(error.msg, (error.filename, error.lineno, error.offset, error.text))
+
+
+def dir_static(found: Any) -> list[str]:
+    """Names that `dir` would give without calling an object's own ``__dir__``."""
+    owner = found if isinstance(found, type | types.ModuleType) else type(found)
+    names = set(vars(owner)) if isinstance(owner, types.ModuleType) else {n for k in type.mro(owner) for n in vars(k)}
+    return sorted(n for n in names if isinstance(n, str))

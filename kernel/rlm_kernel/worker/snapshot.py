@@ -1,0 +1,291 @@
+"""Saving and restoring the variables of a session: what the kernel does when the supervisor asks for it.
+
+`save` hands out bytes and texts, one for each variable, so that a variable that cannot be kept costs only itself.
+`restore` takes them again, in another kernel, as bytes that anybody may have made: under the session's own walls, with
+the audit hook armed, and by `rlm_kernel.worker.pickling`, which looks nothing up by name but what is on its list.
+"""
+
+from __future__ import annotations
+
+import keyword
+import linecache
+import mmap
+import os
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Protocol
+
+from rlm_contexts.view.variable import ContextVariable
+from rlm_ipc.errors import CallerError
+from rlm_ipc.framing import Message
+from rlm_ipc.worker_protocol import Restore, Save, SavedValue
+from rlm_kernel.worker import pickling, variables
+from rlm_kernel.worker.function_sources import FunctionSource, Sources, code_of, is_of_cells
+from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
+from rlm_kernel.worker.session_state import WorkerSession, user_code
+from rlm_kernel.worker.traceback import CELL_PREFIX, name_of, text_of
+
+Reply = tuple[dict[str, Any], tuple[bytes, ...]]
+LONGEST_REASON = 300
+MAX_ROUNDS = 10
+
+
+class SavedWorker(Protocol):
+    """What is saved and restored of a process; see `worker.Worker`."""
+
+    kernel: SandboxedKernel
+    session: WorkerSession | None
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """The user's globals."""
+        ...
+
+    @property
+    def hidden(self) -> dict[str, Any]:
+        """Globals that the session came with."""
+        ...
+
+
+def save(worker: SavedWorker, request: Save, message: Message) -> Reply:
+    """Hand out variables as bytes, and the source of functions, classes and imports.
+
+    ``names`` are the variables to hand out (None: all, and the sources too); ``limit`` is the most bytes of one,
+    ``room`` of all together: names for which there was no room are ``left`` for another request. Of the contexts that
+    are ``shadowed`` the variable is among those handed out.
+    """
+    state = _state(worker)
+    rows: list[dict[str, Any]] = []
+    blobs: list[bytes] = []
+    shadowed = state.shadowed(worker.namespace)
+    reply: dict[str, Any] = {"variables": rows, "code": [], "failed": [], "left": [], "shadowed": shadowed}
+    chosen = request.names
+    found = dict(variables.visible(worker.namespace, worker.hidden))
+    values = {name: value for name, value in found.items() if state.contexts.get(name, state) is not value}
+    if chosen is None:
+        reply["code"], reply["failed"], values = _sources(worker, values)
+    else:
+        values = {name: values[name] for name in chosen if name in values}
+    room = request.room
+    with user_code(state):
+        for name, value in values.items():
+            if room <= 0:
+                reply["left"].append(name)
+                continue
+            row, data = _saved(worker, state, name, value, request.limit)
+            if "reason" in row:
+                reply["failed"].append(row)
+            else:
+                rows.append(row)
+                blobs.append(data)
+                room -= len(data)
+    return reply, tuple(blobs)
+
+
+def _saved(
+    worker: SavedWorker, state: WorkerSession, name: str, value: Any, limit: int
+) -> tuple[dict[str, Any], bytes]:
+    kind = name_of(type(value))
+    for context, variable in state.contexts.items():
+        if type(value) is str and isinstance(variable, ContextVariable) and variable["content"] is value:
+            return {"name": name, "type": kind, "content_of": context}, b""
+    try:
+        data = pickling.dump(value, worker.namespace, state.contexts, limit)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return {"name": name, "reason": reason_of(error)}, b""
+    return {"name": name, "type": kind, "content_of": None}, data
+
+
+Texts = list[dict[str, str]]
+
+
+def _sources(worker: SavedWorker, values: dict[str, Any]) -> tuple[Texts, Texts, dict[str, Any]]:
+    """Texts to run again in their order, what has none, and the variables that are no such thing."""
+    state = _state(worker)
+    history = [str(text) for text in worker.kernel.shell.history_manager.input_hist_raw]
+    sources = Sources([*state.restored, *history])
+    found: list[FunctionSource] = []
+    failed: Texts = []
+    rest: dict[str, Any] = {}
+    for name, value in [*_modules(worker.namespace), *values.items()]:
+        if not _is_code(value):
+            rest[name] = value
+        elif (source := _source_of(sources, worker.namespace, name, value)) is not None:
+            found.append(source)
+        elif issubclass(type(value), types.ModuleType) or code_of(value) is not None or is_of_cells(value):
+            failed.append({"name": name, "reason": "it has no source of its own in a cell of this session"})
+        else:
+            rest[name] = value
+    found.sort(key=lambda source: source.place)
+    return [{"name": source.name, "source": source.text} for source in found], failed, rest
+
+
+def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in list(namespace.items()):
+        if isinstance(name, str) and not name.startswith("_") and issubclass(type(value), types.ModuleType):
+            yield name, value
+
+
+def _is_code(value: Any) -> bool:
+    kinds = types.ModuleType | type | types.FunctionType | types.BuiltinFunctionType | types.MethodType
+    return issubclass(type(value), kinds) or code_of(value) is not None
+
+
+def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value: Any) -> FunctionSource | None:
+    source, own = None, name
+    code = code_of(value)
+    if code is not None:
+        own = code.co_name if code.co_name.isidentifier() else name
+        source = sources.of_function(name, code) or sources.of_function(own, code)
+    elif is_of_cells(value):
+        own = name_of(value)
+        source = sources.of_class(value)
+    else:
+        return sources.imported(name)
+    if source is None or source.name == name:
+        return source
+    same = namespace.get(own) is value
+    return FunctionSource(name, f"{name} = {own}", (source.place[0], source.place[1] + 1)) if same else None
+
+
+# -- and back
+
+
+def restore(worker: SavedWorker, request: Restore, message: Message) -> Reply:
+    """Run the sources and read the variables again; the bytes are in the file that comes with the request.
+
+    What needs something that comes later is tried again when that is there. Contexts keep their names, but for those
+    that variables shall ``shadow`` as they did.
+    """
+    state = _state(worker)
+    data = _bytes_of(message, [row.bytes for row in request.variables])
+    made: dict[str, Any] = {}
+    steps: dict[str, Callable[[], Any]] = {}
+    refused: dict[str, str] = {}
+    kept = state.contexts.keys() - set(request.shadow)
+    for source in request.code:
+        _add(steps, refused, worker, kept, source.name, _define(worker, source.name, source.source, made))
+    for row, blob in zip(request.variables, data, strict=True):
+        _add(steps, refused, worker, kept, row.name, _read(worker, row, blob, made))
+    restored: list[str] = []
+    failed = _take(state, steps, restored)
+    for _ in range(MAX_ROUNDS):
+        before = len(failed)
+        failed = _take(state, steps, restored)
+        if len(failed) == before:
+            break
+    return {"restored": restored, "failed": [{"name": n, "reason": r} for n, r in (refused | failed).items()]}, ()
+
+
+def _take(state: WorkerSession, steps: dict[str, Callable[[], Any]], restored: list[str]) -> dict[str, str]:
+    """Try every step that is left; returns why those fail that do."""
+    failed = {}
+    for name, step in list(steps.items()):
+        try:
+            with user_code(state):
+                step()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            failed[name] = reason_of(error)
+        else:
+            restored.append(name)
+            del steps[name]
+    return failed
+
+
+def _add(
+    steps: dict[str, Callable[[], Any]],
+    refused: dict[str, str],
+    worker: SavedWorker,
+    contexts: Collection[str],
+    name: str,
+    step: Callable[[], Any],
+) -> None:
+    if not _may_be_bound(worker, name):
+        refused[name[:80]] = "it is no name that a variable of a session may have"
+    elif name in contexts:
+        refused[name] = "a loaded context has this name"
+    else:
+        steps[name] = step
+
+
+def _may_be_bound(worker: SavedWorker, name: str) -> bool:
+    usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+    taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "cite", "In", "Out"}
+    return usual and (name not in taken or name == "budget")  # a word that code has uses of its own for
+
+
+def _define(worker: SavedWorker, name: str, source: str, made: dict[str, Any]) -> Callable[[], None]:
+    state = _state(worker)
+
+    def step() -> None:
+        filename = f"{CELL_PREFIX}saved {len(state.restored) + 1}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        _run(worker, source, filename)
+        state.restored.append(source)
+        if name in worker.namespace:
+            made[name] = worker.namespace[name]
+
+    return step
+
+
+def _run(worker: SavedWorker, source: str, filename: str) -> None:
+    """Run a text as a cell would be: under a wall, only what the wall has compiled."""
+    wall = worker.kernel.shell.wall
+    if wall is None:
+        exec(compile(source, filename, "exec", dont_inherit=True), worker.namespace)
+        return
+    code = wall.compile(source, filename, "exec")
+    wall.prepare(worker.namespace)
+    exec(code, worker.namespace)
+
+
+def _read(worker: SavedWorker, row: SavedValue, data: bytes, made: Mapping[str, Any]) -> Callable[[], None]:
+    state = _state(worker)
+
+    def step() -> None:
+        if row.content_of is not None:
+            value = pickling.known(state.contexts, row.content_of, "a loaded context")["content"]
+        else:
+            value = pickling.Restorer(
+                data, admits=state.admits, made=made, contexts=state.contexts, query=state.queries.adopt
+            ).load()
+        worker.namespace[row.name] = value
+
+    return step
+
+
+def _bytes_of(message: Message, sizes: list[int]) -> list[bytes]:
+    """The bytes of each variable, from the one file beside the request."""
+    if len(message.descriptors) != 1:
+        message.close()
+        raise CallerError("a request to restore comes with one file")
+    (fd,) = message.descriptors
+    try:
+        if min(sizes, default=0) < 0 or sum(sizes) != os.fstat(fd).st_size:
+            raise CallerError("the sizes of the variables are not those of the file that came with them")
+        found, at = [], 0
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) if sum(sizes) else memoryview(b"") as view:
+            for size in sizes:
+                found.append(bytes(view[at : at + size]))
+                at += size
+        return found
+    finally:
+        os.close(fd)
+
+
+def reason_of(error: BaseException) -> str:
+    """An error in one line, also one whose own message cannot be made."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
+    own = issubclass(type(error), pickling.Unpicklable)
+    said = text_of(error)
+    return (said if own else f"{name_of(type(error))}: {said}")[:LONGEST_REASON]
+
+
+def _state(worker: SavedWorker) -> WorkerSession:
+    assert worker.session is not None
+    return worker.session

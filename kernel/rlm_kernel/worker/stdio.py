@@ -1,0 +1,91 @@
+"""Where ``sys.stdout`` and ``sys.stderr`` of a kernel go, and the session and sockets of its ipykernel."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from jupyter_client.session import Session
+
+from rlm_ipc.framing import Frame, SupervisorLink
+from rlm_ipc.messages import plain
+from rlm_ipc.worker_protocol import STDOUT, Shown
+
+
+class LinkSocket:
+    """What stands in for a zmq socket: `jupyter_client.session.Session.send` only needs ``send_multipart``."""
+
+    def __init__(self, link: SupervisorLink, tag: bytes) -> None:
+        self.link = link
+        self.tag = tag
+
+    def send_multipart(self, parts: Sequence[Frame], *_args: Any, **_options: Any) -> None:
+        """Hand the parts of one Jupyter message to the supervisor."""
+        self.link.send(self.tag, parts)
+
+
+class LinkSession(Session):
+    """Jupyter's session, without a key: the supervisor signs what leaves and checks what comes.
+
+    While it is ``bare``, messages leave without envelope: kind, content and metadata only. That is for cells
+    of a caller of the supervisor, who needs no header, signature or status; the supervisor makes Jupyter messages of
+    what they show when somebody watches.
+    """
+
+    def __init__(self, link: SupervisorLink, **options: Any) -> None:
+        super().__init__(**options)
+        self.link = link
+        self.bare = False
+
+    def msg(self, msg_type: str, content: Any = None, *args: Any, **options: Any) -> dict[str, Any]:
+        """Make a message."""
+        if not self.bare:
+            return dict(super().msg(msg_type, content, *args, **options))
+        return {"msg_type": msg_type, "content": content or {}, "metadata": options.get("metadata") or {}}
+
+    def send(
+        self, stream: Any, msg_or_type: Any, content: Any = None, *args: Any, buffers: Any = None, **options: Any
+    ) -> Any:
+        """Send a message, of `msg` or made here, on one of the `LinkSocket`."""
+        if not self.bare:
+            return super().send(stream, msg_or_type, content, *args, buffers=buffers, **options)
+        message = msg_or_type if isinstance(msg_or_type, dict) else self.msg(msg_or_type, content, **options)
+        metadata = message["metadata"]
+        shown = Shown(message["msg_type"], message["content"], metadata if isinstance(metadata, dict) else {})
+        # The value of a cell is followed by its reply.
+        later = shown.kind == "execute_result"
+        self.link.send(Shown.TAG, (self.pack(plain(shown)), *(buffers or ())), later=later)
+        return message
+
+
+class TextStream(io.TextIOBase):
+    """A text stream that hands every write to the supervisor at once.
+
+    Unbuffered on purpose: what was printed before a crash has left the process. The supervisor gathers the pieces.
+    """
+
+    def __init__(self, link: SupervisorLink, tag: bytes) -> None:
+        self.link = link
+        self.tag = tag
+        self.name = "<stdout>" if tag == STDOUT else "<stderr>"
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Text leaves as UTF-8; a lone surrogate is written as ``?``."""
+        return "utf-8"
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Send ``text``; returns its length in characters."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        if text:
+            self.link.send(self.tag, (text.encode("utf-8", "replace"),))
+        return len(text)
+
+    def set_parent(self, parent: dict[str, Any]) -> None:
+        """Part of ipykernel's stream interface; the supervisor knows which cell runs."""

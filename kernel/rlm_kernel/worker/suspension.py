@@ -1,0 +1,110 @@
+"""How a cell waits for answers: in its own frame, on the kernel's line to the supervisor, without threads.
+
+The wait can be interrupted at any moment, but never between a message that has been read and what it does: SIGINT is
+held back while messages are taken, and let through only while nothing but waiting is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlm_ipc import framing
+from rlm_ipc.worker_protocol import Resolved, Waits, decode, encode
+
+_INTERRUPT = {signal.SIGINT}
+
+
+class CannotWait(RuntimeError):
+    """Code that runs beside a cell cannot wait for an answer: nobody would read the line to the supervisor."""
+
+
+class Suspension:
+    """Lets the running cell wait. ``in_cell`` tells whether one runs."""
+
+    def __init__(self, link: framing.SupervisorLink, in_cell: Callable[[], bool]) -> None:
+        self._link = link
+        self._in_cell = in_cell
+        self._waits = False
+
+    def check(self) -> None:
+        """Raise `CannotWait` where nobody can wait."""
+        if self._waits or not self._in_cell() or threading.current_thread() is not threading.main_thread():
+            raise CannotWait(
+                "only the code of a running cell can wait for an answer, not its threads or what runs between cells; "
+                "ask with mode='deferred' here"
+            )
+
+    def wait(self, ids: Sequence[str], take: Callable[[Resolved], bool]) -> None:
+        """Tell the supervisor which queries are waited for, and give what it says to ``take`` until that returns True.
+
+        Raises `CannotWait` outside a cell and in its threads; an interrupt as the cell would get it elsewhere.
+        """
+        self.check()
+        before = signal.getsignal(signal.SIGINT)
+        self._waits = True
+        try:
+            signal.signal(signal.SIGINT, _raising(before))
+            self._tell(Waits(tuple(ids)))
+            self._until_enough(take)
+        except BaseException:
+            # Until the cell has told that it goes on, its clock stands still.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._tell(Waits())
+            raise
+        finally:
+            self._waits = False
+            signal.signal(signal.SIGINT, before)
+
+    def _tell(self, waits: Waits) -> None:
+        tag, part = encode(waits)
+        self._link.send(tag, (part,))
+
+    def _until_enough(self, take: Callable[[Resolved], bool]) -> None:
+        readable = select.poll()
+        readable.register(self._link.socket.fileno(), select.POLLIN)
+        enough = self._drain(take, read=False)
+        while not enough:
+            readable.poll()
+            enough = self._drain(take, read=True)
+
+    def _drain(self, take: Callable[[Resolved], bool], *, read: bool) -> bool:
+        """Take what has arrived. Nothing else is sent to a kernel that runs a cell but input that nobody asked for."""
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
+            if read and not _arrived(self._link):
+                os._exit(0)
+            enough = False
+            while (message := self._link.parser.next()) is not None:
+                message.close()
+                if message.tag == Resolved.TAG:
+                    enough = take(decode(Resolved, message.parts[0])) or enough
+            return enough
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
+
+
+def _arrived(link: framing.SupervisorLink) -> bool:
+    """Read once; False when the supervisor has gone."""
+    try:
+        return framing.receive(link.socket, link.parser) > 0
+    except ConnectionError:
+        return False
+
+
+def _raising(before: Any) -> Any:
+    """The handler of SIGINT for the wait: KeyboardInterrupt, or in a cell that awaits what cancels it."""
+    if before is signal.default_int_handler:
+        return before
+
+    def cancel(number: int, frame: Any) -> None:
+        if callable(before):
+            before(number, frame)  # cancels the cell as soon as its event loop runs again
+        raise asyncio.CancelledError
+
+    return cancel

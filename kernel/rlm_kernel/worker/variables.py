@@ -1,0 +1,182 @@
+"""The user's globals, as rows and as text: what lists, pages and searches of kernel variables read.
+
+Rows (`row`) run no code of the user's. Texts (`as_text`) may call a ``__repr__`` of theirs, so the worker runs them
+like a cell: interruptible, and under the supervisor's clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import reprlib
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlm_ipc.errors import UnknownVariable
+from rlm_kernel.worker.traceback import name_of
+
+SCALARS = (int, float, complex, bool, type(None))
+CONTAINERS = (list, tuple, dict, set, frozenset)
+PREVIEW_CHARS = 120
+KEPT_RESULTS = 100
+SAMPLE = 200
+"""Items of a container that are looked at to judge how much all of them hold."""
+
+
+def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The globals that a person made: no underscore names, modules, or names that the session came with."""
+    for name, value in list(namespace.items()):
+        if not isinstance(name, str) or name.startswith("_") or name in ("In", "Out"):
+            continue
+        # By type, here and below: `isinstance` asks the object for its __class__, and may run code of the user's.
+        if issubclass(type(value), types.ModuleType) or hidden.get(name, hidden) is value:
+            continue
+        yield name, value
+
+
+def row(name: str, value: Any) -> dict[str, Any]:
+    """What a list shows of a variable: name, type, bytes, lines where it has some, a preview."""
+    kind = type(value)
+    found: dict[str, Any] = {
+        "name": name,
+        "type": name_of(kind),
+        "size": _size(value),
+        "preview": _preview(value),
+    }
+    if kind is str:
+        found["line_count"] = value.count("\n") + (1 if value and not value.endswith("\n") else 0)
+    elif kind in CONTAINERS:
+        found["line_count"] = len(value)
+    return found
+
+
+def _size(value: Any, depth: int = 2) -> int:
+    """Bytes of a value: of arrays and of built-in values with what they hold (judged by a sample), else of itself."""
+    kind = type(value)
+    if kind in CONTAINERS or kind in SCALARS or kind in (str, bytes, bytearray):
+        return int(value.__sizeof__()) + (_held(value, depth) if kind in CONTAINERS and depth else 0)
+    if (held := _array_bytes(value)) is not None:
+        return held
+    try:
+        return object.__sizeof__(value) if not issubclass(kind, type) else sys.getsizeof(value)
+    except TypeError:
+        return 0
+
+
+def _array_bytes(value: Any) -> int | None:
+    """Bytes of an array or a table; None for anything else. Nothing is asked of a user's class."""
+    kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
+    if numpy is not None and kind is numpy.ndarray:
+        return int(value.nbytes)
+    if pandas is not None and kind is pandas.DataFrame:
+        return int(value.memory_usage().sum())
+    if pandas is not None and (kind is pandas.Series or kind is pandas.Index):
+        return int(value.nbytes)
+    return None
+
+
+def _held(value: Any, depth: int) -> int:
+    items = value.items() if type(value) is dict else zip(value)
+    sample = [sum(_size(part, depth - 1) for part in item) for item in itertools.islice(items, SAMPLE)]
+    return sum(sample) * len(value) // len(sample) if sample else 0
+
+
+class _Plain(reprlib.Repr):
+    """reprs of built-in values; anything else shows only its type, so no code of the user's runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = PREVIEW_CHARS
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = 6
+        self.maxlevel = 3
+
+    def repr1(self, x: Any, level: int) -> str:
+        known = type(x) in SCALARS or type(x) in CONTAINERS or type(x) in (str, bytes)
+        return super().repr1(x, level) if known else f"<{name_of(type(x))}>"
+
+
+_plain = _Plain()
+
+
+def _preview(value: Any) -> str:
+    return _plain.repr(value)[:PREVIEW_CHARS]
+
+
+def find(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> Any:
+    """The user's global of that name; `UnknownVariable` says which there are."""
+    found = dict(visible(namespace, hidden))
+    if name not in found:
+        raise UnknownVariable(name, sorted(found))
+    return found[name]
+
+
+def as_lines(value: Any) -> Sequence[str]:
+    """A variable as lines: a text by its newlines, a list by its items, a dict by its pairs."""
+    if isinstance(value, Mapping) and isinstance(value.get("lines"), Sequence) and "line_count" in value:
+        return value["lines"]  # type: ignore[no-any-return]
+    if isinstance(value, dict):
+        return [f"{_item(k)}: {_item(v)}" for k, v in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_item(item) for item in value]
+    text = value if isinstance(value, str) else value.decode("utf-8", "replace") if _is_bytes(value) else _shown(value)
+    return [line.removesuffix("\r") for line in str(text).removesuffix("\n").split("\n")] if text else []
+
+
+def as_text(value: Any) -> str:
+    """A variable as one text, the way `load_context` from a variable stores it; dicts and nested lists as JSON."""
+    if isinstance(value, str):
+        return str(value)
+    if _is_bytes(value):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, Mapping) and isinstance(value.get("content"), str) and "line_count" in value:
+        return str(value["content"])
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return "\n".join(str(item) for item in value)
+    if isinstance(value, list | tuple | dict):
+        try:
+            return json.dumps(value, ensure_ascii=False, indent=1)
+        except (TypeError, ValueError):
+            pass
+    return "\n".join(as_lines(value))
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, bytes | bytearray)
+
+
+def _shown(value: Any) -> str:
+    return repr(value)
+
+
+def _item(value: Any) -> str:
+    return str(value) if isinstance(value, str) else repr(value)
+
+
+def identities(namespace: Mapping[str, Any]) -> dict[str, int]:
+    """The identity of every global, to see later which were bound anew.
+
+    ``object.__hash__`` is made of the address as ``id`` is, but raises no audit event for each of some hundred names.
+    """
+    return dict(zip(namespace, map(object.__hash__, namespace.values()), strict=True))
+
+
+def changed(before: Mapping[str, int], namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
+    """Names that a cell has made or bound anew, compared with `identities` from before it."""
+    after = identities(namespace)
+    bound = {name: namespace[name] for name, identity in after.items() if before.get(name) != identity}
+    return [name for name, _ in visible(bound, hidden)]
+
+
+def prune(namespace: dict[str, Any], history: Any, count: int) -> None:
+    """Forget input and result of a cell long past: ``_i3``, ``_3``, ``Out[3]`` and IPython's log of what was shown."""
+    old = count - KEPT_RESULTS
+    if old > 0:
+        for log in (history.outputs, history.output_hist_reprs, history.exceptions):
+            log.pop(old, None)
+        for name in (f"_i{old}", f"_{old}"):
+            namespace.pop(name, None)
+        results = namespace.get("_oh")
+        if type(results) is dict:
+            results.pop(old, None)

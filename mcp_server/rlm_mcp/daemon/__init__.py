@@ -1,0 +1,1 @@
+"""The daemon process: it serves MCP to every client of one user."""

@@ -1,0 +1,127 @@
+"""The MCP server: the SDK's low-level `Server` over one `Service`, for every protocol version it speaks.
+
+Nothing is kept per connection: which session a call is for comes with the call (argument ``session``, or
+``_meta.session``), else from the client's handshake line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ImageContent,
+    InputRequiredResult,
+    ListPromptsResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+
+from rlm_ipc.version import VERSION
+from rlm_mcp.client_info import ClientInfo, current_handshake
+from rlm_mcp.daemon import prompts
+from rlm_mcp.service.cells.pictures import PNG
+from rlm_mcp.service.queries.sampling import InputRequired, Sampling
+from rlm_mcp.service.service import Caller, Service
+from rlm_mcp.service.sessions.policies import policy_for
+from rlm_mcp.tools.arguments import Tier
+from rlm_mcp.tools.catalogue import TOOLS
+from rlm_mcp.tools.registry import TIERS
+from rlm_sandbox.errors import PolicyError
+from rlm_sandbox.policy import load_policy
+
+__all__ = ["build_server", "create", "tier_for"]
+
+NAME = "rlm-kernel"
+Context = ServerRequestContext[Any]
+
+
+def build_server(service: Service) -> Server[Any]:
+    """Make the server whose tools work on ``service``; one is enough for any number of connections."""
+
+    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        tier = await asyncio.to_thread(tier_for, current_handshake.get())
+        return ListToolsResult(tools=[tool.listed() for tool in TOOLS.tools(tier)])
+
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        sampling = Sampling(context, params) if Sampling.offered(context) else None
+        caller = _caller(context, sampling)
+        name, arguments = params.name, params.arguments
+        if sampling is not None and sampling.run:  # the same call once more, with what the code has asked for
+            name, arguments = "wait", {"run": sampling.run, "session": (arguments or {}).get("session")}
+        try:
+            outcome = await TOOLS.call(service, name, arguments, caller)
+        except InputRequired as asked:
+            return asked.result
+        images = [ImageContent(data=image, mime_type=PNG) for image in outcome.images]
+        return CallToolResult(content=[TextContent(text=outcome.text), *images], is_error=outcome.is_error)
+
+    @asynccontextmanager
+    async def lifespan(server: Server[Any]) -> AsyncIterator[Service]:
+        # The service is opened once, by `create`; every transport that enters the server shares it.
+        yield service
+
+    server: Server[Any] = Server(
+        NAME,
+        lifespan=lifespan,
+        version=VERSION,
+        title="RLM kernel",
+        instructions=prompts.INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
+    )
+    # The SDK's one middleware makes a span of each message, for a tracer that the daemon never sets up.
+    server.middleware.clear()
+    return server
+
+
+@asynccontextmanager
+async def create() -> AsyncIterator[Server[Any]]:
+    """Open the service on the user's state folder and give the server over it."""
+    async with Service.open() as service:
+        yield build_server(service)
+
+
+def tier_for(handshake: ClientInfo) -> Tier:
+    """Return which tools a client is shown: what its environment says, else what its policy does."""
+    wanted = handshake.env.get("RLM_KERNEL_TOOLS")
+    if wanted in TIERS:
+        return wanted
+    try:
+        return load_policy(policy_for(handshake)).tools
+    except PolicyError:
+        return "core"  # each call will say what is wrong with the policy
+
+
+async def _list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    return ListPromptsResult(prompts=prompts.list_prompts())
+
+
+async def _get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    found = prompts.get_prompt(params.name)
+    if found is None:
+        names = ", ".join(prompt.name for prompt in prompts.list_prompts())
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}; there is: {names}")
+    return found
+
+
+def _caller(context: Context, sampling: Sampling | None) -> Caller:
+    asked = (context.meta or {}).get("session")
+
+    async def progress(done: float, message: str, total: float | None = None) -> None:
+        await context.session.report_progress(done, total, message)
+
+    return Caller(current_handshake.get(), asked if isinstance(asked, str) and asked else None, progress, sampling)

@@ -1,0 +1,1 @@
+"""Sessions as files: notebooks, snapshots and trajectories."""

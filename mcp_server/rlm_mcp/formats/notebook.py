@@ -1,0 +1,390 @@
+"""A session's record as an executed notebook (nbformat 4.5) or as Markdown, and a notebook read to be run again.
+
+Notebooks come from anywhere: `read` checks their shape and believes nothing else. The command line and the web page use
+this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from rlm_ipc.version import VERSION
+from rlm_kernel.jupyter.sanitizer import sanitized
+from rlm_mcp.errors import ClientFault
+
+__all__ = [
+    "CodeCell",
+    "Notebook",
+    "NotebookCell",
+    "NotebookContext",
+    "NotebookTurn",
+    "QueryCell",
+    "Record",
+    "as_markdown",
+    "as_notebook",
+    "code_cell",
+    "parted",
+    "read",
+]
+
+MOST_BYTES = 256 << 20
+"""Largest notebook that is read; the journal of a session is bounded to a few MiB."""
+_ERROR_LINE = re.compile(r"^([A-Za-z_][\w.]*): ?", re.MULTILINE)
+_ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|Warning)$")
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
+
+
+def _known(status: object) -> object:
+    """A kernel tells the status of its cells itself: what is none is not passed on into headings and tags."""
+    return status if status in {"ok", "error", "aborted", "died"} else "unknown"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class QueryCell(_Part):
+    """A query that a cell asked. ``model`` has answered it or was wished for; ``seconds`` is what the answer took."""
+
+    id: str
+    prompt: str
+    state: str
+    answer: str | None = None
+    error: str | None = None
+    model: str | None = None
+    seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class NotebookContext(_Part):
+    """A loaded text: its hash in the context store, its size in bytes, and the paths that it came from."""
+
+    name: str
+    digest: str
+    size: int
+    line_count: int
+    type: str
+    origin: str
+    paths: list[str] = Field(default_factory=list)
+
+
+class NotebookCell(_Part):
+    """A cell of the journal. Times are epoch seconds; ``status`` is the journal's, or ``unknown``."""
+
+    number: int
+    author: str
+    code: str
+    started_at: float
+    ended_at: float
+    status: Annotated[str, BeforeValidator(_known)]
+    output: str
+    queries: list[QueryCell]
+    attachment: str | None = None
+    displays: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class PromptCell(_Part):
+    """What a model was told."""
+
+    role: str
+    content: str
+
+
+class NotebookTurn(_Part):
+    """A turn of a model that works in the session by itself; ``said`` are the messages since its turn before."""
+
+    model: str
+    said: list[PromptCell]
+    reply: str
+    final: str | None
+    started_at: float
+    ended_at: float
+
+
+class Record(_Part):
+    """What the daemon knows of a session. ``kernelspec`` is by what Jupyter lists it while it lives."""
+
+    session: str
+    policy: str
+    state: str
+    contexts: list[NotebookContext]
+    cells: list[NotebookCell]
+    turns: list[NotebookTurn] = Field(default_factory=list)
+    kernelspec: str | None = None
+    attachments: list[dict[str, str]] = Field(default_factory=list)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def as_notebook(record: Record, now: float) -> dict[str, Any]:
+    """Return the notebook: one code cell for each cell of the journal, below one cell that says what it is."""
+    cells = [(cell.started_at, code_cell(cell, count)) for count, cell in enumerate(record.cells, 1)]
+    for number, turn in enumerate(record.turns, 1):
+        cells.append((turn.started_at, _spoken(f"turn-{number}", f"Turn {number} · {turn.model}", turn.reply)))
+        if turn.final is not None:
+            cells.append((turn.ended_at, _spoken(f"answer-{number}", "Answer", turn.final)))
+    in_order = [cell for _, cell in sorted(cells, key=lambda timed: timed[0])]
+    return {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "metadata": {
+            "kernelspec": _kernelspec(record),
+            "language_info": {"name": "python"},
+            "rlm": _about(record, now),
+        },
+        "cells": [{"cell_type": "markdown", "id": "about", "metadata": {}, "source": _heading(record)}, *in_order],
+    }
+
+
+def _spoken(name: str, title: str, text: str) -> dict[str, Any]:
+    """A Markdown cell with what a model said, as text: nothing in it is markup."""
+    source = f"### {' '.join(title.split())}\n\n{_fenced(text, 'text')}"
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
+
+
+def _kernelspec(record: Record) -> dict[str, str]:
+    """The live session, or else a fresh kernel like it."""
+    if record.kernelspec is None:
+        return {"display_name": "RLM (sandboxed Python)", "language": "python", "name": "rlm"}
+    return {"display_name": f"session {record.session}", "language": "python", "name": record.kernelspec}
+
+
+def code_cell(cell: NotebookCell, count: int) -> dict[str, Any]:
+    """Return a cell of the journal as the ``count``-th executed cell of a notebook."""
+    told = cell.model_dump(include={"number", "author", "attachment", "status", "started_at", "ended_at", "queries"})
+    times = {"iopub.execute_input": _moment(cell.started_at), "shell.execute_reply": _moment(cell.ended_at)}
+    return {
+        "cell_type": "code",
+        "id": f"cell-{cell.number}",
+        "execution_count": count,
+        "metadata": {"execution": times, "rlm": told, "tags": [cell.author, cell.status]},
+        "outputs": _outputs(cell),
+        "source": cell.code,
+    }
+
+
+def as_markdown(record: Record, now: float) -> str:
+    """Return the session as Markdown for people, below front matter in YAML for programs."""
+    front = yaml.safe_dump({**_about(record, now), "cells": len(record.cells)}, sort_keys=False, allow_unicode=True)
+    parts = [f"---\n{front}---", _heading(record)]
+    turns = deque(enumerate(record.turns, 1))
+    for count, cell in enumerate(record.cells, 1):
+        while turns and turns[0][1].started_at <= cell.started_at:
+            parts += _said(*turns.popleft())
+        seconds = cell.ended_at - cell.started_at
+        parts.append(f"## {count} · {cell.author} · {cell.status} · {seconds:.3f} s")
+        parts.append(_fenced(cell.code, "python"))
+        if cell.output:
+            parts.append(_fenced(cell.output, "text"))
+        parts += [_fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
+    for number, turn in turns:
+        parts += _said(number, turn)
+    parts += [f"## Answer\n\n{_fenced(turn.final, 'text')}" for turn in record.turns if turn.final is not None]
+    return "\n\n".join(parts) + "\n"
+
+
+def _said(number: int, turn: NotebookTurn) -> list[str]:
+    return [f"## Turn {number} · {' '.join(turn.model.split())}", _fenced(turn.reply, "text")]
+
+
+def _about(record: Record, now: float) -> dict[str, Any]:
+    return {
+        "session": record.session,
+        "policy": record.policy,
+        "state": record.state,
+        "exported_at": _moment(now),
+        "program": f"rlm-kernel {VERSION}",
+        "contexts": [context.model_dump() for context in record.contexts],
+        "attachments": record.attachments,
+    }
+
+
+def _heading(record: Record) -> str:
+    cells = f"{len(record.cells)} cell{'' if len(record.cells) == 1 else 's'}"
+    lines = [f"# Session `{record.session}`", "", f"{cells} under the policy `{record.policy}`."]
+    if record.contexts:
+        lines += ["", "| text | bytes | lines | hash |", "|---|---|---|---|"]
+    for text in record.contexts:
+        lines.append(f"| `{text.name}` | {text.size:,} | {text.line_count:,} | `{text.digest}` |")
+    return "\n".join(lines)
+
+
+def _outcome(query: QueryCell) -> str:
+    return query.answer or query.error or query.state
+
+
+def _outputs(cell: NotebookCell) -> list[dict[str, Any]]:
+    """The one text that the journal has, its error apart, and pictures and HTML, with nothing in it that acts."""
+    written, error = cell.output, None
+    if cell.status == "error":
+        written, error = parted(cell.output)
+    elif cell.status == "died":
+        written, error = "", ("KernelDied", cell.output)
+    for display in reversed(cell.displays):
+        written = _without_end(written, str(display.get("text/plain", "")).rstrip("\n"))
+    outputs: list[dict[str, Any]] = []
+    if written:
+        outputs.append({"output_type": "stream", "name": "stdout", "text": f"{written.rstrip(chr(10))}\n"})
+    for display in cell.displays:
+        data = sanitized(display)
+        if data:
+            outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
+    if error is not None:
+        name, value = error
+        said = [f"{name}: {value}"]
+        outputs.append({"output_type": "error", "ename": name, "evalue": value, "traceback": said})
+    return outputs
+
+
+def _without_end(written: str, plain: str) -> str:
+    """What a cell wrote, without the text of its last value, which the display shows better."""
+    lines = written.rstrip("\n")
+    if not plain or f"\n{lines}".removesuffix(f"\n{plain}") == f"\n{lines}":
+        return written
+    return lines.removesuffix(plain)
+
+
+def parted(output: str) -> tuple[str, tuple[str, str]]:
+    """Part what a failed cell wrote from its error, which is the end of the text and may have several lines."""
+    found = list(_ERROR_LINE.finditer(output))
+    if not found:
+        return "", ("Error", output)
+    start = next((match for match in reversed(found) if _ERROR_NAME.search(match[1])), found[-1])
+    return output[: start.start()], (start[1], output[start.end() :])
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block whose fence is longer than any in the text, which therefore cannot end it."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def _joined(text: object) -> object:
+    """Notebooks hold texts as one string or as a list of lines."""
+    return "".join(text) if isinstance(text, list) and all(isinstance(line, str) for line in text) else text
+
+
+Text = Annotated[str, BeforeValidator(_joined)]
+
+
+class _Output(_Part):
+    output_type: str
+    name: str = ""
+    text: Text = ""
+    data: dict[str, Any] = Field(default_factory=dict)
+    ename: str = ""
+    evalue: str = ""
+
+    @property
+    def value(self) -> str:
+        return str(_joined(self.data.get("text/plain", "")))
+
+
+class _Told(_Part):
+    status: str = ""
+    queries: list[QueryCell] = Field(default_factory=list)
+
+
+class _CellMetadata(_Part):
+    rlm: _Told = Field(default_factory=_Told)
+
+
+class CodeCell(_Part):
+    """A cell of a notebook, ours or one that a front end has run on a session."""
+
+    cell_type: str
+    source: Text = ""
+    outputs: list[_Output] = Field(default_factory=list)
+    metadata: _CellMetadata = Field(default_factory=_CellMetadata)
+
+    @property
+    def status(self) -> str:
+        """What became of it, as the journal says it."""
+        failed = any(output.output_type == "error" for output in self.outputs)
+        return self.metadata.rlm.status or ("error" if failed else "ok")
+
+    @property
+    def queries(self) -> list[QueryCell]:
+        """What it asked."""
+        return self.metadata.rlm.queries
+
+    @property
+    def text(self) -> str:
+        """What it printed, its value and the last line of its error; addresses of objects are left out."""
+        parts = [self._stream("stdout"), self._stream("stderr")]
+        parts += [output.value for output in self.outputs if output.output_type == "execute_result"]
+        parts += [f"{output.ename}: {output.evalue}" for output in self.outputs if output.output_type == "error"]
+        return _ADDRESS.sub("0x…", "\n".join(part.rstrip("\n") for part in parts if part))
+
+    def _stream(self, name: str) -> str:
+        written: Iterable[_Output] = (output for output in self.outputs if output.output_type == "stream")
+        return "".join(output.text for output in written if output.name == name)
+
+
+class _About(_Part):
+    session: str = ""
+    policy: str = ""
+    contexts: list[NotebookContext] = Field(default_factory=list)
+
+
+class _Metadata(_Part):
+    rlm: _About = Field(default_factory=_About)
+
+
+class Notebook(_Part):
+    """A notebook of format 4, as far as running it again needs it."""
+
+    nbformat: Literal[4]
+    cells: list[CodeCell]
+    metadata: _Metadata = Field(default_factory=_Metadata)
+
+    @property
+    def about(self) -> _About:
+        """The session that it was exported from; empty for a notebook from elsewhere."""
+        return self.metadata.rlm
+
+    @property
+    def code(self) -> list[CodeCell]:
+        """The cells that have something to run."""
+        return [cell for cell in self.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def read(path: Path) -> Notebook:
+    """Read a notebook.
+
+    Raises:
+        ClientFault: the file cannot be read, or is none of format 4.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ClientFault(f"{path} is larger than {MOST_BYTES:,} bytes; no exported session is")
+        return Notebook.model_validate(json.loads(data))
+    except OSError as error:
+        raise ClientFault(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ClientFault(f"{path} is no notebook of format 4: {where}: {first['msg']}") from error
+    except (ValueError, RecursionError) as error:
+        raise ClientFault(f"{path} is no notebook: it is not JSON; export one: rlm-kernel export SESSION") from error

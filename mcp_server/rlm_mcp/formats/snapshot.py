@@ -1,0 +1,365 @@
+"""The file of a snapshot: a zip archive with one ``manifest.json`` and the bytes that it lists, nothing else.
+
+The manifest names every other member with its size and SHA-256. `read` believes nothing: it checks the archive, the
+manifest's fields, the sizes and the sums before it gives anything out, and never decompresses more than was announced.
+Nothing in here looks into a pickled variable: that is for a worker. docs/snapshots.md describes the format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rlm_contexts.errors import SourceError
+from rlm_contexts.store.store import opened as opened_file
+from rlm_mcp.errors import ClientFault
+
+__all__ = [
+    "MANIFEST",
+    "TEMPORARY",
+    "Archive",
+    "Code",
+    "Manifest",
+    "Missing",
+    "SavedCell",
+    "SavedContext",
+    "SavedPart",
+    "SavedQuery",
+    "SavedTurn",
+    "SavedVariable",
+    "SnapshotRefused",
+    "Writer",
+]
+
+MANIFEST = "manifest.json"
+TEMPORARY = ".snapshot-"
+"""How the name of a file begins that is being written."""
+MOST_MEMBERS = 20_000
+MOST_MANIFEST_BYTES = 256 << 20
+MOST_BYTES = 8 << 30
+_PIECE = 1 << 20
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+"""The time of every member: two snapshots of one state are the same bytes, but for the manifest."""
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError, KeyError)
+
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+Sum = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SnapshotRefused(ClientFault):
+    """A file is no snapshot that can be read; the message says what is wrong with it."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path} cannot be restored: {problem}; nothing was changed")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class SavedPart(_Part):
+    """Another member of the archive: its bytes and their SHA-256."""
+
+    size: int = Field(ge=0)
+    sha256: Sum
+
+
+class Code(_Part):
+    """A function, class or import: the text that makes the name."""
+
+    name: Name
+    source: str = Field(max_length=1 << 20)
+
+
+class SavedVariable(_Part):
+    """A variable: pickled in the member ``file``, or the text of the context ``content_of``."""
+
+    name: Name
+    type: str = Field(max_length=200)
+    file: str | None = None
+    content_of: str | None = None
+
+
+class SavedContext(_Part):
+    """A loaded text under a name: its bytes in the member ``file``, or only known by its ``digest``."""
+
+    name: Name
+    digest: str = Field(pattern=r"^[0-9a-f]{32}(-[0-9]{1,9})?$")
+    size: int = Field(ge=0)
+    line_count: int = Field(ge=0)
+    type: str = Field(max_length=200)
+    metadata: dict[str, Any]
+    origin: Literal["loaded", "attached", "output"]
+    file: str | None = None
+
+
+class SavedQuery(_Part):
+    """A deferred query and its state."""
+
+    id: str = Field(pattern=r"^q_t?[0-9]{3,9}$")
+    asked_by: Literal["code", "tool"]
+    number: int = Field(ge=0, lt=10**9)
+    prompt: str
+    model: str | None
+    state: Literal["pending", "answered", "failed", "cancelled"]
+    answer: str | None
+    error: str | None
+    created_at: float
+    resolved_at: float | None
+    mode: Literal["deferred", "blocking", "provider"] = "deferred"
+    form: dict[str, Any] | None = None
+    answered_by: str | None = None
+    recursive: bool = False
+    input_tokens: int = Field(0, ge=0)
+    output_tokens: int = Field(0, ge=0)
+
+
+class SavedCell(_Part):
+    """One cell of the journal."""
+
+    author: Literal["agent", "notebook"]
+    code: str
+    started_at: float
+    ended_at: float
+    status: str = Field(max_length=20)
+    output: str
+    queries: tuple[str, ...] = Field(strict=False)
+    attachment: str | None = Field(None, max_length=100)
+
+
+class SavedMessage(_Part):
+    """What a model was told."""
+
+    role: str = Field(max_length=20)
+    content: str
+
+
+class SavedTurn(_Part):
+    """One turn of a model that worked in the session by itself."""
+
+    model: str
+    said: tuple[SavedMessage, ...] = Field(strict=False)
+    reply: str
+    final: str | None
+    input_tokens: int
+    output_tokens: int
+    started_at: float
+    ended_at: float
+
+
+class Missing(_Part):
+    """Something of the session that is not in the snapshot, and why."""
+
+    name: str
+    reason: str
+
+
+class Manifest(_Part):
+    """What the snapshot holds. Times are epoch seconds.
+
+    ``shadowed`` are the contexts whose names are those of variables too, with the revision of each.
+    """
+
+    format: Literal["rlm-kernel snapshot"] = "rlm-kernel snapshot"
+    version: Literal[2] = 2
+    program: str
+    python: str
+    created_at: float
+    session: str = Field(max_length=128)
+    policy: str = Field(max_length=4096)
+    policy_text: str = Field("", max_length=1 << 20)
+    workspace: str
+    code: list[Code]
+    variables: list[SavedVariable]
+    contexts: list[SavedContext]
+    shadowed: dict[Name, int] = Field(default_factory=dict)
+    queries: list[SavedQuery]
+    journal: list[SavedCell]
+    turns: list[SavedTurn] = Field(default_factory=list)
+    missing: list[Missing]
+    files: dict[str, SavedPart]
+
+
+class Writer:
+    """Writes one snapshot; `write` makes it appear at once and whole, or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._temporary = tempfile.NamedTemporaryFile(dir=folder, prefix=TEMPORARY, delete=False)  # noqa: SIM115
+        self._archive = zipfile.ZipFile(self._temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+        self.files: dict[str, SavedPart] = {}
+
+    def add(self, name: str, pieces: Iterable[bytes]) -> str:
+        """Add a member and return its name."""
+        size, digest = 0, hashlib.sha256()
+        with self._archive.open(_info(name), "w", force_zip64=True) as member:
+            for piece in pieces:
+                member.write(piece)
+                digest.update(piece)
+                size += len(piece)
+        self.files[name] = SavedPart(size=size, sha256=digest.hexdigest())
+        return name
+
+    def finish(self, manifest: Manifest, path: Path) -> int:
+        """Add the manifest, put the file in its place, durably, and return its size in bytes."""
+        text = manifest.model_dump_json(indent=1).encode()
+        if len(text) > MOST_MANIFEST_BYTES:
+            raise ClientFault(f"the queries and the journal of the session are {len(text):,} bytes: too many to save")
+        self._archive.writestr(_info(MANIFEST), text)
+        self._archive.close()
+        self._temporary.flush()
+        os.fsync(self._temporary.fileno())
+        size = os.fstat(self._temporary.fileno()).st_size
+        Path(self._temporary.name).replace(path)
+        self._temporary.close()
+        _sync_folder(path.parent)
+        return size
+
+    def abandon(self) -> None:
+        """Remove what was written so far; nothing after `finish`."""
+        if self._temporary.closed:
+            return
+        Path(self._temporary.name).unlink(missing_ok=True)
+        for part in (self._archive, self._temporary):
+            with suppress(OSError, ValueError):  # a full disk: what is closed would still be written
+                part.close()
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EARLIEST)
+    info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+    return info
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Archive:
+    """An open snapshot whose manifest and sums have been checked; use `Archive.open`."""
+
+    def __init__(self, path: Path, file: BinaryIO, archive: zipfile.ZipFile, manifest: Manifest) -> None:
+        self._path, self._file, self._archive, self.manifest = path, file, archive, manifest
+
+    @classmethod
+    def open(cls, path: Path) -> Archive:
+        """Open a snapshot and check all of it, which reads it once; a context manager that closes it.
+
+        Raises:
+            SnapshotRefused: it is none, is damaged, or holds something that its manifest does not name.
+        """
+        try:
+            with opened_file(path) as descriptor:  # not by zipfile: somebody may have put a FIFO there meanwhile
+                file = os.fdopen(os.dup(descriptor), "rb")
+        except SourceError as error:
+            raise SnapshotRefused(path, f"it is no readable snapshot file ({error.what})") from error
+        try:
+            archive = zipfile.ZipFile(file)
+        except _BROKEN as error:
+            file.close()
+            raise SnapshotRefused(path, f"it is no readable snapshot file ({error})") from error
+        try:
+            opened = cls(path, file, archive, _manifest_of(path, archive))
+            opened._check()
+        except BaseException:
+            archive.close()
+            file.close()
+            raise
+        return opened
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+        self._file.close()
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a member."""
+        return b"".join(self.pieces(name))
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """Yield the bytes of a member; raises `SnapshotRefused` at the end if they are not what was announced."""
+        part, digest, left = self.manifest.files[name], hashlib.sha256(), self.manifest.files[name].size
+        try:
+            with self._archive.open(name) as member:
+                while piece := member.read(_PIECE):
+                    left -= len(piece)
+                    if left < 0:
+                        break
+                    digest.update(piece)
+                    yield piece
+        except _BROKEN as error:
+            raise SnapshotRefused(self._path, f"{name} is damaged ({error})") from error
+        if left or digest.hexdigest() != part.sha256:
+            raise SnapshotRefused(self._path, f"{name} is not what the manifest says it is")
+
+    def _check(self) -> None:
+        manifest = self.manifest
+        names = [info.filename for info in self._archive.infolist()]
+        if sorted(names) != sorted([MANIFEST, *manifest.files]):
+            raise SnapshotRefused(self._path, "its members are not those that its manifest lists")
+        wanted = {item.file for item in manifest.variables} | {item.file for item in manifest.contexts}
+        if not wanted - {None} <= set(manifest.files):
+            raise SnapshotRefused(self._path, "its manifest names a member that is not there")
+        if sum(part.size for part in manifest.files.values()) > MOST_BYTES:
+            raise SnapshotRefused(self._path, f"it holds more than {MOST_BYTES:,} bytes")
+        for name in manifest.files:
+            for _ in self.pieces(name):
+                pass
+
+
+_VERSION_1 = re.compile(rb'\{\s*"format":\s*"rlm-kernel snapshot",\s*"version":\s*1,')
+
+
+def _of_this_version(text: bytes) -> bytes:
+    """The manifest with the names and fields of today, as `rlm_memory.migration` has them for databases."""
+    if _VERSION_1.match(text) is None:
+        return text
+    from rlm_memory.migration import asker_in, policy_renamed  # here: commands need no database for new files
+
+    # What is malformed is said by the validation that follows.
+    with suppress(LookupError, ValueError, TypeError, AttributeError, RecursionError):
+        manifest = json.loads(text)
+        manifest["version"] = 2
+        for cell in manifest["journal"]:
+            cell["attachment"] = cell.pop("door", None)
+        for query in manifest["queries"]:
+            query["resolved_at"] = query.pop("settled_at", None)
+            query["asked_by"], query["number"] = asker_in(query["id"])
+        if kept := manifest.get("policy_text"):
+            manifest["policy_text"] = policy_renamed(kept)[0]
+        return json.dumps(manifest).encode()
+    return text
+
+
+def _manifest_of(path: Path, archive: zipfile.ZipFile) -> Manifest:
+    if len(archive.infolist()) > MOST_MEMBERS:
+        raise SnapshotRefused(path, f"it has more than {MOST_MEMBERS:,} members")
+    try:
+        with archive.open(MANIFEST) as member:
+            text = member.read(MOST_MANIFEST_BYTES + 1)
+    except _BROKEN as error:
+        raise SnapshotRefused(path, f"it has no readable manifest ({error})") from error
+    if len(text) > MOST_MANIFEST_BYTES:
+        raise SnapshotRefused(path, "its manifest is too large")
+    try:
+        return Manifest.model_validate_json(_of_this_version(text))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise SnapshotRefused(path, f"its manifest is malformed: {where}: {first['msg']}") from error

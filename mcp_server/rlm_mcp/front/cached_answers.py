@@ -1,0 +1,100 @@
+"""Answers that a front gives before its daemon is up: what the daemon answered last time.
+
+Starting a daemon takes a second or two; some clients take their first turn without our tools when
+the handshake and the lists are not answered by then. These answers depend on nothing but the version,
+the protocol and the tool set, so the front remembers them in one small file and lets the daemon confirm
+them once it is up. For a user's very first start the package brings those of the default tool set along.
+
+Standard library only: part of the front.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+from rlm_ipc.json_lines import MODERN_VERSION_KEY, handshake_environment
+from rlm_ipc.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+REMEMBERED = frozenset({"initialize", "tools/list", "prompts/list", "server/discover"})
+"""Requests whose answer is the same for every client of one version, protocol and tool set.
+
+Some clients show no tool before all of them are answered.
+"""
+FIRST_ANSWERS = f"{os.path.dirname(__file__)}/first_answers.json"
+"""The answers of the default tool set, as the daemon of this version gives them: a test compares them."""
+_LONGEST_FILE = 4 * 1024 * 1024
+
+
+class Answers:
+    """The remembered answers, read from ``path`` on first use. A missing or broken file is an empty one.
+
+    What was never asked before is looked up in ``first``, a file of the same form that is only read.
+    """
+
+    def __init__(self, path: str, first: str = "") -> None:
+        self._path = path
+        self._first = first
+        self._results: dict[str, Any] | None = None
+
+    def key(self, message: dict[str, Any]) -> str | None:
+        """Return under which key the answer to a request is kept; ``None``: it is not one to remember."""
+        method = message.get("method")
+        params = message.get("params") or {}
+        if method not in REMEMBERED or not isinstance(params, dict) or params.get("cursor"):
+            return None
+        meta = params.get("_meta")
+        modern = meta.get(MODERN_VERSION_KEY) if isinstance(meta, dict) else None
+        environment = handshake_environment(os.environ)
+        parts = [
+            VERSION,
+            environment.get("RLM_KERNEL_TOOLS"),
+            environment.get("RLM_KERNEL_POLICY"),
+            params.get("protocolVersion") if method == "initialize" else modern,
+            method,
+        ]
+        return json.dumps(parts)
+
+    def get(self, key: str) -> Any | None:
+        """Return the remembered result, if there is one."""
+        return self._load().get(key)
+
+    def put(self, key: str, result: Any) -> bool:
+        """Remember a result; false when it was known already."""
+        if self.get(key) == result:
+            return False
+        # Another front may have written meanwhile: its answers are kept. Those of other versions are dropped.
+        self._results = None
+        results = {k: v for k, v in self._load().items() if json.loads(k)[0] == VERSION}
+        results[key] = result
+        self._results = results
+        self._save(results)
+        return True
+
+    def _load(self) -> dict[str, Any]:
+        if self._results is None:
+            self._results = _read(self._first) | _read(self._path)
+        return self._results
+
+    def _save(self, results: dict[str, Any]) -> None:
+        """Write the file in one step; failing to is no reason to fail a client."""
+        temporary = f"{self._path}.{os.getpid()}"
+        with suppress(OSError):
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(json.dumps(results).encode())
+            os.replace(temporary, self._path)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read(_LONGEST_FILE))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    usable = isinstance(found, dict) and all(isinstance(value, dict) for value in found.values())
+    return found if usable else {}

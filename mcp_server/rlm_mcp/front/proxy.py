@@ -1,0 +1,299 @@
+"""What a front decides, without doing any input or output: which line goes where, and what is answered here.
+
+::
+
+              daemon_started          daemon_lost (crash), or a line for the daemon
+    STARTING ───────────────► UP ◄───────────────────────────────┐
+        │  ▲                   │ daemon_lost (goodbye)           │
+        │  └────────────┐      ▼                                 │
+        └───────────► DOWN ◄───┘   a line for the daemon ► STARTING
+          start_failed
+
+In every state the client keeps its connection. Lines that cannot be sent yet wait in order. What the
+daemon was working on when it died is answered with an error that names it, unless asking again is
+harmless: then it is asked again.
+
+Standard library only: part of the front.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from rlm_ipc.json_lines import DAEMON_LOST, Oversized, edge_id, error_line
+from rlm_mcp.front.cached_answers import Answers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeGuard
+
+REPEATABLE = frozenset(
+    {
+        "initialize", "ping", "server/discover", "tools/list", "prompts/list", "prompts/get",
+        "resources/list", "resources/templates/list", "resources/read", "completion/complete",
+    }
+)  # fmt: skip
+"""Requests that change nothing: after a crash they are asked again instead of being reported lost."""
+DOWN, STARTING, UP = "down", "starting", "up"
+PARSED_WHOLE = 1024 * 1024
+"""Longer lines are not parsed by the front: their edges say enough."""
+QUICK_CRASH_SECONDS = 5.0
+QUICK_CRASHES = 3
+"""After so many daemons in a row that lived less than that, only a call starts another one."""
+OWN_ID = "rlm-front/"
+"""Prefix of the ids of the front's own requests to the daemon."""
+
+
+class PendingRequest:
+    """A request that waits for the daemon: what to call it, and its line if it may be asked again."""
+
+    def __init__(self, label: str, line: bytes | None, key: str | None) -> None:
+        self.label = label
+        self.line = line
+        self.key = key
+
+
+class FrontProxy:
+    """The state of one client's connection.
+
+    ``to_client`` and ``to_daemon`` take whole lines; ``start`` is called when a daemon is needed and must
+    lead to :meth:`daemon_started` or :meth:`start_failed`.
+    """
+
+    def __init__(
+        self,
+        answers: Answers,
+        *,
+        to_client: Callable[[bytes], None],
+        to_daemon: Callable[[bytes], None],
+        start: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._answers = answers
+        self._to_client = to_client
+        self._to_daemon = to_daemon
+        self._start = start
+        self._clock = clock
+        self.state = DOWN
+        self.waiting: list[bytes] = []
+        self._asked: dict[str | int, PendingRequest] = {}
+        self._initialize: dict[str, Any] | None = None
+        self._initialized: bytes | None = None
+        self._remembered: list[dict[str, Any]] = []  # requests that were answered without the daemon
+        self._checking: dict[str, tuple[str, str]] = {}  # own id -> (method, key) of such a request
+        self._own_ids = 0
+        self._goodbye = False
+        self._up_since = 0.0
+        self._quick_crashes = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client still waits for an answer."""
+        return bool(self._asked)
+
+    # --- from the client --------------------------------------------------------------------------
+
+    def client_line(self, line: bytes | Oversized) -> None:
+        """Take one line from the client."""
+        if isinstance(line, Oversized):
+            if (refusal := line.refusal()) is not None:
+                self._to_client(refusal)
+        elif len(line) > PARSED_WHOLE:
+            self._long_line(line)
+        elif line.strip():
+            self._message(line, parse(line))
+
+    def _long_line(self, line: bytes) -> None:
+        found, request_id = edge_id(line[:4096], line[-4096:])
+        if found and _is_id(request_id) and b'"result"' not in line[:4096]:
+            self._asked[request_id] = PendingRequest("a call with a long argument", None, None)
+            self._send(line)
+        else:
+            self._message(line, parse(line))
+
+    def _message(self, line: bytes, message: dict[str, Any]) -> None:
+        request_id, method = message.get("id"), message.get("method")
+        if not isinstance(method, str):
+            self._send(line)  # a response of the client, or not a message: the daemon says what is wrong
+        elif _is_id(request_id):
+            self._request(line, message, request_id, method)
+        else:
+            self._notification(line, message, method)
+
+    def _request(self, line: bytes, message: dict[str, Any], request_id: str | int, method: str) -> None:
+        if method == "initialize":
+            self._initialize = message
+        key = self._answers.key(message)
+        if key is not None and self.state != UP and (result := self._answers.get(key)) is not None:
+            self._remembered.append(message)
+            self._to_client(_line({"jsonrpc": "2.0", "id": request_id, "result": result}))
+            self.need_daemon()
+            return
+        again = line if method in REPEATABLE else None
+        self._asked[request_id] = PendingRequest(_label(method, message), again, key)
+        self._send(line)
+
+    def _notification(self, line: bytes, message: dict[str, Any], method: str) -> None:
+        if method == "notifications/initialized":
+            self._initialized = line
+            if self.state != UP:
+                return  # goes out with the replayed handshake
+        elif method == "notifications/cancelled":
+            params = message.get("params")
+            cancelled = params.get("requestId") if isinstance(params, dict) else None
+            if _is_id(cancelled):
+                self._asked.pop(cancelled, None)  # a cancelled request is not answered
+        self._send(line)
+
+    def _send(self, line: bytes) -> None:
+        """Pass a line to the daemon, or keep it until there is one."""
+        if self.state == UP:
+            self._to_daemon(line + b"\n")
+            return
+        self.waiting.append(line)
+        self.need_daemon()
+
+    def need_daemon(self) -> None:
+        """Start a daemon unless there is one, or one is on its way."""
+        if self.state == DOWN:
+            self.state = STARTING
+            self._start()
+
+    # --- from the daemon --------------------------------------------------------------------------
+
+    def daemon_started(self) -> None:
+        """A daemon answered the handshake: repeat the handshake, then send what waited."""
+        self.state = UP
+        self._goodbye = False
+        self._up_since = self._clock()
+        self._replay_handshake()
+        for message in self._remembered:
+            if message is not self._initialize:
+                self._ask_again(message)
+        self._remembered.clear()
+        waiting, self.waiting = self.waiting, []
+        for line in waiting:
+            self._to_daemon(line + b"\n")
+
+    def _replay_handshake(self) -> None:
+        """Bring a new daemon to where the client believes its server to be."""
+        if self._initialize is None:
+            return
+        if self._initialize.get("id") not in self._asked:  # else it waits with the other lines
+            self._ask_again(self._initialize)
+        if self._initialized is not None:
+            self._to_daemon(self._initialized + b"\n")
+
+    def _ask_again(self, message: dict[str, Any]) -> None:
+        """Send a request that was answered before, under an id of our own, to compare the answers."""
+        self._own_ids += 1
+        own_id = f"{OWN_ID}{self._own_ids}"
+        key = self._answers.key(message)
+        if key is not None:
+            self._checking[own_id] = (message["method"], key)
+        self._to_daemon(_line({**message, "id": own_id}))
+
+    def daemon_line(self, line: bytes | Oversized) -> None:
+        """Take one line from the daemon."""
+        if isinstance(line, Oversized):
+            self._lost_answer(line)
+            return
+        if len(line) > PARSED_WHOLE:
+            found, request_id = edge_id(line[:4096], b"")
+            message: dict[str, Any] = {"id": request_id} if found else parse(line)
+        else:
+            message = parse(line)
+        if "rlm" in message:
+            self._goodbye = True
+            return
+        request_id = message.get("id")
+        if "method" not in message and _is_id(request_id):
+            if isinstance(request_id, str) and request_id.startswith(OWN_ID):
+                self._compare(request_id, message)
+                return
+            self._remember(self._asked.pop(request_id, None), message)
+        self._to_client(line + b"\n")
+
+    def _lost_answer(self, line: Oversized) -> None:
+        found, request_id = edge_id(line.head, b"")
+        if found and _is_id(request_id):
+            self._asked.pop(request_id, None)
+            message = f"the answer is {line.size:,} bytes long and was dropped; ask for less of it, page by page"
+            self._to_client(error_line(request_id, DAEMON_LOST, message))
+
+    def _remember(self, asked: PendingRequest | None, message: dict[str, Any]) -> None:
+        if asked is not None and asked.key is not None and isinstance(message.get("result"), dict):
+            self._answers.put(asked.key, message["result"])
+
+    def _compare(self, own_id: str, message: dict[str, Any]) -> None:
+        """Keep the daemon's answer; tell the client when the tools that it was shown are out of date."""
+        method, key = self._checking.pop(own_id, ("", ""))
+        result = message.get("result")
+        if key and isinstance(result, dict) and self._answers.put(key, result) and method == "tools/list":
+            self._to_client(_line({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
+
+    # --- when there is no daemon ------------------------------------------------------------------
+
+    def start_failed(self, reason: str) -> None:
+        """No daemon could be started: answer everything that waits, try again when the next call comes."""
+        self.state = DOWN
+        self.waiting.clear()
+        asked, self._asked = self._asked, {}
+        for request_id, request in asked.items():
+            message = f"{request.label} was not done: {reason}"
+            self._to_client(error_line(request_id, DAEMON_LOST, message, retryable=True))
+
+    def daemon_lost(self) -> None:
+        """The daemon is gone: report or repeat what it was working on, and start another after a crash."""
+        self.state = DOWN
+        self._checking.clear()
+        asked, self._asked = self._asked, {}
+        for request_id, request in asked.items():
+            if request.line is not None:
+                self.waiting.append(request.line)
+                # Once only: a request that kills every daemon must not be repeated for ever.
+                self._asked[request_id] = PendingRequest(request.label, None, request.key)
+            else:
+                self._to_client(error_line(request_id, DAEMON_LOST, _lost(request.label), retryable=False))
+        if self.waiting or self._crashed_for_the_first_times():
+            self.need_daemon()
+
+    def _crashed_for_the_first_times(self) -> bool:
+        if self._goodbye:
+            return False
+        quick = self._clock() - self._up_since < QUICK_CRASH_SECONDS
+        self._quick_crashes = self._quick_crashes + 1 if quick else 0
+        return self._quick_crashes < QUICK_CRASHES
+
+
+def _lost(label: str) -> str:
+    return (
+        f"{label} was lost: the rlm-kernel daemon ended before it answered; it may or may not have been "
+        "done. Another daemon serves the next call: see what is there with list_vars, then call again"
+    )
+
+
+def _label(method: str, message: dict[str, Any]) -> str:
+    """Name a request the way the client's user knows it."""
+    params = message.get("params")
+    name = params.get("name") if isinstance(params, dict) else None
+    return f"{method} {name[:100]}" if isinstance(name, str) else method
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """Return the JSON object in a line, or an empty one when there is none."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _is_id(value: object) -> TypeGuard[str | int]:
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"

@@ -1,0 +1,186 @@
+"""Pictures that cells show, on their way to agents: PNG only, taken apart, checked and put together again.
+
+A picture comes from a kernel and goes to a language model's provider, who refuses the whole conversation when it is
+broken, and lives in the client, who has to unpack it. So nothing is passed on but what was read: a header of sane size,
+pixels that are as many as the header says, and none of the texts that a PNG can carry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.tool_answers import ToolAnswer
+
+__all__ = ["PNG", "PictureStore", "checked_png", "pictures_in"]
+
+PNG = "image/png"
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_KEPT = frozenset((b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"))
+"""Chunks that make the picture; all others are left out, texts among them."""
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_LONGEST_SIDE = 8000
+_MOST_PIXELS = 16_000_000
+_PIECE = 1 << 16
+_RUNS_KEPT = 4
+"""Runs of a session whose pictures are kept."""
+
+
+class BadPicture(ValueError):
+    """What a cell has shown is no picture that can be passed on; the message says why."""
+
+
+@dataclass(frozen=True)
+class ShownPicture:
+    """A picture as a cell has shown it: base64, or why it was not kept."""
+
+    data: str = ""
+    problem: str = ""
+
+
+def pictures_in(displays: Iterable[dict[str, Any]], limit: int) -> list[ShownPicture]:
+    """Return the pictures of a cell; what is over ``limit`` bytes, all taken together, is not kept."""
+    found = []
+    for bundle in [display.get("data") for display in displays]:
+        if not isinstance(bundle, dict) or not (kinds := sorted(kind for kind in bundle if kind.startswith("image/"))):
+            continue
+        data = bundle.get(PNG)
+        if not isinstance(data, str):
+            found.append(ShownPicture(problem=f"only PNG is passed on, and this is {', '.join(kinds)[:80]}"))
+            continue
+        size = len(data) * 3 // 4
+        limit -= size
+        over = f"{size:,} bytes are over what the policy permits (limits.image_bytes); lower its dpi or its size"
+        found.append(ShownPicture(data) if limit >= 0 else ShownPicture(problem=over))
+    return found
+
+
+class PictureStore:
+    """The pictures of a session's latest runs that have shown any."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[int, str], list[ShownPicture]] = {}
+
+    def keep(self, session: int, run: str, shown: list[ShownPicture]) -> None:
+        """Keep a run's pictures; those of the session's older runs go."""
+        if not shown:
+            return
+        self._runs[session, run] = shown
+        held = [key for key in self._runs if key[0] == session]
+        for key in held[:-_RUNS_KEPT]:
+            del self._runs[key]
+
+    def drop(self, session: int) -> None:
+        """Forget a session's pictures."""
+        for key in [key for key in self._runs if key[0] == session]:
+            del self._runs[key]
+
+    async def view(self, session: int, run: str | None) -> ToolAnswer:
+        """Return a run's pictures (default: the latest that has shown any) as images.
+
+        Raises:
+            ToolFault: the run has shown none, or they are kept no more.
+        """
+        runs = [known for owner, known in self._runs if owner == session]
+        wanted = run if run is not None else (runs[-1] if runs else "")
+        shown = self._runs.get((session, wanted))
+        if shown is None:
+            raise ToolFault(
+                "no_images",
+                f"run {wanted[:40]!r} has no pictures" if wanted else "no code of this session has shown a picture",
+                "show one with eval_code, as the last value or with display(figure)",
+                available=runs,
+            )
+        rows, images = await asyncio.to_thread(_passed_on, shown)
+        return ToolAnswer({"run": wanted, "images": rows}, ("images",), images=images)
+
+
+def _passed_on(shown: list[ShownPicture]) -> tuple[list[dict[str, Any]], list[str]]:
+    """What is said of each picture, and those that can be passed on, as base64."""
+    rows: list[dict[str, Any]] = []
+    images = []
+    for picture in shown:
+        try:
+            data, width, height = checked_png(picture)
+        except BadPicture as error:
+            rows.append({"left_out": str(error)})
+        else:
+            rows.append({"width": width, "height": height, "bytes": len(data)})
+            images.append(base64.b64encode(data).decode())
+    return rows, images
+
+
+def checked_png(picture: ShownPicture) -> tuple[bytes, int, int]:
+    """Return a picture's bytes, made anew, and its width and height; raises BadPicture."""
+    if picture.problem:
+        raise BadPicture(picture.problem)
+    try:
+        data = base64.b64decode("".join(picture.data.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadPicture("its data is not base64") from error
+    chunks = [chunk for chunk in _chunks(data) if chunk[0] in _KEPT]
+    kinds = [kind for kind, _ in chunks]
+    if kinds[:1] != [b"IHDR"] or kinds[-1:] != [b"IEND"] or kinds.count(b"IHDR") != 1:
+        raise BadPicture("it is a damaged PNG: it does not begin and end as one")
+    width, height, row = _header(chunks[0][1])
+    _unpack((content for kind, content in chunks if kind == b"IDAT"), (row + 1) * height)
+    return _SIGNATURE + b"".join(_chunk(*chunk) for chunk in chunks), width, height
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    if not data.startswith(_SIGNATURE):
+        raise BadPicture("it is no PNG")
+    at, kind = len(_SIGNATURE), b""
+    while kind != b"IEND":
+        head = data[at : at + 8]
+        if len(head) < 8:
+            raise BadPicture("it is a damaged PNG: it breaks off")
+        (length, kind), end = struct.unpack(">I4s", head), at + 8
+        content, check = data[end : end + length], data[end + length : end + length + 4]
+        if len(check) < 4 or struct.unpack(">I", check)[0] != zlib.crc32(kind + content):
+            raise BadPicture("it is a damaged PNG: a checksum is wrong")
+        yield kind, content
+        at = end + length + 4
+
+
+def _header(content: bytes) -> tuple[int, int, int]:
+    """Return width, height and the bytes of a row."""
+    if len(content) != 13:
+        raise BadPicture("it is a damaged PNG: its header has a wrong length")
+    width, height, depth, colour, *methods = struct.unpack(">IIBBBBB", content)
+    if depth not in _DEPTHS.get(colour, ()):
+        raise BadPicture("it is a damaged PNG: there is no such kind of pixel")
+    if methods != [0, 0, 0]:
+        raise BadPicture("it is interlaced or packed in an unknown way: save it without that")
+    if not (0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE and width * height <= _MOST_PIXELS):
+        raise BadPicture(f"{width} by {height} pixels are too many: make it smaller")
+    return width, height, (width * depth * _CHANNELS[colour] + 7) // 8
+
+
+def _unpack(pieces: Iterable[bytes], expected: int) -> None:
+    """Make sure that the pixels are there and no more than those, without holding them."""
+    unpacker, size = zlib.decompressobj(), 0
+    try:
+        for piece in pieces:
+            rest = piece
+            while rest and not unpacker.eof and size <= expected:
+                size += len(unpacker.decompress(rest, _PIECE))
+                rest = unpacker.unconsumed_tail
+        while size <= expected and (more := unpacker.decompress(unpacker.unconsumed_tail, _PIECE)):
+            size += len(more)
+    except zlib.error as error:
+        raise BadPicture("it is a damaged PNG: its pixels cannot be unpacked") from error
+    if size != expected or not unpacker.eof:
+        raise BadPicture("it is a damaged PNG: it has not as many pixels as it says")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -1,0 +1,482 @@
+"""Runs: cells as the agent sees them. A call waits for its run for a while; the run goes on without it.
+
+A run waits for its turn in the session, runs one cell, and keeps what came of it until somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
+from rlm_ipc.kernel_reports import AskedQuery, CellError, CellResult
+from rlm_ipc.outcomes import Ended
+from rlm_kernel.supervisor_client import Execution
+from rlm_mcp.service.cells.pictures import PictureStore, pictures_in
+from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
+from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.queries.answering import QueryService, asked_row, row_shown
+from rlm_mcp.service.sessions.budgets import Budgets
+from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text
+from rlm_memory import queries
+from rlm_memory.queries import NewQuery, QueryRow, QueryState
+from rlm_memory.store import Store
+
+__all__ = ["Run", "Runs", "Waiting"]
+
+CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
+_MOST_WAITING = 32
+"""Cells of one session that may wait for their turn."""
+_MOST_KEPT = 64
+"""Finished runs of one session whose answers are kept."""
+_MOST_CHARS = 16_000_000
+"""Characters of these answers together, the latest aside: under a policy with room an answer has millions."""
+_LONGEST_TAIL = 2000
+"""Characters shown of the output of a cell that still runs."""
+_LAST_WORD_SECONDS = 10.0
+"""How long the end of a cell is awaited whose session ends."""
+_NUMBERS_TAKEN = 100
+"""Run numbers reserved in the database at once, so that a cell costs no write."""
+_SHORTEST_WAIT = 0.1
+"""Seconds that a run has waited for others from which on its answer tells it."""
+_LONGEST_LINE = 60
+"""Characters shown of the code that was waited for."""
+_SIDE_BY_SIDE = "fork_session makes a copy of the session, whose code runs at the same time"
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long a call waits for its run, and how often it tells the client that it still does (seconds)."""
+
+    longest: float = 45.0
+    progress: float = 10.0
+
+
+@dataclass(eq=False)
+class Run:
+    """One cell on its way. ``outcome`` ends with the answer, or with the `ToolFault` that became of it."""
+
+    id: str
+    session: Session
+    code: str
+    outcome: asyncio.Future[ToolAnswer] = field(init=False)
+    execution: Execution | None = None
+    began: bool = False
+    ahead: tuple[Run, ...] = ()
+    """The session's runs that had not finished when it was queued."""
+    asked: set[str] = field(default_factory=set)
+
+    @property
+    def state(self) -> str:
+        """``queued``, ``running`` or ``finished``."""
+        if self.outcome.done():
+            return "finished"
+        return "queued" if self.execution is None else "running"
+
+    @property
+    def chars(self) -> int:
+        """How long the answer is that somebody got."""
+        outcome = self.outcome
+        told = outcome.done() and not outcome.cancelled() and outcome.exception() is None
+        return len(outcome.result().text or "") if told else 0
+
+    @property
+    def suspended(self) -> bool:
+        """Whether its cell, or a notebook's cell before it, waits for answers of an agent."""
+        return self.state == "running" and bool(self.session.kernel.asks)
+
+    async def stdout_so_far(self) -> str:
+        """Return what the cell has printed until now."""
+        if self.execution is None:
+            return ""
+        with suppress(KernelError):
+            out, _ = await self.execution.output_so_far()
+            return out
+        return ""
+
+    async def interrupt(self) -> None:
+        """Stop it: a waiting run never starts, a running one gets KeyboardInterrupt."""
+        if self.execution is not None:
+            await self.execution.interrupt()
+        else:
+            self.outcome.cancel()
+
+    def finish(self, task: asyncio.Future[ToolAnswer]) -> None:
+        """Keep what came of it, and nothing of how: a session has dozens of runs that somebody may ask for again."""
+        self.outcome = asyncio.get_running_loop().create_future()
+        self.execution = None
+        if task.cancelled():
+            self.outcome.cancel()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error.anew() if isinstance(error, ToolFault) else error)
+            self.outcome.exception()  # one that nobody waits for is not reported as forgotten
+        else:
+            self.outcome.set_result(task.result())
+
+    def let_go(self) -> None:
+        """Keep of an answer that somebody got only what it was rendered to: a cell may show a megabyte."""
+        outcome = self.outcome
+        if outcome.done() and not outcome.cancelled() and outcome.exception() is None and outcome.result().text:
+            outcome.result().fields = {}
+
+
+class Runs:
+    """All runs of the daemon, by session."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        waiting: Waiting,
+        journal: Journal,
+        given: QueryService,
+        budgets: Budgets,
+    ) -> None:
+        self._store = store
+        self._queries = given
+        self._budgets = budgets
+        self._journal = journal
+        self._clock = clock
+        self._waiting = waiting
+        self._runs: dict[int, dict[str, Run]] = {}
+        self.pictures = PictureStore()
+        self._numbers = iter(range(0))
+        self._stopping: set[asyncio.Task[object]] = set()
+
+    @property
+    def longest(self) -> float:
+        """Seconds for which a call may block."""
+        return self._waiting.longest
+
+    def start(self, session: Session, code: str) -> Run:
+        """Queue a cell.
+
+        Raises:
+            ToolFault: too many cells of the session wait already.
+        """
+        if len(self.active(session)) >= _MOST_WAITING:
+            raise ToolFault(
+                "busy",
+                f"{_MOST_WAITING} cells of this session wait for their turn already",
+                "wait for one of them, or interrupt the running one",
+                active=[run.id for run in self.active(session)],
+            )
+        run = Run(f"r{self._next_number()}", session, code, ahead=tuple(self.active(session)))
+        run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
+        run.outcome.add_done_callback(run.finish)
+        held = self._runs.setdefault(session.key, {})
+        for earlier in held.values():
+            earlier.let_go()
+        held[run.id] = run
+        for old in _surplus([known for known in held.values() if known.outcome.done()]):
+            del held[old.id]
+        return run
+
+    def active(self, session: Session) -> list[Run]:
+        """List the session's runs that have not finished, the oldest first."""
+        return [run for run in self._runs.get(session.key, {}).values() if not run.outcome.done()]
+
+    def find(self, session: Session, run: str | None) -> Run:
+        """Return the run of that id, or the session's latest.
+
+        Raises:
+            ToolFault: there is none.
+        """
+        held = self._runs.get(session.key, {})
+        if run is None and held:
+            run = next(reversed(held))
+        if run is None or run not in held:
+            raise run_not_found(run or "", [known.id for known in self.active(session)])
+        return held[run]
+
+    async def follow(self, run: Run, progress: Progress, *, longest: float | None = None) -> ToolAnswer:
+        """Wait for the run, but not for longer than a call may block; then tell that it is running.
+
+        A run that waits for answers of queries is told at once, with the queries.
+        """
+        limit = min(longest if longest is not None else self._waiting.longest, self._waiting.longest)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        kernel = run.session.kernel
+        while not run.outcome.done():
+            if run.suspended:
+                return await self._suspended(run)
+            left = limit - (loop.time() - began)
+            if left <= 0:
+                return await _running(run)
+            ends: set[asyncio.Future[Any]] = {run.outcome, kernel.next_suspension()}
+            pause = min(left, self._waiting.progress)
+            done, _ = await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if not done and loop.time() - began < limit:
+                await progress(loop.time() - began, f"{run.id} is {run.state}")
+        return _result_of(run)
+
+    def suspended(self, session: Session) -> Run | None:
+        """Return the run that waits for answers of queries, if one does."""
+        return next((run for run in self.active(session) if run.suspended), None)
+
+    async def _suspended(self, run: Run) -> ToolAnswer:
+        waiting = run.session.kernel.asks
+        asked = [row for row in queries.pending(self._store, run.session.key) if row.id in waiting]
+        run.session.listed = tuple(row.id for row in asked)
+        fields = {
+            "status": "waiting",
+            "run": run.id,
+            **_tail(await run.stdout_so_far()),
+            "pending_llm_queries": [row_shown(row) for row in asked],
+            "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
+        }
+        return ToolAnswer(fields, CUTTABLE)
+
+    def abandon(self, run: Run) -> None:
+        """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
+        if not run.outcome.done():
+            self._background(run.interrupt())
+
+    async def interrupt(self, session: Session) -> list[str]:
+        """Interrupt every active run of the session, the waiting ones first; return their ids."""
+        stopped = self.active(session)
+        for run in reversed(stopped):
+            await run.interrupt()
+        return [run.id for run in stopped]
+
+    def drop(self, session: int) -> None:
+        """Forget the session's runs; those that wait never start."""
+        self.pictures.drop(session)
+        for run in self._runs.pop(session, {}).values():
+            if run.execution is not None and not run.outcome.done():
+                # Its kernel is ended with the session: somebody has to hear of it.
+                self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
+            run.outcome.cancel()
+
+    async def finished(self, session: Session) -> None:
+        """Return when the session's active runs have ended, of themselves or because their kernel has."""
+        if outcomes := [run.outcome for run in self.active(session)]:
+            await asyncio.wait(outcomes, timeout=_LAST_WORD_SECONDS)
+
+    async def aclose(self) -> None:
+        """Let go of every run; cells that run go on in their kernels."""
+        tasks = [run.outcome for held in self._runs.values() for run in held.values()]
+        self._runs.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
+
+    # --- one run ----------------------------------------------------------------------------------
+
+    async def _work(self, run: Run) -> ToolAnswer:
+        kernel, began, queued = run.session.kernel, self._journal.now(), asyncio.get_running_loop().time()
+        try:
+            async with kernel.exclusive():
+                waited, run.ahead = _told_of_waiting(run.ahead, asyncio.get_running_loop().time() - queued), ()
+                run.execution, run.began = await kernel.execute(run.code), True
+                notice, kernel.notice = "; ".join(filter(None, (kernel.notice, waited))), ""
+                began = self._journal.now()
+                try:
+                    async with kernel.watched():
+                        result = await run.execution.result()
+                finally:
+                    kernel.tell_all()
+                _raise_if_died(result, kernel.expelled)
+                self._journal.ran(run.session.key, run.code, began, result)
+                return await self._resolve(run, result, notice)
+        except KernelError as error:
+            if isinstance(error, KernelDied | SupervisorGone):
+                kernel.notice = ""  # the error tells it
+            self._journal.died(run.session.key, run.code, began, str(error), run.asked)
+            queries.cancel_pending(self._store, run.session.key, self._clock(), among=run.asked)
+            gone = queries.of_session(self._store, run.session.key, QueryState.CANCELLED)
+            cancelled = [row.id for row in gone if row.id in run.asked]
+            fault = fault_from(error)
+            fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
+            raise fault from error
+
+    async def _resolve(self, run: Run, result: CellResult, notice: str) -> ToolAnswer:
+        """Write down what the cell changed, and shape its answer."""
+        session = run.session
+        notices = [notice, session.kernel.finished(result)]
+        if untold := [query for query in result.queries if query.id not in run.asked]:
+            self.note_queries(session, untold)
+        if result.given:
+            notices.append(await self._queries.given(session, result.given))
+        notices.append(_told_of_loss(result))
+        unanswered = self._unanswered(session, result)
+        if unanswered:
+            session.listed = tuple(query.id for query in unanswered)
+        fields = _fields(result, "; ".join(filter(None, notices)), unanswered)
+        if shown := pictures_in(result.data, session.policy.limits.image_bytes):
+            self.pictures.keep(session.key, run.id, shown)
+            fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
+        return ToolAnswer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+    def _unanswered(self, session: Session, result: CellResult) -> list[AskedQuery]:
+        """The cell's queries without those that were answered while it waited for them."""
+        if not result.queries:
+            return []
+        pending = set(queries.pending_ids(self._store, session.key))
+        return [query for query in result.queries if query.id in pending]
+
+    def note_queries(self, session: Session, told: Sequence[AskedQuery]) -> list[QueryRow]:
+        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end.
+
+        Those beyond the session's budget are not written down: they fail.
+        """
+        asked = [_asked(query) for query in told]
+        for run in self.active(session):
+            if run.state == "running":
+                run.asked.update(query.id for query in asked)
+        with self._store.transaction():
+            left, beyond = self._budgets.calls_left(session), []
+            if len(asked) > left:
+                beyond = queries.unknown(self._store, session.key, asked)[left:]
+                asked = [query for query in asked if query.id not in set(beyond)]
+            rows = queries.record(self._store, session.key, asked, self._clock())
+            if rows:
+                self._budgets.ask(session, len(rows))
+        if beyond:
+            session.kernel.refuse(beyond, self._budgets.over(session, "calls"), over=True)
+        return rows
+
+    def _next_number(self) -> int:
+        number = next(self._numbers, None)
+        if number is None:
+            first = self._store.count("run", _NUMBERS_TAKEN) + 1
+            self._numbers = iter(range(first, first + _NUMBERS_TAKEN))
+            number = next(self._numbers)
+        return number
+
+    def _background(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(work)
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        task.add_done_callback(_retrieved)
+
+
+def _asked(query: AskedQuery) -> NewQuery:
+    """A query as the supervisor tells it."""
+    return NewQuery(
+        clean_text(query.id),
+        query.number,
+        clean_text(query.prompt),
+        clean_text(query.model) if query.model is not None else None,
+        query.mode,
+        clean(query.schema),
+        query.recursive,
+    )
+
+
+def _raise_if_died(result: CellResult, expelled: str) -> None:
+    """A cell whose process died under it is no answer of code.
+
+    The supervisor's field says so, and never the name of an error: code may raise one of any name.
+    """
+    if expelled:
+        raise SessionExpelled(expelled)
+    if result.ended is Ended.WORKER_DIED:
+        raise KernelDied(result.reason, result.loss)
+
+
+def _surplus(finished: Sequence[Run]) -> Sequence[Run]:
+    """The oldest finished runs, beyond those whose answers are kept."""
+    kept = chars = 0
+    for run in reversed(finished):
+        chars += run.chars
+        if kept and (kept == _MOST_KEPT or chars > _MOST_CHARS):
+            break
+        kept += 1
+    return finished[: len(finished) - kept]
+
+
+def _result_of(run: Run) -> ToolAnswer:
+    if run.outcome.cancelled():
+        said = "was given up while it ran: its session ended" if run.began else "was stopped before it began"
+        raise ToolFault("interrupted", f"run {run.id} {said}", "call eval_code again", run=run.id)
+    error = run.outcome.exception()
+    if isinstance(error, Exception):
+        raise fault_from(error).anew()
+    return run.outcome.result()
+
+
+async def _running(run: Run) -> ToolAnswer:
+    fields: dict[str, Any] = {
+        "status": "running",
+        "run": run.id,
+        **_tail(await run.stdout_so_far()),
+        "hint": f"call wait(run={run.id!r}) for the result",
+    }
+    if run.state == "queued":
+        fields["hint"] += f"; it waits until other code of this session has finished; {_SIDE_BY_SIDE}"
+        if run.session.kernel.asks:
+            fields["hint"] += f", which waits for answer_queries: {', '.join(sorted(run.session.kernel.asks))}"
+    return ToolAnswer(fields)
+
+
+def _told_of_waiting(ahead: Sequence[Run], seconds: float) -> str:
+    """Say for which code of the session a run has waited, and how to avoid it; empty if it was not worth telling."""
+    if not ahead or seconds < _SHORTEST_WAIT:
+        return ""
+    first = ahead[0].code.strip().partition("\n")[0]
+    if len(first) > _LONGEST_LINE:
+        first = f"{first[:_LONGEST_LINE]}…"
+    more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+    return f"waited {seconds:.1f} s for run {ahead[0].id} ({first}){more} in the same session: {_SIDE_BY_SIDE}"
+
+
+def _told_of_loss(result: CellResult) -> str:
+    """Say that there is more output than was kept; empty if all of it was."""
+    if not result.truncated or result.spool_complete:
+        return ""
+    where = "full_output has only the beginning" if result.spool else "only the beginning was kept"
+    return f"the output has {result.output_bytes:,} bytes, and {where}: print less, or write it to a file"
+
+
+def _tail(text: str) -> dict[str, Any]:
+    """The end of what a cell has printed so far; all of it comes with the result."""
+    if len(text) <= _LONGEST_TAIL:
+        return {"stdout": text}
+    before = f"…[{len(text) - _LONGEST_TAIL:,} characters before, which come with the result]…"
+    return {"stdout": f"{before}\n{text[-_LONGEST_TAIL:]}", "cut": True}
+
+
+def _fields(result: CellResult, notice: str, asked: Sequence[AskedQuery]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "success": result.status == "ok",
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "error": _error_text(result),
+        "execution_time_seconds": round(result.seconds, 3),
+        "pending_llm_queries": [asked_row(query) for query in asked],
+        "defined_variables": list(result.defined),
+    }
+    if result.result is not None:
+        fields["result"] = result.result
+    if notice:
+        fields["notice"] = notice
+    return fields
+
+
+def _error_text(result: CellResult) -> str | None:
+    """The traceback as plain text, its last line the error itself; None for a cell that ended well."""
+    if result.status == "ok":
+        return None
+    error = result.error or CellError("", "", ())
+    name = error.ename or "Error"
+    last = f"{name}: {error.evalue}" if error.evalue else name
+    text = _ANSI.sub("", "\n".join(error.traceback)).rstrip()
+    # A refusal tells its place above its message, and in a value of its own words: one of them is enough.
+    told = re.search(rf"^(?:[\w.]+\.)?{re.escape(name)}(?::|$)", text, re.MULTILINE)
+    return text if told else f"{text}\n{last}".lstrip()
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Look at a task's outcome, so that one nobody waits for is not reported as forgotten."""
+    if not task.cancelled():
+        task.exception()

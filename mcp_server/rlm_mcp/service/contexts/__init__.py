@@ -1,0 +1,1 @@
+"""Texts by name: loading, reading, searching, sharing."""

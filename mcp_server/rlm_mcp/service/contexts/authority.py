@@ -1,0 +1,171 @@
+"""Who may load what: the only module that decides it, and the only one that makes what can be ingested.
+
+`Ingestion` takes a `Permitted`, and nothing but `Authority` constructs one. So a load that skips the decision is a
+type error, and not a hole. A test checks that no other module constructs one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, assert_never
+
+from rlm_contexts.loading.places import PathReach
+from rlm_contexts.loading.selection import AskedPath
+from rlm_ipc import discovery
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.contexts.sources import Files, Inline, Source, Url, Variable
+from rlm_mcp.service.errors import ToolFault
+from rlm_memory.contexts import StoredContent
+from rlm_memory.sessions import SessionRow
+from rlm_sandbox.policy import Policy
+from rlm_sandbox.policy import resolve as resolve_policy
+from rlm_sandbox.policy.urls import permits
+
+__all__ = [
+    "Authority",
+    "KernelNames",
+    "Permitted",
+    "PermittedFiles",
+    "PermittedStored",
+    "PermittedText",
+    "PermittedUrl",
+    "PermittedVariable",
+    "StoredTexts",
+]
+
+_LONGEST_PATH = 4095
+"""Characters of a path that Linux takes."""
+_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
+_NO_SCRATCH = "/nonexistent"
+"""Stands for the scratch folder, which is no remote client's business."""
+_NO_URLS = "it permits none: choose (RLM_KERNEL_POLICY) or write one whose field `urls` names what the URL begins with"
+
+
+@dataclass(frozen=True, slots=True)
+class PermittedText:
+    """Text that came with the call: whoever sends a text may have it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PermittedFiles:
+    """Absolute paths and patterns, and what may be opened on the way to them.
+
+    A path is judged when it is open and never by its name, because somebody may put a link in its place meanwhile.
+    So the permission is the ``reach`` through which every file is opened.
+    """
+
+    asked: tuple[AskedPath, ...]
+    reach: PathReach
+
+
+@dataclass(frozen=True, slots=True)
+class PermittedUrl:
+    """A URL, and the prefixes that a redirect has to keep to as well."""
+
+    url: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PermittedStored:
+    """A text that the session has already, by a name or a handle."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PermittedVariable:
+    """A variable that code of the session has made."""
+
+    name: str
+
+
+Permitted = PermittedText | PermittedFiles | PermittedUrl | PermittedStored | PermittedVariable
+
+
+class StoredTexts(Protocol):
+    """The loaded texts of one session, as far as they decide what a name stands for."""
+
+    def find(self, name: str) -> StoredContent | None:
+        """Return the text behind a name or handle; raises UnknownHandle if the session may not resolve it."""
+
+
+class KernelNames(Protocol):
+    """The kernel of one session, as far as it decides what a name stands for."""
+
+    async def shadowed(self) -> Collection[str]:
+        """Return the names of loaded texts that code has given to variables of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The rules for one client in one session.
+
+    A client on this machine (its handshake has a working directory) loads what its user can read: it could read the
+    file itself. Any other client loads what the session's policy lets code read. Nobody loads what tells of this
+    process or of other sessions. A URL has to lie under a prefix that the policy names.
+    """
+
+    client: ClientInfo
+    session: SessionRow
+    policy: Policy
+    texts: StoredTexts
+    kernel: KernelNames
+
+    async def permit(self, source: Source) -> Permitted:
+        """Return what may be ingested.
+
+        Raises:
+            ToolFault: the source is no path, or the policy does not permit the URL.
+            UnknownHandle: the name is a handle that the session may not resolve.
+        """
+        match source:
+            case Inline(text):
+                return PermittedText(text)
+            case Files(given):
+                return PermittedFiles(tuple(AskedPath(one, self._absolute(one)) for one in given), self._reach())
+            case Url(url):
+                self._refuse_url(url)
+                return PermittedUrl(url, tuple(self.policy.urls))
+            case Variable(name):
+                stored = self.texts.find(name)
+                if stored is None or name in await self.kernel.shadowed():
+                    return PermittedVariable(name)
+                return PermittedStored(name, stored.digest)
+            case never:
+                assert_never(never)
+
+    def _reach(self) -> PathReach:
+        ours = (discovery.state_folder(), discovery.runtime_folder(), str(discovery.config_dir()))
+        refused = (*_SYSTEM_FOLDERS, *ours)
+        if self.client.cwd:
+            return PathReach(refused)
+        files = resolve_policy(self.policy, self.session.workspace or None, _NO_SCRATCH).files
+        allowed = [root for root in (*files.read, *files.write) if root.startswith("/") and root != _NO_SCRATCH]
+        return PathReach(refused, allowed, f"a remote client under policy {self.session.policy!r}")
+
+    def _absolute(self, given: str) -> Path:
+        if not given or "\0" in given:
+            raise ToolFault("cannot_read", "the path is empty or holds a NUL character", "give a file's path")
+        if len(given) > _LONGEST_PATH:
+            raise ToolFault("cannot_read", f"a path of {len(given):,} characters names no file", "give a file's path")
+        path = Path(os.path.expanduser(given))
+        base = self.client.cwd or self.session.workspace
+        if not path.is_absolute() and not base:
+            said = f"{given!r} is relative, and to which folder is not known"
+            raise ToolFault("cannot_read", said, "give an absolute path")
+        return Path(base) / path
+
+    def _refuse_url(self, url: str) -> None:
+        prefixes = self.policy.urls
+        if permits(prefixes, url):
+            return
+        said = f"policy {self.session.policy!r} does not permit to load {url[:200]!r}"
+        hint = f"load what lies under one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
+        raise ToolFault("cannot_read", said, hint)

@@ -1,0 +1,53 @@
+"""Citations of loaded texts, and whether they are true."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rlm_contexts.text.citations import check, cite
+from rlm_contexts.text.text import Text
+from rlm_mcp.service.contexts.contexts import Contexts
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.text_access import Texts
+from rlm_mcp.service.tool_answers import ToolAnswer
+
+__all__ = ["Citing"]
+
+
+class Citing:
+    """Cites and checks; by name or handle, loaded texts only: what code made has no hash that stays."""
+
+    def __init__(self, texts: Texts, named: Contexts) -> None:
+        self._texts = texts
+        self._named = named
+
+    async def cite(self, session: Session, name: str, lines: str | int) -> ToolAnswer:
+        """Return lines with their range and the hash of the text."""
+        span = cite(await self._text(session, name), lines)
+        return ToolAnswer({"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}, ("text",))
+
+    async def check(
+        self, session: Session, name: str, quote: str, lines: str | int | None, digest: str | None
+    ) -> ToolAnswer:
+        """Say whether a quotation stands in the lines that were cited, and where it does.
+
+        A hash of another text is told: the citation may be true of that one.
+        """
+        text = await self._text(session, name)
+        found = await asyncio.to_thread(check, text, quote, lines)
+        same = digest in {None, text.facts.digest}
+        fields: dict[str, Any] = {"name": name, "stands": found.stands and same, "hash": text.facts.digest}
+        if not same:
+            fields["note"] = f"the citation is of another text ({str(digest)[:40]}) than {name!r} is now"
+        if found.found is not None:
+            fields["found_at"] = found.found.lines
+        return ToolAnswer(fields)
+
+    async def _text(self, session: Session, name: str) -> Text:
+        content = self._named.find(session, name)
+        if content is None:
+            said = f"{name!r} is not a loaded text, and only those are cited"
+            raise ToolFault("variable_not_found", said, "load it as one: load_context with variable=")
+        return await self._texts.open(content.digest)

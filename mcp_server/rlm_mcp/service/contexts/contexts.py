@@ -1,0 +1,115 @@
+"""The contexts of every session: load, load again, unload, attach, and the outputs that answers had no room for."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlm_contexts.store.pins import holding
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.contexts.authority import Authority
+from rlm_mcp.service.contexts.ingesting import Ingestion
+from rlm_mcp.service.contexts.loading import Loader
+from rlm_mcp.service.contexts.names import SessionNames
+from rlm_mcp.service.contexts.sources import Load
+from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.sessions.names import is_handle
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_mcp.service.text_access import Texts
+from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_memory.contexts import StoredContent
+from rlm_memory.handles import HandleRow
+from rlm_memory.store import Store
+
+__all__ = ["Contexts"]
+
+
+class Contexts:
+    """The contexts of every session."""
+
+    def __init__(self, store: Store, texts: Texts, variables: KernelVariables, clock: Clock) -> None:
+        self._store = store
+        self._texts = texts
+        self._variables = variables
+        self._clock = clock
+
+    async def load(self, session: Session, asked: Load, client: ClientInfo, progress: Progress) -> ToolAnswer:
+        """Store a text and let a name stand for it; raises what `Loader.load` does."""
+        done = await self._loader(session, client, progress).load(asked)
+        row = done.row
+        fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
+        if done.has_table:
+            fields["files"] = row.metadata["files"]
+        fields["expires_in"] = _expiry(session.policy.limits.idle_seconds)
+        if done.shadowed:
+            fields["notice"] = "code reads the text under this name; its variable is gone"
+        return ToolAnswer(fields)
+
+    async def refresh(self, session: Session, name: str, client: ClientInfo, progress: Progress) -> ToolAnswer:
+        """Load a context again from where it came from, and tell what changed; raises what `Loader.refresh` does."""
+        done = await self._loader(session, client, progress).refresh(name)
+        fields: dict[str, Any] = {"name": name, "changed": done.loaded is not None}
+        if done.loaded is None or done.changes is None:
+            return ToolAnswer({**fields, "line_count": done.before.line_count, "size": done.before.size})
+        if done.loaded.shadowed:
+            fields["notice"] = "code reads the new text; its variable is gone"
+        row, found = done.loaded.row, done.changes
+        fields |= {"line_count": row.line_count, "size": row.size, "lines_before": done.before.line_count}
+        fields |= {"added": found.added, "removed": found.removed, "first_changed_line": found.first_line}
+        return ToolAnswer({**fields, "appended": found.appended, "diff": "\n".join(found.diff)}, ("diff",))
+
+    async def unload(self, session: Session, name: str) -> ToolAnswer:
+        """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""
+        shadowed, names = await session.kernel.shadowed(), self._names(session)
+        if is_handle(name):
+            names.drop_handle(name)
+            session.kernel.changed()
+        elif names.drop(name):
+            session.kernel.changed()
+        else:
+            await self._variables.delete(session, name)
+        self._texts.close_unused()
+        fields = {"unloaded": name}
+        if name in shadowed:
+            fields["notice"] = "the text is gone; the variable of code stays"
+        return ToolAnswer(fields)
+
+    def find(self, session: Session, name: str) -> StoredContent | None:
+        """Return the text that a name or handle stands for; see `SessionNames.find`."""
+        return self._names(session).find(name)
+
+    def known_as(self, session: Session, name: str) -> str | None:
+        """Return the session's own name for what a name or handle stands for; see `SessionNames.known_as`."""
+        return self._names(session).known_as(name)
+
+    def attach(self, session: Session, given: HandleRow) -> str:
+        """Return the session's name for what a handle leads to: the one that it has got by it, else a new one."""
+        name, is_new = self._names(session).attach(given)
+        if is_new:
+            session.kernel.changed()
+        return name
+
+    async def keep_output(self, session: Session, whole: str | Path) -> str:
+        """Store what an answer has no room for and return its name, ``out_N``. The oldest ones make room."""
+        with holding():
+            stored = await self._texts.keep(whole, session.policy.limits.content_bytes)
+            name = self._names(session).record_output(stored)
+        session.kernel.changed()
+        return name
+
+    def _names(self, session: Session) -> SessionNames:
+        quota = session.policy.limits.content_bytes
+        return SessionNames(self._store, session.row, session.kernel.names, quota, self._clock)
+
+    def _loader(self, session: Session, client: ClientInfo, progress: Progress) -> Loader:
+        names, kernel = self._names(session), session.kernel
+        rules = Authority(client, session.row, session.policy, names, kernel)
+        ingestion = Ingestion(self._texts, partial(self._variables.export, session))
+        return Loader(rules, ingestion, names, kernel, self._texts.open, names.quota, progress)
+
+
+def _expiry(seconds: float) -> str:
+    amount, unit = (seconds / 60, "minute") if seconds >= 60 else (seconds, "second")
+    return f"{amount:g} {unit}{'' if amount == 1 else 's'} if not accessed"

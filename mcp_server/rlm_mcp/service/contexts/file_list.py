@@ -1,0 +1,62 @@
+"""The tables of files: where each file begins in a context that was made of several.
+
+A context of several files has its table as a context of its own, of JSON lines, so that code can use it too;
+its name is in the metadata of the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+from rlm_contexts.bundle import FileRow
+from rlm_contexts.text.lines import Lines
+from rlm_mcp.service.contexts.contexts import Contexts
+from rlm_mcp.service.contexts.names import TABLE_OF
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.text_access import Texts
+
+__all__ = ["FileTables"]
+
+
+class FileTables:
+    """Reads the tables back."""
+
+    def __init__(self, texts: Texts, named: Contexts) -> None:
+        self._texts = texts
+        self._named = named
+
+    async def of(self, session: Session, name: str) -> list[FileRow]:
+        """Return the files of a context in order; raises ToolFault when it is not one of several files."""
+        content = self._named.find(session, name)
+        files = content.metadata.get("files") if content else None
+        if not isinstance(files, dict) or not isinstance(table := files.get("table"), str):
+            said = f"{name!r} was not loaded from several files, so nothing can be counted for each"
+            raise ToolFault("invalid_arguments", said, "leave out per_file, or load a directory")
+        listed = self._named.find(session, table)
+        if listed is None:
+            said = f"{table!r}, the table of files of {name!r}, is not in this session"
+            raise ToolFault("variable_not_found", said, "load the files here, or have their table shared as well")
+        if listed.metadata.get(TABLE_OF) != self._named.known_as(session, name):
+            raise _no_table(table)  # of another text, which has got the name of this one's
+        text = await self._texts.open(listed.digest)
+        return await asyncio.to_thread(_parsed, Lines(text), table)
+
+
+def _parsed(lines: Sequence[str], table: str) -> list[FileRow]:
+    """The rows; anybody may have put something else under the table's name."""
+    try:
+        rows = [FileRow(**json.loads(line)) for line in lines]
+        ordered = all(type(row.line) is int for row in rows) and [r.line for r in rows] == sorted(r.line for r in rows)
+    except (ValueError, TypeError, RecursionError):
+        ordered = False
+    if not ordered:
+        raise _no_table(table)
+    return rows
+
+
+def _no_table(table: str) -> ToolFault:
+    said = f"{table!r} is no table of files (any more), or one of another text"
+    return ToolFault("invalid_arguments", said, "load the files again")

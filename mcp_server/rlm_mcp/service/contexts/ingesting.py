@@ -1,0 +1,88 @@
+"""The bytes of what may be loaded, into the content store: in a thread or a helper process, for as long as it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, assert_never
+
+from rlm_contexts.errors import TextTooLarge
+from rlm_contexts.loading.selection import put_asked
+from rlm_contexts.loading.sources import LoadedSource, put_url
+from rlm_contexts.text.model import StoredText
+from rlm_mcp.service.contexts.authority import (
+    Permitted,
+    PermittedFiles,
+    PermittedStored,
+    PermittedText,
+    PermittedUrl,
+    PermittedVariable,
+)
+from rlm_mcp.service.progress import patiently
+from rlm_mcp.service.text_access import Texts
+
+__all__ = ["ExportVariable", "Ingested", "Ingestion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """A stored text, the metadata that its origin adds, and the table of its files if it has one."""
+
+    text: StoredText
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    table: StoredText | None = None
+
+
+class ExportVariable(Protocol):
+    """Asks the kernel of one session for a variable."""
+
+    async def __call__(self, name: str, limit: int) -> bytes:
+        """Return it as UTF-8 text; raises TextTooLarge when that has more than ``limit`` bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingestion:
+    """Stores what one session may load."""
+
+    texts: Texts
+    export: ExportVariable
+
+    async def ingest(self, permitted: Permitted, limit: int) -> Ingested:
+        """Store the text of at most ``limit`` bytes.
+
+        Files and URLs are read in a thread that may take minutes: a folder may be endless, and a file system may not
+        answer. When the call is cancelled the reading ends.
+
+        Raises:
+            SourceError: it cannot be read, or a path leads out of the client's reach.
+            TextTooLarge: there is more; nothing was stored.
+        """
+        match permitted:
+            case PermittedText(text):
+                if len(text) > limit:  # the bytes are at least as many: spare making them
+                    raise TextTooLarge(limit, len(text))
+                return Ingested(await self.texts.take(text, limit))
+            case PermittedStored(name, digest):
+                return Ingested(self.texts.stored(digest), {"variable": name})
+            case PermittedVariable(name):
+                data = await self.export(name, limit)
+                return Ingested(await self.texts.take(data, limit), {"variable": name})
+            case PermittedUrl(url, prefixes):
+                return await self._told(await patiently(put_url, self.texts.files, url, prefixes, limit), [url], limit)
+            case PermittedFiles(asked, reach):
+                loaded = await patiently(put_asked, self.texts.files, asked, reach, limit)
+                return await self._told(loaded, loaded.origin, limit)
+            case never:
+                assert_never(never)
+
+    async def _told(self, loaded: LoadedSource, origin: list[str], limit: int) -> Ingested:
+        """Note where the text came from, so that it can be loaded again, and store the table of its files."""
+        notes: dict[str, Any] = {"path": origin[0]} if len(origin) == 1 else {"paths": origin}
+        if loaded.table:
+            notes["files"] = {"count": loaded.files, "skipped": loaded.skipped}
+            return Ingested(loaded.text, notes, await self.texts.take(loaded.table, limit))
+        if loaded.shape is not None:
+            notes["table"] = loaded.shape
+        elif loaded.compression:
+            notes["compression"] = loaded.compression
+        return Ingested(loaded.text, notes)

@@ -1,0 +1,157 @@
+"""`load_context`: a text from anywhere becomes a name of a session.
+
+Five steps, each taken once, in this order:
+
+    resolve    what the call means, as a typed source (`sources`)       reads nothing
+    authorise  may this client load that into this session?             `authority`, the only place that decides
+    ingest     its bytes into the content store (`ingesting`)           slow; can be cancelled
+    record     the name, in one transaction and within the quota        from then on it is loaded
+    attach     the kernel learns of it when it is idle                  never a reason for the load to fail
+
+Before `record` nothing of the session has changed. A load that fails or is cancelled leaves at most a stored text that
+no row names, and the collector removes that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rlm_contexts.errors import TextTooLarge
+from rlm_contexts.store.pins import holding
+from rlm_contexts.text.changes import Changes, changes
+from rlm_contexts.text.text import Text
+from rlm_mcp.service.contexts.authority import Permitted
+from rlm_mcp.service.contexts.ingesting import Ingested
+from rlm_mcp.service.contexts.sources import Load, Source, resolve_again
+from rlm_mcp.service.progress import Progress, telling
+from rlm_mcp.service.sessions.names import check_context_name
+from rlm_memory.contexts import ContextRow
+from rlm_memory.errors import QuotaExceeded
+
+__all__ = ["Kernel", "Loaded", "Loader", "Names", "OpenText", "Refreshed", "Rules", "TextStore"]
+
+
+class Rules(Protocol):
+    """The rules for what this client may load into this session; SECURITY.md names the module that implements it."""
+
+    async def permit(self, source: Source) -> Permitted:
+        """Return what may be ingested; raises ToolFault with the rule that forbids it."""
+
+
+class TextStore(Protocol):
+    """The content store."""
+
+    async def ingest(self, permitted: Permitted, limit: int) -> Ingested:
+        """Store the text; raises SourceError, or TextTooLarge if there are more than ``limit`` bytes."""
+
+
+class Names(Protocol):
+    """The names of loaded texts in one session."""
+
+    def get(self, name: str) -> ContextRow:
+        """Return the row of a name; raises UnknownContext."""
+
+    def record(self, name: str, ingested: Ingested, content_type: str, metadata: Mapping[str, Any]) -> ContextRow:
+        """Let a name stand for a text; raises QuotaExceeded, and then nothing has changed."""
+
+    def quota_exceeded(self, size: int) -> QuotaExceeded:
+        """Return what says that a text of ``size`` bytes has no room beside what the session holds."""
+
+
+class Kernel(Protocol):
+    """The session's kernel."""
+
+    async def shadowed(self) -> Collection[str]:
+        """Return the names of loaded texts that code has given to variables of its own."""
+
+    def changed(self) -> None:
+        """Have the kernel take up what is loaded: soon if it is idle, else after its cell."""
+
+
+class OpenText(Protocol):
+    """Opens stored texts."""
+
+    async def __call__(self, digest: str) -> Text:
+        """Return the text; raises UnknownText."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A load that is done. ``shadowed``: until then a variable of code had the name."""
+
+    row: ContextRow
+    has_table: bool
+    shadowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """A context that was loaded again: what it was, and what it is now if its text is another one."""
+
+    before: ContextRow
+    loaded: Loaded | None = None
+    changes: Changes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """Loads texts into one session for one client. ``quota`` is how many bytes the session may hold."""
+
+    rules: Rules
+    store: TextStore
+    names: Names
+    kernel: Kernel
+    opened: OpenText
+    quota: int
+    progress: Progress
+
+    async def load(self, asked: Load) -> Loaded:
+        """Load a text under a name, in place of what the name stood for.
+
+        Raises:
+            ToolFault: the name or the source is none, or the client may not load it.
+            QuotaExceeded, TextTooLarge: it has no room.
+            SourceError: it cannot be read.
+        """
+        name = check_context_name(asked.name)
+        permitted = await self.rules.permit(asked.source)
+        with holding():
+            ingested = await self._ingest(name, permitted)
+            return await self._record(name, ingested, asked.content_type, asked.metadata or {})
+
+    async def refresh(self, name: str) -> Refreshed:
+        """Load a context again from where it came from. An equal text changes nothing.
+
+        Raises: as `load`; ToolFault also when it came neither from files nor from a URL, UnknownContext.
+        """
+        before = self.names.get(name)
+        permitted = await self.rules.permit(resolve_again(name, before.metadata))
+        with holding():
+            ingested = await self._ingest(name, permitted)
+            if ingested.text.digest == before.digest:
+                return Refreshed(before)
+            old, new = await self.opened(before.digest), await self.opened(ingested.text.digest)
+            found = await asyncio.to_thread(changes, old, new)
+            kept = {
+                key: value for key, value in before.metadata.items() if key not in {*ingested.notes, "replacements"}
+            }
+            return Refreshed(before, await self._record(name, ingested, before.type, kept), found)
+
+    async def _ingest(self, name: str, permitted: Permitted) -> Ingested:
+        try:
+            async with telling(self.progress, name):
+                return await self.store.ingest(permitted, self.quota)
+        except TextTooLarge as large:
+            if large.size is None:
+                raise  # nobody has read so far as to know how large it is
+            raise self.names.quota_exceeded(large.size) from large
+
+    async def _record(self, name: str, ingested: Ingested, content_type: str, metadata: Mapping[str, Any]) -> Loaded:
+        # Asked before: from the moment of recording the kernel has an earlier text under the name, which tells nothing.
+        shadowed = name in await self.kernel.shadowed()
+        row = self.names.record(name, ingested, content_type, metadata)
+        self.kernel.changed()
+        return Loaded(row, ingested.table is not None, shadowed)

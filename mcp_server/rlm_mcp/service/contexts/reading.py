@@ -1,0 +1,270 @@
+"""Reading by name: page, search, list and describe.
+
+Loaded texts are read in the daemon, from the context store, so that they answer while a cell runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlm_contexts.search.pool import ScanWorkers
+from rlm_contexts.search.scan import LineMatch, ScanResult
+from rlm_contexts.shares import ShownShare
+from rlm_contexts.text.text import Text
+from rlm_mcp.service.contexts.contexts import Contexts
+from rlm_mcp.service.contexts.file_list import FileTables
+from rlm_mcp.service.contexts.pages import MAX_CHARS, fitting, pieces
+from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.sessions.names import is_handle
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.text_access import Texts
+from rlm_mcp.service.tool_answers import ToolAnswer, encoded_length, moment
+from rlm_memory import contexts, handles, queries, sessions
+from rlm_memory.contexts import ContextRow, StoredContent
+from rlm_memory.errors import UnknownQuery
+from rlm_memory.store import Store
+
+__all__ = ["MAX_AROUND", "MAX_LINES", "MAX_MATCHES", "Reading", "Search"]
+
+USUAL_LINES = 2000
+"""Most lines of a page whose caller does not say how many."""
+MAX_LINES = 20_000
+"""Most lines of a page; more are clamped."""
+MAX_MATCHES = 200
+"""Most matches of a search; more are clamped."""
+MAX_AROUND = 200
+"""Most lines before and after a match of a search; more are clamped."""
+SCAN_SECONDS = 20.0
+_COUNT_SECONDS = 0.2
+"""How long a search that has found enough goes on counting."""
+_LONGEST_MATCH = 2000
+"""Characters shown of a matching line or of a line around it."""
+_PAGE_OVERHEAD = 180
+"""Characters of a page's answer beside its content and what the caller chose."""
+_LEAST_ROOM = 64
+_LISTS = ("files", "results")
+_REST = "ask for fewer lines or more max_chars, or slice the line with eval_code"
+_OPTIONS = {"case": "case_sensitive", "fixed": "fixed", "word": "word", "invert": "invert"}
+"""The flags that are arguments of `contexts.scan.scan`."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What `scan` is asked for besides the variable's name.
+
+    Attributes:
+        pattern, context_lines, max_matches, start_line: as of `contexts.scan.scan`; max_matches and
+            context_lines are clamped.
+        flags: case, fixed, word and invert as there; count: find out how many lines match in all; per_file:
+            in each file of a context that was made of several.
+    """
+
+    pattern: str
+    context_lines: int = 0
+    max_matches: int = 50
+    start_line: int = 0
+    flags: frozenset[str] = frozenset()
+
+    def options(self) -> dict[str, bool | int]:
+        """The further arguments of `contexts.scan.scan`, where they are not the usual ones."""
+        given: dict[str, bool | int] = {meant: True for flag, meant in _OPTIONS.items() if flag in self.flags}
+        return {**given, "start_line": self.start_line} if self.start_line else given
+
+    @property
+    def counts(self) -> bool:
+        """Whether all matches are to be counted."""
+        return not self.flags.isdisjoint({"count", "per_file"})
+
+
+class Reading:
+    """What the tools read."""
+
+    def __init__(
+        self,
+        store: Store,
+        texts: Texts,
+        named: Contexts,
+        variables: KernelVariables,
+        scanner: ScanWorkers,
+    ) -> None:
+        self._store = store
+        self._texts = texts
+        self._named = named
+        self._variables = variables
+        self._scanner = scanner
+        self._files = FileTables(texts, named)
+
+    async def peek(
+        self, session: Session, name: str, offset: int, limit: int | None, max_chars: int | None
+    ) -> ToolAnswer:
+        """Return a page of lines: ``limit`` of them, the longest cut if need be, or as many whole ones as fit.
+
+        Where more lines follow, the answer's ``limit`` is how many it has, so that none is skipped by whoever goes on
+        at ``offset + limit``.
+
+        Raises:
+            ToolFault: there is no such variable, or no room for a piece of each line.
+        """
+        offset, asked = max(offset, 0), min(limit or USUAL_LINES, MAX_LINES)
+        usual = session.policy.limits.answer_chars
+        most = min(max_chars, max(MAX_CHARS, usual)) if max_chars else usual
+        fields: dict[str, Any] = {"name": name, "offset": offset, "limit": asked}
+        room = max(most - encoded_length(str(fields)) - _PAGE_OVERHEAD, _LEAST_ROOM)
+        lines, total = await self._first(session, name, offset, asked, room)
+        shown, cut, left = fitting(lines, room), 0, max(total - offset, 0)
+        wanted = min(asked, left) if limit is not None else max(len(shown), min(left, 1))
+        if len(shown) < wanted:
+            found = pieces(await self._every(session, name, offset, wanted, room), room)
+            shown, cut = [str(line) for line in found], sum(line.cut for line in found)
+        has_more = len(shown) < left
+        if has_more:
+            fields["limit"] = len(shown)
+        fields |= {"total_lines": total, "returned": len(shown), "has_more": has_more, "content": "\n".join(shown)}
+        if has_more:
+            fields["next_offset"] = offset + len(shown)
+        if cut:
+            fields |= {"cut": True, "cut_lines": cut, "rest": _REST}
+        return ToolAnswer(fields, limit=2 * (most + MAX_CHARS))
+
+    async def scan(self, session: Session, name: str, search: Search) -> ToolAnswer:
+        """Search the lines."""
+        search = replace(
+            search,
+            max_matches=min(search.max_matches, MAX_MATCHES),
+            context_lines=min(search.context_lines, MAX_AROUND),
+        )
+        table = await self._files.of(session, name) if "per_file" in search.flags else []
+        found = await self._search(session, name, search, [row.line for row in table])
+        results = [_result(match, name, search.context_lines) for match in found.matches]
+        fields: dict[str, Any] = {"name": name, "pattern": search.pattern, "matches": len(results)}
+        fields["truncated"] = found.truncated
+        if found.truncated or search.counts:
+            fields["total"] = found.total if found.exact else f">={found.total}"
+        if "per_file" in search.flags:
+            counts = zip(table, found.part_counts, strict=True)
+            files = [{"path": row.path, "matches": count} for row, count in counts if count]
+            return ToolAnswer({**fields, "files_matched": len(files), "results": results, "files": files}, _LISTS)
+        return ToolAnswer({**fields, "results": results}, ("results",))
+
+    async def list_vars(self, session: Session) -> ToolAnswer:
+        """List the contexts, and the kernel's other variables when it can be asked now."""
+        rows = contexts.of_session(self._store, session.key)
+        made = await self._variables.rows(session)
+        shadowed = await session.kernel.shadowed()
+        listed = [*(_listed(row, shadowed) for row in rows), *map(_listed_variable, made or ())]
+        fields: dict[str, Any] = {
+            "session": session.id,
+            "variables": listed,
+            "total_size": sum({row.digest: row.size for row in rows}.values()),
+        }
+        if session.unsaid:
+            fields["notice"], session.unsaid = session.unsaid, ""
+        if made is None:
+            fields["note"] = "code is running: only loaded contexts are listed"
+        return ToolAnswer(fields, ("variables",))
+
+    async def var_info(self, session: Session, name: str) -> ToolAnswer:
+        """Describe one context, handle or kernel variable."""
+        if is_handle(name):
+            handle = handles.resolve(self._store, name, session.row)
+            where = {"name": name, "var_name": handle.name, "session": sessions.name_of(self._store, handle.session)}
+            fields = {**where, **_described(handle.content), "created": moment(handle.created_at)}
+            return ToolAnswer(fields, ("metadata",))
+        row = contexts.find(self._store, session.key, name)
+        if row is not None:
+            times = {"created": moment(row.created_at), "last_accessed": moment(row.last_accessed_at)}
+            shape = await self._texts.shape(row.content)
+            found: dict[str, Any] = {} if shape is None else {"shape": shape.to_dict()}
+            if name in await session.kernel.shadowed():
+                found["shadowed_in_code"] = True
+            return ToolAnswer({"name": name, **_described(row.content), **times, **found}, ("metadata",))
+        rows = await self._variables.rows(session) or []
+        for variable in rows:
+            if variable["name"] == name:
+                return ToolAnswer(_listed_variable(variable), ("preview",))
+        raise self._variables.missing(session, name, [str(row["name"]) for row in rows])
+
+    async def _first(
+        self, session: Session, name: str, offset: int, limit: int, room: int
+    ) -> tuple[Sequence[str], int]:
+        """Return the first whole lines of a page that fit into ``room`` characters, and how many lines there are."""
+        text = await self._text(session, name)
+        if text is None:
+            return await self._variables.peek(session, name, offset, limit, room)
+        page = text.peek(offset, limit, room)
+        whole = page.returned and not page.cut_line
+        return page.text.split("\n") if whole else (), page.total_lines
+
+    async def _every(self, session: Session, name: str, offset: int, limit: int, room: int) -> list[ShownShare]:
+        """Return every line of a page, the longest cut so that all have about ``room`` characters."""
+        text = await self._text(session, name)
+        if text is None:
+            return await self._variables.peek_every(session, name, offset, limit, room)
+        return text.peek_every(offset, limit, room)
+
+    async def _text(self, session: Session, name: str) -> Text | None:
+        """Return the loaded text of that name, or the prompt of the query of that id; None for what code has made."""
+        content = self._named.find(session, name)
+        if content is not None:
+            return await self._texts.open(content.digest)
+        try:
+            asked = queries.get(self._store, session.key, name)
+        except UnknownQuery:
+            return None
+        return Text.from_bytes(asked.prompt.encode())
+
+    async def _search(self, session: Session, name: str, search: Search, parts: list[int]) -> ScanResult:
+        content = self._named.find(session, name)
+        line_chars = max(_LONGEST_MATCH, session.policy.limits.answer_chars // MAX_MATCHES)
+        if content is None:
+            return await self._variables.scan(
+                session,
+                name,
+                search.pattern,
+                context_lines=search.context_lines,
+                max_matches=search.max_matches,
+                seconds=SCAN_SECONDS,
+                options={**search.options(), "line_chars": line_chars},
+            )
+        return await self._scanner.scan(
+            self._texts.stored(content.digest),
+            search.pattern,
+            context_lines=search.context_lines,
+            max_matches=search.max_matches,
+            seconds=SCAN_SECONDS,
+            count_seconds=SCAN_SECONDS if search.counts else _COUNT_SECONDS,
+            line_chars=line_chars,
+            parts=parts,
+            **search.options(),
+        )
+
+
+def _result(match: LineMatch, name: str, around: int) -> dict[str, Any]:
+    """A match as an agent sees it. One that is cut says so, how long its line is, and where the rest is."""
+    fields: dict[str, Any] = {"line": match.line, "text": match.text, "context": list(match.context)}
+    if not match.clipped and not match.context_cut:
+        return fields
+    text = ShownShare(match.text, match.chars)
+    rest = f"peek({name!r}, {max(match.line - around, 0)}, {max(len(match.context), 1)})"
+    return {**fields, "text": text, "cut": True, "chars": match.chars, "rest": rest}
+
+
+def _described(content: StoredContent) -> dict[str, Any]:
+    sizes = {"line_count": content.line_count, "size": content.size, "type": content.type}
+    return {**sizes, "metadata": dict(content.metadata)}
+
+
+def _listed(row: ContextRow, shadowed: Collection[str]) -> dict[str, Any]:
+    """A context; a variable may have its name in code."""
+    fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
+    told = {"shadowed_in_code": True} if row.name in shadowed else {}
+    return {**fields, "created": moment(row.created_at), **told}
+
+
+def _listed_variable(row: dict[str, Any]) -> dict[str, Any]:
+    """A kernel variable in the shape of a context; when it was created is not known."""
+    fields = {"name": row.get("name"), "line_count": row.get("line_count"), "size": row.get("size")}
+    told = {"shadows_text": True} if row.get("shadows") else {}
+    return {**fields, "type": row.get("type"), "created": None, "preview": row.get("preview"), **told}

@@ -1,0 +1,93 @@
+"""What `load_context` can load: one class for each kind of source, and the step that tells which one a call means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlm_mcp.service.errors import ToolFault
+from rlm_sandbox.policy.urls import instead, is_url, unread_scheme
+
+__all__ = ["Files", "Inline", "Load", "Source", "Url", "Variable", "resolve", "resolve_again"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Text that came with the call."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Paths of files and directories, and patterns, as the client wrote them."""
+
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """One URL."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A name in the session: a variable that code has made, or a loaded text or handle, which gets one more name."""
+
+    name: str
+
+
+Source = Inline | Files | Url | Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One load: the name, what it is to stand for, and what the client says of that text."""
+
+    name: str
+    source: Source
+    content_type: str = "custom"
+    metadata: Mapping[str, Any] | None = None
+
+
+def resolve(content: str | None, paths: Sequence[str] | None, variable: str | None) -> Source:
+    """Return the source that a call means; exactly one of the three is given. Reads nothing.
+
+    Raises:
+        ToolFault: a URL is one of several paths, or no URL that is read here.
+    """
+    if content is not None:
+        return Inline(content)
+    if paths is None:
+        return Variable(variable or "")
+    return _url(paths) if any(map(is_url, paths)) else Files(tuple(paths))
+
+
+def resolve_again(name: str, metadata: Mapping[str, Any]) -> Source:
+    """Return the files or the URL that a context came from.
+
+    Raises:
+        ToolFault: it came from neither, or a client has replaced what was noted.
+    """
+    paths = metadata.get("paths", [metadata.get("path")])
+    if not isinstance(paths, list) or not all(isinstance(path, str) and _is_place(path) for path in paths):
+        said = f"{name!r} did not come from a file, so there is nothing to load again"
+        raise ToolFault("cannot_read", said, "load it under the same name with load_context")
+    return resolve(None, paths, None)
+
+
+def _url(given: Sequence[str]) -> Url:
+    if len(given) != 1:
+        raise ToolFault("cannot_read", "a URL stands alone, it cannot be one of several paths", "load each by itself")
+    [url] = given
+    if unread := unread_scheme(url):
+        raise ToolFault("cannot_read", f"{url[:200]!r} has the scheme {unread!r}, which is not read", instead(unread))
+    return Url(url)
+
+
+def _is_place(path: str) -> bool:
+    return is_url(path) or Path(path).is_absolute()

@@ -1,0 +1,326 @@
+"""What a person sees of the sessions: all of them at a glance, and one of them while it works.
+
+Looking changes nothing: it opens no session, keeps none from idling, and runs no code of the user's. What a kernel
+says is bounded here before it goes further.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+from rlm_ipc.daemon_protocol import SessionsSeen
+from rlm_ipc.daemon_rows import AskedLine, PastLine, RestingLine, SessionLine
+from rlm_ipc.errors import KernelError
+from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.messages import plain
+from rlm_mcp.service.cells.runs import Runs
+from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.sessions import Session, Sessions
+from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
+from rlm_memory import contexts, queries, sessions
+from rlm_memory.journal import JournalEntry
+from rlm_memory.queries import QueryRow
+from rlm_memory.sessions import SessionStatus
+from rlm_memory.store import Store
+from rlm_sandbox.policy import WALL_NAMES
+
+__all__ = ["Overview", "Viewer", "state_of"]
+
+_MOST_PAST = 20
+"""Sessions shown that are no longer open."""
+_MOST_CELLS = 40
+_MOST_QUERIES = 50
+_MOST_VARIABLES = 500
+_LONGEST_TEXT = 4000
+"""Characters shown of a cell's code, of its output and of a prompt: the journal has more."""
+_LONGEST_LIVE = 20_000
+"""Characters shown of what a running cell has printed: the last ones."""
+_LONGEST_WORD = 200
+_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
+"""What would move a terminal's cursor or colour its text."""
+
+
+class Overview:
+    """Looks at the sessions of the daemon."""
+
+    def __init__(
+        self,
+        store: Store,
+        live: Sessions,
+        gateway: KernelGateway,
+        runs: Runs,
+        journal: Journal,
+        variables: KernelVariables,
+    ) -> None:
+        self.store = store
+        self.live = live
+        self.gateway = gateway
+        self.runs = runs
+        self.journal = journal
+        self.variables = variables
+
+    async def overview(self) -> SessionsSeen:
+        """Every open session with its state and what it holds, what rests or ended lately, what waits for answers."""
+        kernels = await self._kernels()
+        live = sorted(self.live, key=lambda session: session.id)
+        with self.store.transaction():  # one for all that is read
+            parents = sessions.parents(self.store, [session.key for session in live])
+            pending = {session.key: queries.pending(self.store, session.key) for session in live}
+            rows = [
+                self._row(session, _kernel_of(session, kernels), parents.get(session.key), len(pending[session.key]))
+                for session in live
+            ]
+            resting = sessions.all_sessions(self.store, SessionStatus.RESTING, most=_MOST_PAST)
+            endings = sessions.latest_endings(self.store, _MOST_PAST)
+        asked = [_asked(session.id, query) for session in live for query in pending[session.key]]
+        return SessionsSeen(
+            sessions=tuple(rows),
+            resting=tuple(RestingLine(row.id, row.policy, row.last_used_at, row.kept_until) for row in resting),
+            past=tuple(PastLine(end.id, end.how.value, end.at) for end in endings),
+            asked=tuple(asked[:_MOST_QUERIES]),
+        )
+
+    def viewer(self, session: str) -> Viewer:
+        """Return what follows one session for somebody who watches it."""
+        return Viewer(self, session)
+
+    async def _kernels(self) -> dict[str, KernelInfo]:
+        """The supervisor's kernels by id; none when there is no supervisor."""
+        with suppress(KernelError, OSError):
+            client = await self.gateway.client(start=False)
+            return {info.kernel_id: info for info in await client.kernels()}
+        return {}
+
+    def _row(self, session: Session, kernel: KernelInfo | None, parent: str | None, pending: int) -> SessionLine:
+        walls = kernel.walls if kernel is not None else {}
+        return SessionLine(
+            session=session.id,
+            state=state_of(session, kernel),
+            policy=session.row.policy,
+            workspace=session.row.workspace,
+            memory_bytes=kernel.memory_bytes if kernel is not None else 0,
+            memory_limit=session.policy.limits.memory_bytes,
+            walls_standing=sum(wall.standing for wall in walls.values()),
+            walls_missing=tuple(name for name, wall in walls.items() if not wall.standing),
+            refused=kernel.refused.system_calls + kernel.refused.audit if kernel is not None else 0,
+            refused_cells=kernel.refused.cells if kernel is not None else 0,
+            contexts=len(contexts.names(self.store, session.key)),
+            content_bytes=contexts.charged_bytes(self.store, session.key),
+            active_cells=len(self.runs.active(session)),
+            last_used=max(session.last_used, kernel.last_used if kernel is not None else 0.0),
+            parent=parent,
+            pending=pending,
+        )
+
+
+class Viewer:
+    """One session, looked at again and again: what has not changed is not asked again."""
+
+    def __init__(self, watch: Overview, session: str) -> None:
+        self._watch = watch
+        self._name = session
+        self._cells: list[dict[str, Any]] = []
+        self._listed: dict[str, Any] = {"rows": [], "note": ""}
+        self._seen: tuple[object, ...] = ()
+
+    async def look(self) -> dict[str, Any] | None:
+        """Return the session as it is now: parts that change apart from each other. None: there is none."""
+        watch = self._watch
+        row = sessions.find(watch.store, self._name)
+        if row is None:
+            self._cells, self._listed, self._seen = [], {"rows": [], "note": ""}, ()
+            return None
+        session = watch.live.get(self._name)
+        last = watch.journal.of_session(row.key, 1)
+        self._follow_journal(row.key, last)
+        if session is None:
+            about = {"session": row.id, "state": row.state.value, "policy": row.policy, "workspace": row.workspace}
+            closed: dict[str, Any] = {"about": about, "walls": [], "running": None, "queries": []}
+            return {**closed, "variables": {"rows": [], "note": ""}, "journal": self._cells}
+        kernel = await self._kernel(session)
+        await self._follow_variables(session, kernel, last)
+        return {
+            "about": _about(session, kernel),
+            "walls": _walls(session, kernel),
+            "running": await self._running(session, kernel),
+            "queries": [_query(row) for row in queries.pending(watch.store, session.key)[:_MOST_QUERIES]],
+            "variables": self._listed,
+            "journal": self._cells,
+        }
+
+    async def _kernel(self, session: Session) -> KernelInfo | None:
+        info = session.kernel.info
+        if info is None:
+            return None
+        with suppress(KernelError, OSError):
+            client = await self._watch.gateway.client(start=False)
+            return await client.kernel_info(info.kernel_id)
+        return None
+
+    async def _running(self, session: Session, kernel: KernelInfo | None) -> dict[str, Any] | None:
+        if kernel is None or kernel.state != "busy":
+            return None
+        with suppress(KernelError, OSError):
+            client = await self._watch.gateway.client(start=False)
+            output = await client.running(kernel.kernel_id)
+            if output.cell is not None:
+                return {
+                    "code": _cut(output.cell.code),
+                    "author": output.cell.author,
+                    "since": output.cell.since,
+                    "stdout": _tail(output.stdout),
+                    "stderr": _tail(output.stderr),
+                    "waits_for": kernel.waiting,
+                    "behind": max(0, len(self._watch.runs.active(session)) - 1),
+                }
+        return None
+
+    def _follow_journal(self, session: int, last: list[JournalEntry]) -> None:
+        number = last[0].number if last else 0
+        if number != (self._cells[0]["number"] if self._cells else 0):
+            entries = self._watch.journal.of_session(session, _MOST_CELLS)
+            self._cells = [_cell(entry) for entry in reversed(entries)]
+
+    async def _follow_variables(self, session: Session, kernel: KernelInfo | None, last: list[JournalEntry]) -> None:
+        """List the variables anew when a cell has ended or a text has come or gone; asking costs the kernel time."""
+        rows = contexts.of_session(self._watch.store, session.key)
+        number = last[0].number if last else 0
+        kept = [(row.name, row.revision) for row in rows]
+        seen = (number, kept, kernel.kernel_id if kernel else "", kernel.pid if kernel else 0)
+        if seen == self._seen:
+            return
+        shadowed = set(kernel.shadowed) if kernel else set()
+        texts = [_text(row, row.name in shadowed) for row in rows]
+        made: list[dict[str, Any]] | None = []
+        with suppress(KernelError, OSError):
+            made = None if kernel and kernel.state == "busy" else await self._watch.variables.rows(session)
+            self._seen = self._seen if made is None else seen
+        if made is None:
+            known = [row for row in self._listed["rows"] if not row["text"]]
+            note = "as they were before the running cell" if known else "listed when the cell ends"
+            self._listed = {"rows": _by_size(texts + known), "note": note}
+            return
+        self._listed = {"rows": _by_size(texts + [_variable(row) for row in made[:_MOST_VARIABLES]]), "note": ""}
+
+
+def state_of(session: Session, kernel: KernelInfo | None) -> str:
+    """Say in a word what the session does: not started, idle, running, waiting (for answers) or lost."""
+    if session.kernel.info is None:
+        return "lost" if session.kernel.notice else "not started"
+    if kernel is None:
+        return "lost"
+    if kernel.waiting:
+        return "waiting"
+    return "running" if kernel.state == "busy" else "idle"
+
+
+def _kernel_of(session: Session, kernels: dict[str, KernelInfo]) -> KernelInfo | None:
+    return kernels.get(session.kernel.kernel_id) if session.kernel.kernel_id is not None else None
+
+
+def _about(session: Session, kernel: KernelInfo | None) -> dict[str, Any]:
+    policy, limits = session.policy, session.policy.limits
+    return {
+        "session": session.id,
+        "state": state_of(session, kernel),
+        "notice": session.kernel.notice,
+        "policy": session.row.policy,
+        "policy_says": policy.description,
+        "policy_sha256": session.pinned.digest,
+        "network": policy.network,
+        "checkpoint": policy.checkpoint,
+        "workspace": session.row.workspace,
+        "created": session.row.created_at,
+        "pid": kernel.pid if kernel is not None else None,
+        "memory_bytes": kernel.memory_bytes if kernel is not None else 0,
+        "memory_limit": limits.memory_bytes,
+        "cell_seconds": limits.cell_seconds,
+        "idle_seconds": limits.idle_seconds,
+        "can_undo": kernel.undoable if kernel is not None else [],
+        "latest": [_plain(code) for code in kernel.latest] if kernel is not None else [],
+        "attachments": len(kernel.attachments) if kernel is not None else 0,
+        "connection_file": kernel.connection_file if kernel is not None else None,
+        "refused": plain(kernel.refused) if kernel is not None else None,
+        "refused_limit": limits.refused_attempts,
+    }
+
+
+def _walls(session: Session, kernel: KernelInfo | None) -> list[dict[str, Any]]:
+    if kernel is None:
+        return []
+    return [
+        {
+            "name": name,
+            "standing": kernel.walls[name].standing,
+            "detail": kernel.walls[name].detail[:_LONGEST_TEXT],
+            "required": name in session.policy.walls.require,
+        }
+        for name in WALL_NAMES
+        if name in kernel.walls
+    ]
+
+
+def _cell(entry: JournalEntry) -> dict[str, Any]:
+    return {
+        "number": entry.number,
+        "author": entry.author.value,
+        "status": entry.status[:20],
+        "started": entry.started_at,
+        "seconds": round(entry.ended_at - entry.started_at, 3),
+        "code": _cut(entry.code),
+        "output": _cut(entry.output),
+        "queries": list(entry.queries),
+    }
+
+
+def _asked(session: str, row: QueryRow) -> AskedLine:
+    return AskedLine(session, row.id, _cut(row.prompt), row.model, row.created_at)
+
+
+def _query(row: QueryRow) -> dict[str, Any]:
+    return {"id": row.id, "prompt": _cut(row.prompt), "model": row.model, "asked": row.created_at}
+
+
+def _text(row: contexts.ContextRow, shadowed: bool) -> dict[str, Any]:
+    preview = "in code a variable has this name" if shadowed else ""
+    facts = {"name": row.name, "type": row.type, "size": row.size, "lines": row.line_count}
+    return {**facts, "preview": preview, "text": True}
+
+
+def _variable(found: dict[str, Any]) -> dict[str, Any]:
+    """A variable as a kernel describes it, which may say anything."""
+    size, lines = found.get("size"), found.get("line_count")
+    return {
+        "name": str(found.get("name", ""))[:_LONGEST_WORD],
+        "type": str(found.get("type", ""))[:_LONGEST_WORD],
+        "size": size if isinstance(size, int) else 0,
+        "lines": lines if isinstance(lines, int) else None,
+        "preview": _plain(str(found.get("preview", "")))[:_LONGEST_WORD],
+        "text": False,
+    }
+
+
+def _by_size(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (-row["size"], row["name"]))
+
+
+def _cut(text: str) -> str:
+    """The beginning of a text, without what a terminal would obey."""
+    plain = _plain(text[: 2 * _LONGEST_TEXT])
+    if len(plain) <= _LONGEST_TEXT:
+        return plain
+    return f"{plain[:_LONGEST_TEXT]}\n…[cut here; the export has more]"
+
+
+def _tail(text: str) -> str:
+    plain = _plain(text[-2 * _LONGEST_LIVE :])
+    return plain if len(plain) <= _LONGEST_LIVE else f"…[earlier output]\n{plain[-_LONGEST_LIVE:]}"
+
+
+def _plain(text: str) -> str:
+    """A text as a terminal would leave it: no colours, and of a line that was written over its last state."""
+    lines = _TERMINAL.sub("", text).split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -1,0 +1,294 @@
+"""Deferred queries: asking without code, and handing in the answers, by a tool or by code itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlm_client.models.answer_schema import AnswerUnfit, fitted
+from rlm_client.models.errors import ModelError
+from rlm_ipc.daemon_rows import WaitingQuery
+from rlm_ipc.errors import KernelError
+from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
+from rlm_ipc.messages import Json
+from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.sessions.budgets import Budgets
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_mcp.service.tool_answers import ToolAnswer, clean_text
+from rlm_memory import known_answers, queries, sessions
+from rlm_memory.errors import RowRequestError
+from rlm_memory.queries import Asker, QueryRow, Resolved
+from rlm_memory.store import Store
+
+__all__ = ["AnswerOutcome", "GivenAnswer", "QueryService", "asked_row", "row_shown", "waiting"]
+
+
+AN_ITEM = 'an item is {"id": text, "answer": text}'
+BY_ID = "give as many, in the order in which they are listed, or {id: answer}"
+_ID = re.compile(r"q_t?\d{3,9}")
+NOT_AN_ANSWER = 'give either the answer as a text, or {"error": text}'
+
+
+@dataclass(frozen=True)
+class GivenAnswer:
+    """One answer as it was handed in; ``error`` instead of ``answer`` says that there is none, and why."""
+
+    id: str
+    answer: str | None = None
+    error: str | None = None
+    problem: str | None = None
+    """What is wrong with the item itself; it resolves nothing."""
+    is_json: bool = False
+    """Whether ``answer`` was given as a value and not as a text: only a query with a schema takes that."""
+
+
+@dataclass(frozen=True)
+class AnswerOutcome:
+    """What came of a query that no agent had to answer; ``over`` says that its budget was used up."""
+
+    row: QueryRow
+    answer: str | None = None
+    error: str | None = None
+    over: bool = False
+
+
+class QueryService:
+    """The deferred queries of every session."""
+
+    def __init__(self, store: Store, budgets: Budgets, clock: Clock) -> None:
+        self._store = store
+        self._budgets = budgets
+        self._clock = clock
+
+    def ask(self, session: Session, prompts: list[str], model: str | None) -> list[QueryRow]:
+        """Queue queries that no code has asked.
+
+        Raises:
+            ToolFault: the session has asked as many as its policy permits.
+        """
+        if len(prompts) > self._budgets.calls_left(session):
+            raise ToolFault(
+                "quota_exceeded",
+                self._budgets.over(session, "calls"),
+                "a policy with a higher limits.queries permits more",
+            )
+        with self._store.transaction():
+            rows = queries.ask(self._store, session.key, prompts, model, self._clock())
+            self._budgets.ask(session, len(rows))
+        session.kernel.budget_changed()
+        return rows
+
+    def list_pending(self, session: str) -> tuple[WaitingQuery, ...]:
+        """Return the pending queries of the session of that name, whole."""
+        row = sessions.find(self._store, session)
+        rows = queries.pending(self._store, row.key) if row is not None else []
+        return tuple(map(waiting, rows))
+
+    def read(self, session: Session, answers: dict[str, Any] | list[Any]) -> list[GivenAnswer]:
+        """Read answers as they are handed in: an object by id, a list of items with ids, or a list in order.
+
+        A list without ids answers the pending queries in the order in which they are listed: all of them, or those
+        that the last cell has listed.
+
+        Raises:
+            ToolFault: such a list has another number of items.
+        """
+        if isinstance(answers, dict):
+            return [_given_answer(name, outcome) for name, outcome in answers.items()]
+        named = [isinstance(item, dict) and "id" in item for item in answers]
+        if answers and all(named):
+            return [_given_item(str(number), item) for number, item in enumerate(answers)]
+        pending = self._answerable(session)
+        last = [name for name in session.listed if name in pending]
+        order = next((ids for ids in (pending, last) if len(ids) == len(answers)), None)
+        if order is None and not any(named):
+            raise ToolFault("wrong_number", _number_said(len(answers), pending, last), BY_ID)
+        if order is None:  # those that tell their query are taken
+            return [
+                _given_item(str(number), item) if named[number] else GivenAnswer(f"answers[{number}]", problem=AN_ITEM)
+                for number, item in enumerate(answers)
+            ]
+        return [_given_item(name, item) for name, item in zip(order, answers, strict=True)]
+
+    async def answer(self, session: Session, given: list[GivenAnswer]) -> ToolAnswer:
+        """Take answers, each on its own: a bad one is reported and does not stop the others.
+
+        Their code finds them at once: in the placeholder that ``llm_query`` returned, and in ``llm_answers``.
+        """
+        outcomes, failed = await self._take(session, given)
+        fields: dict[str, Any] = {"answered": list(outcomes), "failed": failed}
+        fields |= await self._inject(session, outcomes)
+        fields["still_pending"] = queries.pending_ids(self._store, session.key)
+        return ToolAnswer(fields, ("failed", "answered", "still_pending"))
+
+    async def given(self, session: Session, told: GivenAnswers) -> str:
+        """Take what code has assigned to ``llm_answers``; returns one line for whoever ran it, or nothing.
+
+        Where no query is pending it is a variable like any other. What is not taken stays under another name.
+        """
+        answers, problem = told.answers, told.problem
+        pending, fresh = self._answerable(session), []
+        if isinstance(answers, dict):
+            fresh = [name for name, said in answers.items() if not self._is_known(session, name, said)]
+        if not pending and not any(map(_ID.fullmatch, fresh)):
+            return ""
+        outcomes: dict[str, QueryOutcome] = {}
+        failed: list[dict[str, Any]] = []
+        if not problem:
+            try:
+                named = {name: answers[name] for name in fresh} if isinstance(answers, dict) else list(answers or ())
+                outcomes, failed = await self._take(session, self.read(session, named))
+            except ToolFault as fault:
+                problem = f"{fault.message}; {fault.hint}"
+        if failed:
+            problem = "; ".join(f"{item['id']}: {item['message']}" for item in failed[:3])
+            problem += f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+        refused = bool(problem) and told.assigned
+        if isinstance(answers, list) and not refused:
+            outcomes = {name: replace(outcome, by_code=True) for name, outcome in outcomes.items()}
+        if session.kernel.alive:
+            await session.kernel.hand_over(outcomes, refused=refused)
+        kept = "; what was assigned is in refused_llm_answers, llm_answers shows the answers" if refused else ""
+        return f"llm_answers: {problem}; answered: {', '.join(outcomes) or 'none'}{kept}" if problem else ""
+
+    def _answerable(self, session: Session) -> list[str]:
+        """The pending queries that are not a provider's to answer, in the order in which they are listed."""
+        return [row.id for row in queries.pending(self._store, session.key) if row.mode != "provider"]
+
+    def _is_known(self, session: Session, query: str, said: object) -> bool:
+        """Whether that is the query's answer already: who adds to the answers gives the others again."""
+        with suppress(RowRequestError):
+            told = _told(queries.get(self._store, session.key, query))
+            return said in (told.answer, f"[FAILED:{query}] {told.error}")
+        return False
+
+    async def _take(
+        self, session: Session, given: list[GivenAnswer]
+    ) -> tuple[dict[str, QueryOutcome], list[dict[str, Any]]]:
+        """Write answers down; returns what the kernel is told of those that were taken, and what is wrong."""
+        waiting = {row.id: row for row in queries.pending(self._store, session.key)}
+        failed: list[dict[str, Any]] = []
+        outcomes: dict[str, QueryOutcome] = {}
+        for item in given:
+            try:
+                row = await self._resolve(session, item, waiting.get(item.id))
+            except (RowRequestError, ToolFault, ModelError) as error:
+                failed.append({"id": item.id[:80], **fault_from(error).answer()})
+                continue
+            outcomes[row.id] = _told(row)
+            if session.policy.llm.cache and row.answer is not None:
+                known_answers.keep(self._store, row, row.answer, self._clock())
+        return outcomes, failed
+
+    def resolve(self, session: Session, outcomes: list[AnswerOutcome]) -> list[AnswerOutcome]:
+        """Write down what came of queries without an agent; returns those that were still waited for."""
+        resolved = [Resolved(outcome.row.id, outcome.answer, outcome.error) for outcome in outcomes]
+        waiting = queries.resolve_pending(self._store, session.key, resolved, self._clock())
+        return [outcome for outcome in outcomes if outcome.row.id in waiting]
+
+    async def hand_in(self, session: Session, outcomes: list[AnswerOutcome]) -> None:
+        """Tell code what came of its queries."""
+        told = {}
+        for outcome in outcomes:
+            answer = outcome.answer or "" if outcome.error is None else None
+            told[outcome.row.id] = QueryOutcome(answer, outcome.error, over=outcome.over)
+        await self._inject(session, told)
+
+    async def _resolve(self, session: Session, item: GivenAnswer, asked: QueryRow | None) -> QueryRow:
+        """Write an item down; ``asked`` is its query as it was pending when the items came."""
+        answer = None if item.error is not None else clean_text(item.answer or "")
+        form = None if asked is None else asked.form
+        if item.problem is not None or (item.is_json and form is None):
+            raise ToolFault("invalid_answer", item.problem or NOT_AN_ANSWER)
+        if form is not None and answer is not None:
+            answer = await self._fitted(form, answer)
+        error = None if item.error is None else clean_text(item.error)
+        return queries.resolve(self._store, session.key, item.id, answer=answer, error=error, now=self._clock())
+
+    @staticmethod
+    async def _fitted(form: dict[str, Any], answer: str) -> str:
+        try:
+            return await asyncio.to_thread(fitted, form, answer)
+        except AnswerUnfit as error:
+            hint = "the query is still pending: answer it again with JSON that fits `schema`"
+            raise ToolFault("answer_does_not_fit", str(error), hint, schema=form) from None
+
+    async def _inject(self, session: Session, outcomes: dict[str, QueryOutcome]) -> dict[str, str]:
+        """Hand the answers to the kernel. One that is not there gets them when it starts, from the rows."""
+        if not outcomes or not session.kernel.alive:
+            return {}
+        try:
+            await session.kernel.hand_over(outcomes)
+        except KernelError as error:
+            return {"notice": f"the answers are kept; the kernel takes them when it is back: {error}"}
+        return {}
+
+
+def _given_item(name: str, item: object) -> GivenAnswer:
+    """An item of a list: the answer itself, or an object that may tell its id."""
+    if item is None:
+        return GivenAnswer(name, problem="there is no answer; the query is still pending")
+    if not isinstance(item, dict) or not item.keys() <= {"id", "answer", "error"} or not item:
+        return _given_answer(name, item)
+    if "id" in item and not isinstance(item["id"], str):
+        return GivenAnswer(f"answers[{name}]", problem=AN_ITEM)
+    named = item.get("id", name)
+    outcome = {key: value for key, value in item.items() if key != "id" and value is not None}
+    if outcome.keys() not in ({"answer"}, {"error"}):
+        return GivenAnswer(named, problem=NOT_AN_ANSWER)
+    return _given_answer(named, outcome.get("answer", outcome))
+
+
+def _given_answer(name: str, outcome: object) -> GivenAnswer:
+    if isinstance(outcome, str):
+        return GivenAnswer(name, outcome)
+    if isinstance(outcome, dict) and outcome.keys() == {"error"} and isinstance(outcome["error"], str):
+        return GivenAnswer(name, error=outcome["error"])
+    return GivenAnswer(name, json.dumps(outcome, ensure_ascii=False), is_json=True)
+
+
+def _number_said(count: int, pending: list[str], last: list[str]) -> str:
+    said = f"{count} answers for {len(pending)} pending queries"
+    if pending:
+        said += f" ({', '.join(pending[:6])}{' …' if len(pending) > 6 else ''})"
+    if last and len(last) != len(pending):
+        said += f", {len(last)} of them of the last cell that asked"
+    return f"{said}: none was taken"
+
+
+def _told(row: QueryRow) -> QueryOutcome:
+    """What the kernel is told of a resolved query."""
+    return QueryOutcome(error=row.error) if row.error is not None else QueryOutcome(answer=row.answer or "")
+
+
+def asked_row(query: AskedQuery) -> dict[str, Any]:
+    """A query as an agent sees it: with its ``schema`` if it has one, and ``recursive`` if it is one of rlm_query."""
+    return _shown(query.id, query.prompt, query.model, query.schema, recursive=query.recursive)
+
+
+def waiting(row: QueryRow) -> WaitingQuery:
+    """A query's row as a program that answers it reads it."""
+    return WaitingQuery(row.id, row.prompt, row.model, row.form, row.recursive, row.asked_by is Asker.TOOL)
+
+
+def row_shown(row: QueryRow) -> dict[str, Any]:
+    """A query's row as an agent sees it."""
+    return _shown(row.id, row.prompt, row.model, row.form, recursive=row.recursive, by_tool=row.asked_by is Asker.TOOL)
+
+
+def _shown(
+    query: str, prompt: str, model: str | None, schema: Json, *, recursive: bool, by_tool: bool = False
+) -> dict[str, Any]:
+    """A query with its ``schema`` if it has one, ``recursive`` if it is one of rlm_query, ``by_tool`` if no code's."""
+    row: dict[str, Any] = {"id": query, "prompt": prompt, "model": model}
+    if schema:
+        row["schema"] = schema
+    if recursive:
+        row["recursive"] = True
+    if by_tool:
+        row["by_tool"] = True
+    return row

@@ -1,0 +1,89 @@
+"""The queries of one session that wait for a provider: a bounded pool of workers for each kind.
+
+A task for each of a thousand queries would be made before the first request leaves; so workers take one query after the
+other, and one session's thousand do not stand before another's one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from rlm_memory.queries import QueryRow
+
+__all__ = ["ProviderQueue"]
+
+_Kind = tuple[str | None, bool]
+
+
+class ProviderQueue:
+    """Queries in the order in which they joined; ``work`` answers one and raises nothing.
+
+    ``empty`` is set while nothing is under way and nothing waits.
+    """
+
+    def __init__(self, work: Callable[[QueryRow], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._open: dict[str, asyncio.Task[None] | None] = {}  # ids, each with the worker that has it if one has
+        self._waiting: defaultdict[_Kind, deque[QueryRow]] = defaultdict(deque)
+        self._workers: defaultdict[_Kind, set[asyncio.Task[None]]] = defaultdict(set)
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    def join(self, row: QueryRow, at_once: int) -> None:
+        """Let the query wait for its turn: of its kind (its model, and whether it is recursive) ``at_once`` have it."""
+        if row.id in self._open:
+            return
+        self._open[row.id] = None
+        self.empty.clear()
+        kind = row.model, row.recursive
+        self._waiting[kind].append(row)
+        if len(self._workers[kind]) < at_once:
+            self._hire(kind)
+
+    def leave(self, ids: Iterable[str]) -> list[str]:
+        """Stop working on these queries; returns those that were not done."""
+        left = [name for name in ids if name in self._open]
+        for name in left:
+            worker = self._close(name)
+            if worker is not None:
+                worker.cancel()  # another takes its place
+        return left
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Stop working on all; returns the tasks, which end soon."""
+        self.leave(list(self._open))
+        return [worker for workers in self._workers.values() for worker in workers]
+
+    def _hire(self, kind: _Kind) -> None:
+        worker = asyncio.create_task(self._serve(kind), name=f"queries to {kind[0]}")
+        self._workers[kind].add(worker)
+        worker.add_done_callback(partial(self._ended, kind))
+
+    def _ended(self, kind: _Kind, worker: asyncio.Task[None]) -> None:
+        self._workers[kind].discard(worker)
+        if self._waiting[kind]:
+            self._hire(kind)
+
+    async def _serve(self, kind: _Kind) -> None:
+        worker, waiting = asyncio.current_task(), self._waiting[kind]
+        while waiting:
+            row = waiting.popleft()
+            # One that has left is not there; one that joined anew since then may be, twice, and is served once.
+            if self._open.get(row.id, worker) is not None:
+                continue
+            self._open[row.id] = worker
+            try:
+                await self._work(row)
+            finally:
+                if self._open.get(row.id) is worker:
+                    self._close(row.id)
+
+    def _close(self, name: str) -> asyncio.Task[None] | None:
+        worker = self._open.pop(name)
+        if not self._open:
+            self.empty.set()
+        return worker

@@ -1,0 +1,242 @@
+"""Answers that need no agent: those of a configured model (``llm.mode: provider``), and those that are known already.
+
+One task asks for each query whose turn it is; how many have it at once is the configuration's to say. What has come in
+is written down and handed to the kernel in one go, so that a batch of a thousand costs a few dozen transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rlm_client.models.answer_schema import check_schema
+from rlm_client.models.errors import ModelError
+from rlm_client.models.interface import ChatMessage, Completion
+from rlm_client.models.router import Models, open_models
+from rlm_client.models.settings import settings_file
+from rlm_client.models.validation import until_fitting
+from rlm_mcp.service.queries.answering import AnswerOutcome, QueryService
+from rlm_mcp.service.queries.provider_queue import ProviderQueue
+from rlm_mcp.service.sessions.budgets import Budgets, OverBudget, Payer
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_mcp.service.tool_answers import clean_text
+from rlm_memory import known_answers, queries
+from rlm_memory.errors import StoreFault
+from rlm_memory.queries import Bill, QueryRow
+from rlm_memory.store import Store
+
+__all__ = ["Providers"]
+
+log = logging.getLogger(__name__)
+
+_REST = 0.5
+"""Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
+processes and is a transaction, at the cost of requests that could go out meanwhile."""
+_CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
+
+
+@dataclass
+class _Desk:
+    """What is under way for one session."""
+
+    line: ProviderQueue
+    ready: list[AnswerOutcome] = field(default_factory=list)
+    handing: asyncio.Task[None] | None = None
+
+
+class RecursiveAnswers(Protocol):
+    """Has a model answer a query of rlm_query in a session of its own."""
+
+    async def answer(self, parent: Session, row: QueryRow) -> str:
+        """Return the answer; raises ModelError or OverBudget."""
+
+
+class Providers:
+    """Answers queries of code from a provider, and from the cache. ``recursion`` answers those of rlm_query."""
+
+    def __init__(
+        self, store: Store, given: QueryService, budgets: Budgets, recursion: RecursiveAnswers, clock: Clock
+    ) -> None:
+        self._store = store
+        self._budgets = budgets
+        self._queries = given
+        self._clock = clock
+        self._desks: dict[int, _Desk] = {}
+        self._models: list[Models] = []
+        """The last is used; those before it had another configuration, and their last requests may be under way."""
+        self._configured: object = None
+        self._recursion = recursion
+
+    def asked(self, session: Session, rows: Sequence[QueryRow]) -> None:
+        """Look after queries that code has asked: answer those that are ours to answer."""
+        at_once: dict[str | None, int] = {}
+        known = known_answers.find(self._store, rows, self._clock()) if session.policy.llm.cache else {}
+        for row in rows:
+            if row.id in known:
+                self._ready(session, AnswerOutcome(row, answer=known[row.id]))
+            elif row.mode == "provider":
+                if row.model not in at_once:
+                    at_once[row.model] = self._at_once(row.model)
+                self._desk(session).line.join(row, at_once[row.model])
+
+    def withdraw(self, session: Session, ids: Iterable[str]) -> None:
+        """Stop working on queries that nobody waits for any more, and cancel them."""
+        desk = self._desks.get(session.key)
+        stopped = desk.line.leave(ids) if desk is not None else []
+        if stopped:
+            queries.cancel_pending(self._store, session.key, self._clock(), among=stopped)
+
+    def give_up(self, session: Session) -> None:
+        """Cancel what a provider was to answer: the cell that waited for it went with its kernel."""
+        asked = [row.id for row in queries.pending(self._store, session.key) if row.mode == "provider"]
+        queries.cancel_pending(self._store, session.key, self._clock(), among=asked)
+
+    def drop(self, session: Session) -> None:
+        """Stop working for a session, and forget what has come in."""
+        desk = self._desks.pop(session.key, None)
+        if desk is not None:
+            desk.line.close()
+            desk.ready.clear()
+            if desk.handing is not None:
+                desk.handing.cancel()
+
+    async def aclose(self) -> None:
+        """Stop everything; queries that wait are asked again by the next daemon."""
+        desks = list(self._desks.values())
+        tasks = [task for desk in desks for task in desk.line.close()]
+        await asyncio.gather(*tasks, *(desk.handing for desk in desks if desk.handing), return_exceptions=True)
+        for models in self._models:
+            await models.aclose()
+
+    # --- one query --------------------------------------------------------------------------------
+
+    async def _work(self, session: Session, row: QueryRow) -> None:
+        try:
+            answer = await self._answer(session, row)
+            if session.policy.llm.cache:
+                known_answers.keep(self._store, row, answer, self._clock())
+            outcome = AnswerOutcome(row, answer=answer)
+        except OverBudget as error:
+            outcome = AnswerOutcome(row, error=str(error), over=True)
+        except ModelError as error:
+            outcome = AnswerOutcome(row, error=str(error))
+        except Exception as error:
+            log.exception("query %s of session %s failed in an unexpected way", row.id, session.id)
+            outcome = AnswerOutcome(
+                row, error=f"rlm-kernel failed: {type(error).__name__}; the daemon's log has the details"
+            )
+        self._ready(session, outcome)
+
+    async def _answer(self, session: Session, row: QueryRow) -> str:
+        """Ask until the answer fits its form, as often as the policy says."""
+        if row.form is not None:
+            check_schema(row.form)
+        payer = self._budgets.payer(session, row)
+        if row.recursive and payer.depth < payer.session.policy.limits.query_depth:
+            return clean_text(await self._recursion.answer(session, row))
+
+        async def ask(messages: list[ChatMessage]) -> str:
+            came = await self.complete(payer, messages, model=row.model, schema=row.form)
+            return clean_text(came.text) + (_CUT if row.form is None and came.finish == "length" else "")
+
+        if row.form is None:
+            return await ask([{"role": "user", "content": row.prompt}])
+        return await until_fitting(ask, row.prompt, row.form, session.policy.llm.schema_attempts)
+
+    async def complete(
+        self,
+        payer: Payer,
+        messages: Sequence[ChatMessage],
+        *,
+        model: str | None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Completion:
+        """Ask once, within what is left of the payer's budget, and write down what it has used.
+
+        Raises:
+            OverBudget: something is used up.
+            ModelError: there is no answer.
+        """
+        session, row, models = payer.session, payer.row, self._opened()
+        with ExitStack() as working:
+
+            def begin() -> None:
+                limit.reschedule(asyncio.get_running_loop().time() + self._budgets.seconds_left(session))
+                working.enter_context(self._budgets.working(session))
+
+            try:
+                async with asyncio.timeout(None) as limit:
+                    came = await models.complete(messages, model=model, schema=schema, on_turn=begin)
+            except TimeoutError:
+                if limit.expired():
+                    raise OverBudget(self._budgets.over(session, "seconds")) from None
+                raise
+        used = came.usage
+        self._budgets.charge(session, Bill(row.id, came.model, used.input_tokens, used.output_tokens, used.cost))
+        self._soon(session, self._desk(session))
+        return came
+
+    # --- handing in -------------------------------------------------------------------------------
+
+    def _ready(self, session: Session, outcome: AnswerOutcome) -> None:
+        """Hand in what came, and write down what it has used."""
+        desk = self._desk(session)
+        desk.ready.append(outcome)
+        self._soon(session, desk)
+
+    def _soon(self, session: Session, desk: _Desk) -> None:
+        """Hand in at once, but after that only now and then while more is on its way."""
+        if desk.handing is None or desk.handing.done():
+            desk.handing = asyncio.create_task(self._hand_in(session, desk))
+
+    async def _hand_in(self, session: Session, desk: _Desk) -> None:
+        while desk.ready or self._budgets.owes(session.key):
+            outcomes, desk.ready = desk.ready, []
+            try:
+                with self._store.transaction():
+                    self._budgets.write(session.key)
+                    resolved = self._queries.resolve(session, outcomes)
+                await self._queries.hand_in(session, resolved)
+            except StoreFault:
+                log.exception("answers of session %s cannot be written down", session.id)
+                return
+            if not desk.line.empty.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REST):
+                        await desk.line.empty.wait()
+
+    # --- the models -------------------------------------------------------------------------------
+
+    def _desk(self, session: Session) -> _Desk:
+        desk = self._desks.get(session.key)
+        if desk is None:
+            desk = self._desks[session.key] = _Desk(ProviderQueue(lambda row: self._work(session, row)))
+        return desk
+
+    def _at_once(self, model: str | None) -> int:
+        """How many queries to a model are under way at once."""
+        try:
+            return self._opened().settings.find(model)[1].concurrency
+        except ModelError:
+            return 1  # the query's task says what is wrong
+
+    def _opened(self) -> Models:
+        """Return the models; opened anew when their configuration has changed."""
+        configured = _stamp()
+        if not self._models or configured != self._configured:
+            self._models.append(open_models())
+            self._configured = configured
+        return self._models[-1]
+
+
+def _stamp() -> object:
+    try:
+        found = os.stat(settings_file())
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

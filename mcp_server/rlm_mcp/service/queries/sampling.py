@@ -1,0 +1,98 @@
+"""The client's own model, asked by MCP sampling: for policies that say so, and clients that offer it.
+
+Clients of the 2025 protocol are sent a request while their call goes on. To those of 2026 the call answers that it
+needs input: they make the same call again with what was asked, and find the run by the state that they hand back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    CallToolRequestParams,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    InputRequiredResult,
+    SamplingMessage,
+    TextContent,
+)
+from pydantic import ValidationError
+
+from rlm_client.models.streaming import told
+from rlm_mcp.service.queries.answering import GivenAnswer
+from rlm_memory.queries import QueryRow
+
+__all__ = ["InputRequired", "Sampling"]
+
+MOST_ROUNDS = 8
+"""Rounds of one call; a client of 2026 gives up after ten. What is asked then is the agent's to answer."""
+_MOST_TOKENS = 4096
+
+
+class InputRequired(Exception):
+    """The call cannot go on before the client has answered; ``result`` is what it is told."""
+
+    def __init__(self, result: InputRequiredResult) -> None:
+        super().__init__("the client is asked for input")
+        self.result = result
+
+
+class Sampling:
+    """The client's model during one call. ``run`` is set when the call is one that was made before."""
+
+    def __init__(self, context: ServerRequestContext[Any], params: CallToolRequestParams) -> None:
+        self._context = context
+        self.run, _, rounds = (params.request_state or "").partition(" ")
+        self._rounds = int(rounds) if rounds.isdecimal() else 0
+        self._brought = [_given(name, answer) for name, answer in (params.input_responses or {}).items()]
+
+    @staticmethod
+    def offered(context: ServerRequestContext[Any]) -> bool:
+        """Whether the client declares it."""
+        capabilities = context.session.client_capabilities
+        return capabilities is not None and capabilities.sampling is not None
+
+    def brought(self) -> list[GivenAnswer]:
+        """Return, once, the answers that came with the call."""
+        brought, self._brought = self._brought, []
+        return brought
+
+    async def ask(self, run: str, rows: list[QueryRow], seconds: float) -> list[GivenAnswer]:
+        """Ask for the answers of the queries that a run waits for; none if the client does not give them in time.
+
+        Raises:
+            InputRequired: the client answers in another call.
+        """
+        self._rounds += 1
+        if self._rounds > MOST_ROUNDS:
+            return []
+        if not self._context.session.can_send_request:
+            requests = {row.id: _request(row) for row in rows}
+            raise InputRequired(InputRequiredResult(input_requests=requests, request_state=f"{run} {self._rounds}"))
+        answers = [await self._one(row, seconds) for row in rows]
+        return [answer for answer in answers if answer is not None]
+
+    async def _one(self, row: QueryRow, seconds: float) -> GivenAnswer | None:
+        origin = ServerMessageMetadata(related_request_id=self._context.request_id)
+        try:
+            answer = await self._context.session.send_request(_request(row), CreateMessageResult, seconds, origin)
+        except (MCPError, ValidationError, TimeoutError):
+            return None
+        return _given(row.id, answer)
+
+
+def _request(row: QueryRow) -> CreateMessageRequest:
+    (message,) = told([{"role": "user", "content": row.prompt}], row.form)
+    said = SamplingMessage(role="user", content=TextContent(text=message["content"]))
+    return CreateMessageRequest(params=CreateMessageRequestParams(messages=[said], max_tokens=_MOST_TOKENS))
+
+
+def _given(name: str, answer: object) -> GivenAnswer:
+    content = answer.content if isinstance(answer, CreateMessageResult) else None
+    if isinstance(content, TextContent):
+        return GivenAnswer(name, content.text)
+    return GivenAnswer(name, problem="the client's model answered with something else than text")

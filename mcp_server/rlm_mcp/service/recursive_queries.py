@@ -1,0 +1,235 @@
+"""``rlm_query`` of code in provider mode: a model works on its own, in a fork of the session that asks.
+
+The loop is the one of `rlm_client.rlm`; here are its workspace and its model on this side of the socket. What the
+child and all that it asks use is charged to the session that pays for the one that asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from rlm_client.models.errors import ModelRefused
+from rlm_client.models.interface import ChatMessage, Completion
+from rlm_client.rlm import pages, prompts
+from rlm_client.rlm.budget import Budget, RunLimits
+from rlm_client.rlm.loop import Loop
+from rlm_client.rlm.workspace import Answering, CodeOutcome, ModelTurn
+from rlm_ipc.errors import KernelError
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.cells.runs import Runs
+from rlm_mcp.service.contexts.contexts import Contexts
+from rlm_mcp.service.contexts.reading import Reading
+from rlm_mcp.service.contexts.sources import Inline, Load
+from rlm_mcp.service.control import SessionControl
+from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.queries.answering import GivenAnswer, QueryService, waiting
+from rlm_mcp.service.queries.providers import Providers
+from rlm_mcp.service.sessions.budgets import Budgets, Payer
+from rlm_mcp.service.sessions.record import keep_turn
+from rlm_mcp.service.sessions.sessions import Session, Sessions
+from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_memory import queries
+from rlm_memory.queries import QueryRow
+from rlm_memory.store import Store
+
+__all__ = ["Recursion"]
+
+TURNS = 30
+"""Turns that a model has for a query."""
+
+
+class Service(Protocol):
+    """What a run needs of the service. It is looked up when a query comes: some of it needs `Recursion` itself."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """The open sessions."""
+
+    @property
+    def contexts(self) -> Contexts:
+        """Their texts."""
+
+    @property
+    def runs(self) -> Runs:
+        """Their cells."""
+
+    @property
+    def reading(self) -> Reading:
+        """What reads their variables."""
+
+    @property
+    def queries(self) -> QueryService:
+        """Their queries."""
+
+    @property
+    def providers(self) -> Providers:
+        """What asks the configured models."""
+
+    @property
+    def control(self) -> SessionControl:
+        """What ends them."""
+
+    async def fork(self, parent: Session, name: str | None, policy: str | None) -> ToolAnswer:
+        """Make a session that begins with every variable of ``parent``."""
+
+    async def render(self, session: Session, answer: ToolAnswer) -> str:
+        """Write an answer as a client gets it."""
+
+
+class Recursion:
+    """Answers queries of ``rlm_query``."""
+
+    def __init__(self, service: Service, store: Store, budgets: Budgets) -> None:
+        self.service = service
+        self.store = store
+        self.budgets = budgets
+
+    async def answer(self, parent: Session, row: QueryRow) -> str:
+        """Have a model answer the query in a session of its own, which ends with it.
+
+        Raises:
+            ModelError: it gives no answer, or there can be no session for it.
+            OverBudget: the budget is used up.
+        """
+        payer = self.budgets.payer(parent, row)
+        depth = payer.session.policy.limits.query_depth
+        budget = Budget(RunLimits(turns=TURNS, calls=None, seconds=None, depth=depth))
+        workspace = await self.opened(parent, row.prompt, payer)
+        copies = f"{prompts.COPIES}; {workspace.notice}" if workspace.notice else prompts.COPIES
+        try:
+            model = _Charged(self.service.providers, payer)
+            loop = Loop(workspace, model, budget, root_model=row.model, depth=payer.depth + 1)
+            solution = await loop.solve(prompts.task_of_child(row.prompt), [prompts.TASK, copies])
+        finally:
+            await workspace.end()
+        return solution.answer
+
+    async def opened(self, parent: Session, task: str, payer: Payer) -> _ServiceWorkspace:
+        """Fork a session for a task; raises ModelRefused when that cannot be."""
+        try:
+            forked = await self.service.fork(parent, None, None)
+            session = self.service.sessions.get(forked.fields["session"])
+            if session is None:
+                raise ToolFault("session_not_found", "the fork has ended")
+            workspace = _ServiceWorkspace(self, session, payer, forked.fields.get("notice", ""))
+            try:
+                await workspace.load(task)
+            except BaseException:
+                await workspace.end()
+                raise
+        except (ToolFault, KernelError) as error:
+            raise ModelRefused(f"there can be no session for this query: {fault_from(error).message}") from error
+        return workspace
+
+
+class _Charged:
+    """The configured models, paid by a session."""
+
+    def __init__(self, providers: Providers, payer: Payer) -> None:
+        self._providers = providers
+        self._payer = payer
+
+    async def complete(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        schema: Mapping[str, Any] | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """Return the answer; see `Model.complete`."""
+        return await self._providers.complete(self._payer, messages, model=model, schema=schema)
+
+
+class _ServiceWorkspace:
+    """A forked session as a run sees it. ``notice`` says what it is a copy of."""
+
+    def __init__(self, recursion: Recursion, session: Session, payer: Payer, notice: str) -> None:
+        self.notice = notice
+        self._recursion = recursion
+        self._service = recursion.service
+        self._session = session
+        self._payer = payer
+        self._held = ExitStack()
+        self._held.enter_context(self._service.sessions.use(session))
+        self._held.enter_context(recursion.budgets.paid_by(session.key, payer))
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._session.id
+
+    async def load(self, task: str) -> None:
+        """Load the task as the text ``task``."""
+        asked = Load("task", Inline(task))
+        await self._service.contexts.load(self._session, asked, ClientInfo(), _no_progress)
+
+    async def run(self, code: str, answering: Answering) -> CodeOutcome:
+        """Run code. What it asks of a provider is answered elsewhere; what waits for an agent is answered here."""
+        outcome, run = CodeOutcome(code), self._service.runs.start(self._session, code)
+        try:
+            fields: dict[str, Any] = {}
+            while "success" not in fields:
+                told = await self._service.runs.follow(run, _no_progress)
+                fields = json.loads(await self._service.render(self._session, told))
+                if fields.get("pending_llm_queries"):
+                    await self._answer(answering, outcome, later="success" in fields)
+        except ToolFault as fault:
+            outcome.error = fault.message
+            return outcome
+        except BaseException:
+            self._service.runs.abandon(run)
+            raise
+        outcome.stdout, outcome.stderr = fields["stdout"], fields["stderr"]
+        outcome.result, outcome.error = fields.get("result"), fields["error"]
+        outcome.seconds = fields["execution_time_seconds"]
+        return outcome
+
+    async def read(self, name: str) -> str | None:
+        """Return a variable as text, page by page."""
+        parts = []
+        offset: int | None = 0
+        while offset is not None:
+            try:
+                page = await self._service.reading.peek(self._session, name, offset, None, pages.CHARS)
+            except (ToolFault, KernelError) as error:
+                if fault_from(error).code == "variable_not_found":
+                    return None
+                raise
+            parts.append(page.fields["content"])
+            offset = pages.after(page.fields)
+        return "\n".join(parts)
+
+    async def fork(self, task: str) -> _ServiceWorkspace:
+        """Fork the session."""
+        payer = self._recursion.budgets.payer(self._session, self._payer.row)
+        return await self._recursion.opened(self._session, task, payer)
+
+    async def note(self, turn: ModelTurn) -> None:
+        """Write a turn down."""
+        keep_turn(self._recursion.store, self._session.key, turn.kept_in(self._session.id))
+
+    async def end(self) -> None:
+        """End the session."""
+        self._held.close()
+        await self._service.control.end(self._session)
+
+    async def _answer(self, answering: Answering, outcome: CodeOutcome, *, later: bool) -> None:
+        pending = [row for row in queries.pending(self._recursion.store, self._session.key) if row.mode != "provider"]
+        answers = await answering([waiting(row) for row in pending])
+        outcome.answers += answers
+        given = [GivenAnswer(one.query.id, one.text, None if one.text is not None else one.error) for one in answers]
+        taken = await self._service.queries.answer(self._session, given)
+        refused = [GivenAnswer(str(item["id"]), error=str(item.get("message"))) for item in taken.fields["failed"]]
+        if refused:  # whoever waits is told, and does not wait for ever
+            await self._service.queries.answer(self._session, refused)
+        if later:
+            outcome.answered_later = [one.id for one in given]
+
+
+async def _no_progress(done: float, message: str, total: float | None = None) -> None:
+    """Nobody watches a child."""

@@ -1,0 +1,214 @@
+"""What the service does when something happens to a session or in its kernel.
+
+`Sessions` and `KernelProxy` tell it, and know it by the protocols `SessionEvents` and `KernelEvents` only. The parts
+that act on it need the sessions themselves. So they are looked up in `Parts` when something happens, and not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from rlm_contexts.errors import ContextError
+from rlm_ipc import processes
+from rlm_ipc.errors import KernelError
+from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, CellNote, GivenAnswers
+from rlm_ipc.supervisor_protocol import AttachmentChanged
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.service.cells.runs import Runs
+from rlm_mcp.service.queries.answering import QueryService
+from rlm_mcp.service.queries.providers import Providers
+from rlm_mcp.service.sessions.attachments import Attachments
+from rlm_mcp.service.sessions.budgets import Budgets
+from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.sessions import Session, Sessions
+from rlm_mcp.service.sessions.snapshots import Snapshots
+from rlm_mcp.service.text_access import Texts
+from rlm_memory.errors import SessionEnded, StoreFault
+from rlm_memory.sessions import SessionRow
+from rlm_memory.store import Store
+
+__all__ = ["Events", "Parts"]
+
+_TIDY_SECONDS = 0.05
+_MOST_TIDY_SECONDS = 30.0
+
+
+class Parts(Protocol):
+    """The parts of the service that act on what happens."""
+
+    @property
+    def sessions(self) -> Sessions:
+        """The open sessions."""
+
+    @property
+    def runs(self) -> Runs:
+        """Their cells."""
+
+    @property
+    def queries(self) -> QueryService:
+        """Their queries."""
+
+    @property
+    def providers(self) -> Providers:
+        """What answers queries without an agent."""
+
+    @property
+    def budgets(self) -> Budgets:
+        """What they have used."""
+
+    @property
+    def journal(self) -> Journal:
+        """What ran in them."""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """What is saved of them."""
+
+    @property
+    def attachments(self) -> Attachments:
+        """The front ends that have them open."""
+
+
+class Events:
+    """Takes what happens to sessions; see `sessions.sessions.SessionEvents`."""
+
+    def __init__(self, parts: Parts, store: Store, texts: Texts) -> None:
+        self._parts = parts
+        self._store = store
+        self._texts = texts
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tidying: asyncio.Task[None] | None = None
+        """Removes what of sessions that have ended could not be removed at once, because it was being read."""
+
+    def ended(self, session: Session) -> None:
+        """Let go of a session whose rows have gone, and remove its small files."""
+        self._parts.runs.drop(session.key)
+        self._parts.providers.drop(session)
+        self._parts.budgets.forget(session.key)
+        self._parts.journal.forget(session.key)
+        self._parts.snapshots.forget(session)
+        self._parts.attachments.withdraw(session)
+
+    def rests(self, session: Session) -> None:
+        """Stop what is under way for a session that begins to rest, and write down what came of it."""
+        self._parts.runs.drop(session.key)
+        self._parts.budgets.write(session.key)
+        self._parts.providers.drop(session)
+        self._parts.budgets.forget(session.key)
+        self._parts.journal.flush()
+        self._parts.attachments.withdraw(session)
+
+    async def gone(self) -> None:
+        """Remove what sessions that have ended leave in files, and give back the memory that they had."""
+        await self._parts.attachments.end_copies()
+        tidy = await self._tidied()
+        processes.trim_heap()
+        if not tidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = self.soon(self._tidy_later())
+
+    def of_kernel(self, row: SessionRow) -> KernelEvents:
+        """Return what takes the events of the kernel of a session."""
+        return KernelEvents(self, self._parts, row)
+
+    def soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have something done in a task, which ends with the service at the latest."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def aclose(self) -> None:
+        """Stop what is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tidied(self) -> bool:
+        """Remove texts that nobody holds and deleted rows from the files; whether that is all."""
+        left = (await self._texts.collect()).leased
+        return self._store.purge() and not left
+
+    async def _tidy_later(self) -> None:
+        """Look again, ever less often, until nobody reads what is to go: kernels take a moment to end."""
+        wait = _TIDY_SECONDS
+        while True:
+            await asyncio.sleep(wait)
+            with suppress(ContextError, StoreFault, OSError):
+                if await self._tidied():
+                    return
+            wait = min(2 * wait, _MOST_TIDY_SECONDS)
+
+
+class KernelEvents:
+    """Takes what happens in the kernel of one session; see `sessions.kernel_events.KernelEvents`.
+
+    A kernel may still tell something when its session has ended. Then there is nobody to take it.
+    """
+
+    def __init__(self, events: Events, parts: Parts, row: SessionRow) -> None:
+        self._events = events
+        self._parts = parts
+        self._row = row
+
+    def asked(self, told: Sequence[AskedQuery]) -> None:
+        """Write queries down that code has asked, and have those answered that need no agent."""
+        if (session := self._session()) is None:
+            return
+        try:
+            rows = self._parts.runs.note_queries(session, told)
+        except StoreFault as error:
+            session.kernel.refuse([query.id for query in told], f"it could not be written down: {error}")
+            return
+        self._parts.providers.asked(session, rows)
+
+    def given(self, told: GivenAnswers) -> None:
+        """Take answers that a person's cell has assigned; what is wrong with them the next answer tells."""
+        if (session := self._session()) is not None:
+            self._events.soon(self._take(session, told))
+
+    def dropped(self, ids: frozenset[str]) -> None:
+        """Stop working on queries that no cell waits for any more."""
+        if (session := self._session()) is not None:
+            self._parts.providers.withdraw(session, ids)
+
+    def used(self) -> BudgetUsed:
+        """Return what queries of the session have used of its budget."""
+        session = self._session()
+        return BudgetUsed() if session is None else self._parts.budgets.used(session)
+
+    def cell(self, kernel_id: str, note: CellNote) -> None:
+        """Write down a cell that has ended."""
+        if (session := self._session()) is not None:
+            self._parts.journal.told(session.key, kernel_id, note)
+
+    def attachment(self, event: AttachmentChanged) -> None:
+        """Write down that a front end has come or left."""
+        if (session := self._session()) is not None:
+            self._parts.attachments.noted(session, event)
+
+    def expelled(self) -> None:
+        """End the session, which has lost its kernel for what its code has tried, when its runs have been told."""
+        if (session := self._session()) is not None:
+            self._events.soon(self._expel(session))
+
+    async def fill(self, client: SupervisorClient, kernel_id: str) -> None:
+        """Give a kernel that has just started the variables that were saved of the session."""
+        session = self._session()
+        if session is not None and session.policy.reopen:
+            await self._parts.snapshots.revive(session, client, kernel_id)
+
+    def _session(self) -> Session | None:
+        found = self._parts.sessions.get(self._row.id)
+        return found if found is not None and found.key == self._row.key else None
+
+    async def _take(self, session: Session, told: GivenAnswers) -> None:
+        with suppress(KernelError, StoreFault, SessionEnded):
+            session.kernel.notice = await self._parts.queries.given(session, told) or session.kernel.notice
+
+    async def _expel(self, session: Session) -> None:
+        await self._parts.runs.finished(session)
+        await self._parts.sessions.expel(session)

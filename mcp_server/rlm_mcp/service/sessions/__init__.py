@@ -1,0 +1,1 @@
+"""Sessions: their kernels, policies, budgets, forks, records and attachments."""

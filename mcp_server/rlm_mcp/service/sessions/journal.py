@@ -1,0 +1,173 @@
+"""The journal of every session: gathered while cells run, written a moment after their answers have left.
+
+A cell costs its caller one append to a list. Rows follow in batches; what has not been written when the daemon is
+killed (at most `_GATHER_SECONDS` of cells) is missing from the journal, nothing else depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+
+from rlm_ipc.daemon_rows import JournalCell
+from rlm_ipc.displays import kept
+from rlm_ipc.kernel_reports import CellNote, CellResult
+from rlm_mcp.service.sessions.sessions import Clock
+from rlm_mcp.service.tool_answers import moment
+from rlm_memory import journal
+from rlm_memory.errors import StoreFault
+from rlm_memory.journal import Author, JournalEntry
+from rlm_memory.store import Store
+
+__all__ = ["Journal", "entry_row"]
+
+log = logging.getLogger(__name__)
+
+_GATHER_SECONDS = 0.05
+_RETRY_SECONDS = 5.0
+_MOST_WAITING = 1000
+"""Entries that wait for a database that cannot be written; beyond, the oldest are given up."""
+_TRIM_EVERY = 50
+"""Entries of a session after which its bounds are looked at again."""
+
+
+class Journal:
+    """Takes note of cells and writes them down."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._waiting: deque[JournalEntry] = deque(maxlen=_MOST_WAITING)
+        self._timer: asyncio.TimerHandle | None = None
+        self._since_trim: Counter[int] = Counter()
+        self._troubled = False
+
+    def now(self) -> float:
+        """When something begins."""
+        return self._clock()
+
+    def ran(self, session: int, code: str, began: float, result: CellResult) -> None:
+        """Note a cell of an agent with what came of it."""
+        queries = tuple(query.id for query in result.queries)
+        self._add(
+            JournalEntry(
+                session,
+                Author.AGENT,
+                code,
+                began,
+                self._clock(),
+                result.status,
+                _output(result),
+                queries,
+                displays=tuple(kept(result.data)),
+            )
+        )
+
+    def died(self, session: int, code: str, began: float, reason: str, asked: set[str]) -> None:
+        """Note a cell of an agent that took its kernel along."""
+        queries = tuple(sorted(asked))
+        self._add(JournalEntry(session, Author.AGENT, code, began, self._clock(), "died", reason, queries))
+
+    def told(self, session: int, kernel: str, note: CellNote) -> None:
+        """Note a cell of which the supervisor tells: a notebook's, or one that an earlier daemon began."""
+        self._add(
+            JournalEntry(
+                session,
+                Author(note.author),
+                note.code,
+                note.started,
+                note.ended,
+                note.status,
+                note.output,
+                note.queries,
+                kernel,
+                note.serial,
+                note.attachment or None,
+                note.displays,
+            )
+        )
+
+    def of_session(self, session: int, last: int | None = None) -> list[JournalEntry]:
+        """List the session's cells, the oldest first, with those that were waiting to be written."""
+        self.flush()
+        return journal.of_session(self._store, session, last=last)
+
+    def last_serial(self, kernel: str) -> int:
+        """Return up to which of that kernel's notes the journal has them."""
+        self.flush()
+        return journal.last_serial(self._store, kernel)
+
+    def flush(self) -> None:
+        """Write what waits. A database that cannot be written is tried again later."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting:
+            return
+        entries = list(self._waiting)
+        try:
+            journal.append(self._store, entries)
+            self._waiting.clear()
+            self._trim(entries)
+        except StoreFault as error:
+            if not self._troubled:
+                log.warning("the journal cannot be written now: %s", error)
+            self._troubled = True
+            self._later(_RETRY_SECONDS)
+        else:
+            self._troubled = False
+
+    def forget(self, session: int) -> None:
+        """Let go of what waits to be written of a session that has ended."""
+        self._waiting = deque((e for e in self._waiting if e.session != session), maxlen=_MOST_WAITING)
+        del self._since_trim[session]
+
+    def trim_all(self) -> None:
+        """Hold the bound over all sessions; called now and then."""
+        journal.trim_all(self._store)
+
+    def close(self) -> None:
+        """Write what waits, for the last time."""
+        self.flush()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _add(self, entry: JournalEntry) -> None:
+        self._waiting.append(entry)
+        self._later(_GATHER_SECONDS)
+
+    def _later(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.flush)
+
+    def _trim(self, entries: list[JournalEntry]) -> None:
+        self._since_trim.update(entry.session for entry in entries)
+        for session, count in list(self._since_trim.items()):
+            if count >= _TRIM_EVERY:
+                del self._since_trim[session]
+                journal.trim(self._store, session)
+
+
+def entry_row(entry: JournalEntry) -> JournalCell:
+    """An entry as the command line prints it."""
+    return JournalCell(
+        author=entry.by,
+        code=entry.code,
+        started_at=moment(entry.started_at),
+        ended_at=moment(entry.ended_at),
+        status=entry.status,
+        output=entry.output,
+        queries=entry.queries,
+        attachment=entry.attachment,
+        number=entry.number,
+        seconds=round(entry.ended_at - entry.started_at, 3),
+    )
+
+
+def _output(result: CellResult) -> str:
+    """What the cell wrote, the text of its value, and the last line of its error."""
+    parts = [result.stdout, result.stderr, result.result or ""]
+    if result.error is not None:
+        parts.append(f"{result.error.ename}: {result.error.evalue}")
+    return "\n".join(part[: journal.LONGEST_OUTPUT + 1].rstrip("\n") for part in parts if part)

@@ -1,0 +1,40 @@
+"""What a session's kernel tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, CellNote, GivenAnswers
+from rlm_ipc.supervisor_protocol import AttachmentChanged
+from rlm_kernel.supervisor_client import SupervisorClient
+
+__all__ = ["KernelEvents"]
+
+
+class KernelEvents(Protocol):
+    """What a kernel tells of itself, for whom it may concern."""
+
+    def asked(self, told: Sequence[AskedQuery]) -> None:
+        """Code has asked queries."""
+
+    def given(self, told: GivenAnswers) -> None:
+        """The code of a notebook's cell has assigned to ``llm_answers``."""
+
+    def dropped(self, ids: frozenset[str]) -> None:
+        """A cell that waited for queries waits for these no more."""
+
+    def used(self) -> BudgetUsed:
+        """Return what queries of the session have used of its budget."""
+
+    def cell(self, kernel_id: str, note: CellNote) -> None:
+        """A cell has ended."""
+
+    def attachment(self, event: AttachmentChanged) -> None:
+        """A front end has come, or one has left."""
+
+    def expelled(self) -> None:
+        """The supervisor has ended the kernel, and the session is to end with it."""
+
+    async def fill(self, client: SupervisorClient, kernel_id: str) -> None:
+        """A kernel has just started and has its contexts: give it what it is to have besides, before its first cell."""

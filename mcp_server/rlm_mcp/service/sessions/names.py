@@ -1,0 +1,145 @@
+"""Names from outside: session ids, workspaces, and names for variables.
+
+A session id comes from the call, else from the client's environment, else from its working directory: the git
+root, so that every agent of a task shares one namespace and two tasks never do.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import hashlib
+import keyword
+import re
+import unicodedata
+from pathlib import Path
+
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.errors import ToolFault, invalid_name
+from rlm_memory import handles
+
+__all__ = [
+    "GLOBAL_SESSION",
+    "RESERVED",
+    "check_context_name",
+    "check_session_id",
+    "is_handle",
+    "session_id_for",
+    "workspace_for",
+]
+
+GLOBAL_SESSION = "global"
+"""The session of a client that tells nothing about itself."""
+
+SESSION_VARIABLES = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID")
+"""Environment variables that carry a session id, the first that is set wins."""
+
+RESERVED = frozenset(
+    {
+        "llm_query",
+        "llm_query_batched",
+        "rlm_query",
+        "rlm_query_batched",
+        "llm_answers",
+        "In",
+        "Out",
+        "get_ipython",
+        "exit",
+        "quit",
+        "display",
+        "cite",
+    }
+)
+"""Names that every kernel gives a meaning of its own."""
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,127}")
+_LONGEST_NAME = 100
+
+
+def check_session_id(session: str) -> str:
+    """Return the id if it is one; refuse what could not be a key, a file name's part or a word in a log."""
+    if not _SESSION_ID.fullmatch(session):
+        raise ToolFault(
+            "invalid_session",
+            f"{session[:80]!r} is no session id",
+            "use 1 to 128 letters, digits and . _ : @ + = - beginning with a letter or digit",
+            session=session[:80],
+        )
+    return session
+
+
+def session_id_for(handshake: ClientInfo, asked: str | None) -> str:
+    """Return a call's session: the one asked for, the environment's, the git root's, or the global one."""
+    if asked:
+        return check_session_id(asked)
+    for variable in SESSION_VARIABLES:
+        if handshake.env.get(variable):
+            return check_session_id(handshake.env[variable])
+    return _session_of_directory(handshake.cwd, handshake.pid)
+
+
+def workspace_for(handshake: ClientInfo) -> str:
+    """Return the directory that a client works in: its git root, else its working directory, else nothing.
+
+    A home directory or one above it is no workspace: code may read a workspace.
+    """
+    root = git_root(handshake.cwd)
+    if root is None and handshake.cwd:
+        folder = Path(handshake.cwd).resolve()
+        root = folder if folder.is_dir() and not Path.home().resolve().is_relative_to(folder) else None
+    return str(root) if root is not None else ""
+
+
+@functools.lru_cache(maxsize=256)
+def _session_of_directory(cwd: str, _pid: int) -> str:
+    """The session of a client process: looked up once, so that it cannot change under the client."""
+    root = git_root(cwd)
+    return _name_of(root) if root is not None else GLOBAL_SESSION
+
+
+def git_root(cwd: str) -> Path | None:
+    """Return the innermost directory from ``cwd`` upwards that holds ``.git`` (a file in worktrees)."""
+    if not cwd:
+        return None
+    folder = Path(cwd).resolve()
+    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+
+
+def check_context_name(name: str) -> str:
+    """Return the name as Python will know it (NFKC), or say why it cannot be a variable's and what could."""
+    normal = unicodedata.normalize("NFKC", name)
+    better = _better(normal)
+    if is_handle(normal):
+        raise invalid_name(name, "has the form of a handle", "data")
+    if not normal.isidentifier():
+        raise invalid_name(name, "is not a Python identifier", better)
+    if len(normal) > _LONGEST_NAME:
+        raise invalid_name(name, f"is longer than {_LONGEST_NAME} characters", better[:20])
+    if keyword.iskeyword(normal) or hasattr(builtins, normal):
+        raise invalid_name(name, "is a keyword or builtin of Python, which it would hide", better)
+    if normal in RESERVED:
+        raise invalid_name(name, "has a meaning of its own in every session", better)
+    if normal.startswith("_"):
+        raise invalid_name(name, "begins with an underscore, which lists do not show", better)
+    return normal
+
+
+def is_handle(name: str) -> bool:
+    """Tell whether a name argument is a handle."""
+    return handles.PATTERN.fullmatch(name) is not None
+
+
+def _better(name: str) -> str:
+    """A name that is allowed and looks like ``name``."""
+    plain = re.sub(r"\W+", "_", name[:_LONGEST_NAME], flags=re.ASCII).strip("_")
+    if not plain or not plain.isidentifier():
+        plain = f"data_{plain}" if plain else "data"
+    taken = keyword.iskeyword(plain) or hasattr(builtins, plain) or plain in RESERVED
+    return f"{plain}_data" if taken else plain
+
+
+def _name_of(root: Path) -> str:
+    """``<dirname>-<8 hex of the path's hash>``: readable, and different for two checkouts of one name."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).strip("-._")[:40] or "root"
+    digest = hashlib.sha256(str(root).encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{plain}-{digest[:8]}"

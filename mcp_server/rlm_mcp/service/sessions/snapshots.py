@@ -1,0 +1,511 @@
+"""Snapshots: a session as a file that outlives its kernel, its machine and its rows.
+
+A kernel hands out its variables as bytes that nobody here looks into. They come back through the kernel of a session
+with the same or another policy, which decides what of them it takes (`rlm_kernel.worker.snapshot`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rlm_contexts.errors import ContextError
+from rlm_contexts.store.pins import holding
+from rlm_contexts.store.store import ContextStore
+from rlm_ipc.daemon_protocol import RestoreSession, SessionRestored, SessionSaved
+from rlm_ipc.daemon_rows import NotKept
+from rlm_ipc.errors import KernelError
+from rlm_ipc.version import VERSION
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.errors import ClientFault
+from rlm_mcp.formats.snapshot import (
+    TEMPORARY,
+    Archive,
+    Code,
+    Manifest,
+    Missing,
+    SavedCell,
+    SavedContext,
+    SavedQuery,
+    SavedTurn,
+    SavedVariable,
+    Writer,
+)
+from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.sessions.budgets import Budgets
+from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
+from rlm_mcp.service.sessions.policies import Policies
+from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
+from rlm_mcp.service.tool_answers import clean_text, moment
+from rlm_memory import contexts, journal, queries, sessions
+from rlm_memory import model_turns as turns
+from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
+from rlm_memory.errors import QuotaExceeded
+from rlm_memory.journal import Author, JournalEntry
+from rlm_memory.model_turns import TurnRow
+from rlm_memory.queries import Asker, QueryRow, QueryState
+from rlm_memory.store import Store
+from rlm_sandbox.errors import PolicyError
+
+__all__ = ["Snapshots"]
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".rlmsnap"
+_LASTING = "lasting"
+"""The folder of snapshots that belong to their sessions."""
+_LARGEST_VARIABLE = 128 << 20
+_ROOM = 64 << 20
+"""Bytes of variables that a kernel hands out at once."""
+_PIECE = 1 << 20
+_LASTING_SECONDS = 30.0
+
+
+class Snapshots:
+    """Saves sessions to files and opens them again; ``ask`` has a provider answer queries."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: ContextStore,
+        live: Sessions,
+        policies: Policies,
+        cells: Journal,
+        clock: Clock,
+        folder: Path,
+        budgets: Budgets,
+        ask: Callable[[Session, Sequence[QueryRow]], None],
+    ) -> None:
+        self._store, self._files, self._sessions, self._ask = store, files, live, ask
+        self._policies = policies
+        self._budgets = budgets
+        self._journal, self._clock, self._folder = cells, clock, folder
+
+    def kept(self, session: str) -> Path:
+        """Where the snapshot of a session is that a user has saved without naming a file: it is theirs, and stays."""
+        return self._folder / f"{session}{SUFFIX}"
+
+    def lasting(self, session: int) -> Path:
+        """Where the variables of a session that comes back by itself are kept: they are its own, and end with it."""
+        return self._folder / _LASTING / f"{session}{SUFFIX}"
+
+    def forget(self, session: Session) -> None:
+        """Remove what was kept of a session that has ended."""
+        self.lasting(session.key).unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove what a daemon that was killed has left: half a file, or what it kept of a session that has ended."""
+        kept = {self.lasting(row.key) for row in sessions.all_sessions(self._store)}
+        left = [path for path in (self._folder / _LASTING).glob(f"*{SUFFIX}") if path not in kept]
+        for path in (*left, *self._folder.glob(f"**/{TEMPORARY}*")):
+            with suppress(OSError):
+                path.unlink()
+
+    # --- saving -----------------------------------------------------------------------------------
+
+    async def save(self, session: Session, path: Path | None, *, embed: bool = True) -> SessionSaved:
+        """Write the session to ``path`` (default: our own folder) and say what is in the file and what is not.
+
+        With ``embed`` the file holds the texts of the contexts, without it only their digests.
+
+        Raises:
+            ToolFault: the file cannot be written, or would replace one that holds more.
+            KernelError: the kernel ended meanwhile.
+        """
+        target = path or self.kept(session.id)
+        if not session.kernel.alive and path is None and target.exists():
+            raise ToolFault(
+                "no_kernel",
+                f"session {session.id} has no kernel now, and {target} may hold variables of an earlier one",
+                "name another file to save contexts and queries alone",
+            )
+        try:
+            if target.is_relative_to(self._folder):
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+                target.parent.mkdir(mode=0o700, exist_ok=True)
+            writer = Writer(target.parent)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        try:
+            async with session.kernel.exclusive():
+                code, variables, missing, shadowed = await self._variables(session, writer)
+                rows = contexts.of_session(self._store, session.key)
+                hidden = session.kernel.current(shadowed)  # in the turn: a text that came since has the name to itself
+            texts, lost = await asyncio.to_thread(self._contexts, rows, writer, embed)
+            manifest = self._manifest(session, code, variables, texts, [*missing, *lost], writer)
+            manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
+            size = await asyncio.to_thread(writer.finish, manifest, target)
+            if path is None and session.policy.reopen:
+                self._come_back_to(session, target)
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        finally:
+            writer.abandon()
+        return SessionSaved(
+            saved=session.id,
+            file=str(target),
+            bytes=size,
+            variables=tuple(item.name for item in variables),
+            code=tuple(item.name for item in code),
+            contexts=tuple(item.name for item in texts),
+            not_saved=tuple(NotKept(item.name, item.reason) for item in manifest.missing),
+        )
+
+    async def save_lasting(self, session: Session) -> None:
+        """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell."""
+        if not session.policy.reopen or session.kernel.busy or not await session.kernel.last_used():
+            return  # not known when it was used: its kernel has gone, and none is to be started for this
+        try:
+            target = self.lasting(session.key)
+            await asyncio.wait_for(self.save(session, target, embed=False), _LASTING_SECONDS)
+            if sessions.find(self._store, session.id) is None:  # it has ended meanwhile
+                self.forget(session)
+        except (ClientFault, KernelError, OSError, TimeoutError) as error:
+            log.warning("session %s could not be saved before its kernel ends: %s", session.id, error)
+
+    def _come_back_to(self, session: Session, saved: Path) -> None:
+        """Have the session come back to what a user has saved of it."""
+        lasting = self.lasting(session.key)
+        lasting.parent.mkdir(mode=0o700, exist_ok=True)
+        lasting.unlink(missing_ok=True)
+        lasting.hardlink_to(saved)
+
+    async def _variables(
+        self, session: Session, writer: Writer
+    ) -> tuple[list[Code], list[SavedVariable], list[Missing], set[str]]:
+        """The variables, what of them could not be kept, and the contexts whose names they have taken."""
+        code: list[Code] = []
+        kept: list[SavedVariable] = []
+        missing: list[Missing] = []
+        shadowed: set[str] = set()
+        names: Sequence[str] | None = None
+        if not session.kernel.alive:
+            return code, kept, [Missing(name="(variables)", reason="the session has no kernel")], shadowed
+        limit = min(_LARGEST_VARIABLE, session.policy.limits.memory_bytes // 4)
+        while names is None or names:
+            before = names
+            reply, blobs = await session.kernel.ask(partial(_handed_out, names=names, limit=limit))
+            try:
+                shadowed.update(map(str, reply["shadowed"]))
+                code += [Code(name=item["name"], source=clean_text(item["source"])) for item in reply["code"]]
+                missing += [_missing(item["name"], item["reason"]) for item in reply["failed"]]
+                for row, blob in zip(reply["variables"], blobs, strict=True):
+                    kept.append(await asyncio.to_thread(_kept, writer, row, blob, len(kept)))
+                names = [str(name) for name in reply["left"]]
+            except (KeyError, TypeError, ValueError) as error:
+                raise KernelError("the kernel answered with something that is no list of variables") from error
+            if before is not None and len(names) >= len(before):
+                missing += [_missing(name, "the kernel did not hand it out") for name in names]
+                break
+        return code, kept, missing, shadowed
+
+    def _contexts(
+        self, rows: Sequence[ContextRow], writer: Writer, embed: bool
+    ) -> tuple[list[SavedContext], list[Missing]]:
+        kept, missing = [], []
+        for number, row in enumerate(rows):
+            try:
+                whole = embed and not self._files.get(row.digest).data  # a binary file has to be there still
+                file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if whole else None
+            except ContextError as error:
+                missing.append(_missing(row.name, str(error)))
+                continue
+            facts = {name: getattr(row, name) for name in ("name", "digest", "size", "line_count", "type")}
+            kept.append(SavedContext(**facts, metadata=dict(row.metadata), origin=row.origin.value, file=file))
+        return kept, missing
+
+    def _text(self, digest: str) -> Iterator[bytes]:
+        with self._files.shared_text(self._files.get(digest)) as pin:
+            at = 0
+            while piece := os.pread(pin.fds[0], _PIECE, at):
+                at += len(piece)
+                yield piece
+
+    def _manifest(
+        self,
+        session: Session,
+        code: list[Code],
+        variables: list[SavedVariable],
+        texts: list[SavedContext],
+        missing: list[Missing],
+        writer: Writer,
+    ) -> Manifest:
+        return Manifest(
+            program=VERSION,
+            python=platform.python_version(),
+            created_at=self._clock(),
+            session=session.id,
+            policy=session.row.policy,
+            policy_text=session.pinned.text,
+            workspace=session.row.workspace,
+            code=code,
+            variables=variables,
+            contexts=texts,
+            queries=[_query(row) for row in queries.of_session(self._store, session.key)],
+            journal=[_cell(entry) for entry in self._journal.of_session(session.key)],
+            turns=[_turn(row) for row in turns.of_session(self._store, session.key)],
+            missing=missing,
+            files=writer.files,
+        )
+
+    # --- restoring --------------------------------------------------------------------------------
+
+    async def restore(self, request: RestoreSession, handshake: ClientInfo) -> SessionRestored:
+        """Open a session from a snapshot and say what came back and what did not.
+
+        Raises:
+            SnapshotRefused: the file is no sound snapshot; nothing was changed.
+            ToolFault: there is none, or the session has something in it already.
+        """
+        path = Path(request.file) if request.file else self.kept(check_session_id(request.source))
+        if not path.is_file():
+            raise ToolFault("no_snapshot", f"there is no snapshot {path}", "save the session first: rlm-kernel save")
+        with await asyncio.to_thread(Archive.open, path) as archive:
+            manifest = archive.manifest
+            session = await self._open(manifest, request, handshake)
+            missing = list(manifest.missing)
+            missing += await self._rows(session, archive)
+            report: list[dict[str, Any]] = []
+
+            async def fill(client: SupervisorClient, kernel: str) -> None:
+                report.append(await self._fill(session, client, kernel, archive, manifest.shadowed))
+
+            session.last_used = self._clock()
+            try:
+                await session.kernel.ready(fill)
+                done = report[0]
+            except (KernelError, OSError) as error:
+                done = {"restored": [], "failed": [{"name": "(variables)", "reason": str(error)}]}
+        self._ask_again(session)
+        notice = f"it was saved under the policy {manifest.policy!r}; --policy names one to restore under"
+        return SessionRestored(
+            restored=session.id,
+            policy=session.row.policy,
+            saved_at=moment(manifest.created_at),
+            variables=tuple(done["restored"]),
+            contexts=tuple(contexts.names(self._store, session.key)),
+            pending_llm_queries=tuple(queries.pending_ids(self._store, session.key)),
+            not_restored=(
+                *(NotKept(item.name, item.reason) for item in missing),
+                *(NotKept(item["name"], item["reason"]) for item in done["failed"]),
+            ),
+            notice=notice if session.row.policy != manifest.policy else None,
+        )
+
+    def reopen(self, session: Session) -> None:
+        """Have a provider asked again what it had not answered when the session began to rest."""
+        session.woken = False
+        self._ask_again(session)
+
+    async def revive(self, session: Session, client: SupervisorClient, kernel: str) -> None:
+        """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it."""
+        path = self.lasting(session.key)
+        if not path.is_file():
+            return
+        try:
+            with await asyncio.to_thread(Archive.open, path) as archive:
+                done = await self._fill(session, client, kernel, archive, self._still_there(session, archive.manifest))
+                when = moment(archive.manifest.created_at)
+        except (ClientFault, OSError) as error:
+            session.kernel.notice = f"the saved variables could not be restored: {error}"
+            return
+        lost = "; ".join(f"{item['name']}: {item['reason']}" for item in done["failed"])
+        session.kernel.notice = f"variables are as they were saved at {when}" + (f"; without {lost}" if lost else "")
+
+    async def _open(self, manifest: Manifest, request: RestoreSession, handshake: ClientInfo) -> Session:
+        name = check_session_id(request.session or manifest.session)
+        known = self._sessions.get(name)
+        row = sessions.find(self._store, name)
+        alive = known is not None and known.kernel.alive
+        if row is not None and (alive or contexts.names(self._store, row.key)):
+            raise ToolFault(
+                "session_in_use",
+                f"session {name} has contexts or a running kernel",
+                "end it first, or restore under another id with --session",
+                session=name,
+            )
+        # A file may come from anywhere: the folder that code may read is never one that it names.
+        ours = not request.file
+        whose = ClientInfo(cwd=manifest.workspace if ours else handshake.cwd, pid=handshake.pid)
+        try:
+            policy = await self._policies.of_snapshot(manifest, request.policy or "", workspace_for(whose), ours=ours)
+        except PolicyError as error:
+            raise ToolFault("policy_error", fault_from(error).message, "name another policy with --policy") from error
+        return await self._sessions.open(whose, name, policy)
+
+    async def _rows(self, session: Session, archive: Archive) -> list[Missing]:
+        """Write contexts, queries and journal down again; returns the contexts that could not be."""
+        manifest, missing = archive.manifest, []
+        for context in manifest.contexts:
+            try:
+                with holding():
+                    await self._context(session, archive, context)
+            except (ContextError, QuotaExceeded, ToolFault) as error:
+                missing.append(_missing(context.name, str(error)))
+        self._queries(session, manifest)
+        if not self._journal.of_session(session.key, 1):
+            journal.append(self._store, [_entry(session.key, cell) for cell in manifest.journal])
+        if not turns.of_session(self._store, session.key):
+            for turn in manifest.turns:
+                turns.append(self._store, _turn_row(session.key, turn))
+        session.kernel.changed()
+        return missing
+
+    def _queries(self, session: Session, manifest: Manifest) -> None:
+        """Write the queries down again. What a provider had not answered it is to answer at the cost of this life.
+
+        Where the policy does not permit that, or not as often, an agent is.
+        """
+        rows = [_query_row(session.key, query) for query in manifest.queries]
+        left = self._budgets.calls_left(session) if session.policy.llm.permits("provider") else 0
+        again = 0
+        for number, row in enumerate(rows):
+            if row.state is QueryState.PENDING and row.mode == "provider":
+                if again < left:
+                    again += 1
+                else:
+                    rows[number] = replace(row, mode="deferred")
+        with self._store.transaction():
+            queries.restore(self._store, rows)
+            self._budgets.ask(session, again)
+
+    def _ask_again(self, session: Session) -> None:
+        self._ask(session, [row for row in queries.pending(self._store, session.key) if row.mode == "provider"])
+
+    async def _context(self, session: Session, archive: Archive, context: SavedContext) -> None:
+        name, quota = check_context_name(context.name), session.policy.limits.content_bytes
+        if context.file is None:
+            stored = await asyncio.to_thread(self._files.get, context.digest)
+        else:
+            pieces = archive.pieces(context.file)
+            stored = await asyncio.to_thread(lambda: self._files.put_chunks(pieces, limit=quota))
+        content = StoredContent(stored.digest, stored.loaded, stored.line_count, context.type, context.metadata)
+        origin = ContextOrigin.LOADED  # also what had come by a handle: nobody else pays for it here
+        if context.origin == ContextOrigin.OUTPUT.value:
+            origin = ContextOrigin.OUTPUT
+            self._refuse_outputs_beyond(session, stored.size, quota)
+        contexts.put(self._store, session.key, name, content, now=self._clock(), origin=origin, quota=quota)
+
+    def _refuse_outputs_beyond(self, session: Session, size: int, most: int) -> None:
+        """Refuse an output for which those that are restored leave no room: they have an allowance of their own."""
+        rows = contexts.of_session(self._store, session.key)
+        kept = sum(row.size for row in rows if row.origin is ContextOrigin.OUTPUT)
+        if kept + size > most:
+            raise QuotaExceeded(session.id, used=kept, asked=size, limit=most)
+
+    def _still_there(self, session: Session, manifest: Manifest) -> set[str]:
+        """The contexts that variables shadowed, without those that were loaded again since."""
+        rows = contexts.of_session(self._store, session.key)
+        return {row.name for row in rows if manifest.shadowed.get(row.name) == row.revision}
+
+    async def _fill(
+        self, session: Session, client: SupervisorClient, kernel: str, archive: Archive, shadow: Collection[str]
+    ) -> dict[str, Any]:
+        """Hand the variables to a kernel, in one file; returns the names and reasons that it gives.
+
+        Of contexts only those in ``shadow`` lose their names to them.
+        """
+        manifest, room = archive.manifest, session.policy.limits.memory_bytes // 4
+        taken: list[SavedVariable] = []
+        rows: list[dict[str, Any]] = []
+        beyond: list[dict[str, Any]] = []
+        for item in manifest.variables:
+            size = 0 if item.file is None else manifest.files[item.file].size
+            if size > room:
+                said = f"its {size:,} bytes go beyond a quarter of the session's memory"
+                beyond.append(_missing(item.name, said).model_dump())
+                continue
+            room -= size
+            taken.append(item)
+            rows.append({"name": item.name, "bytes": size, "content_of": item.content_of})
+        file = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+        try:
+            await asyncio.to_thread(_copy, archive, taken, file)
+            code = [item.model_dump() for item in manifest.code]
+            reply = await client.restore_variables(kernel, code, rows, file, shadow)
+        finally:
+            os.close(file)
+        try:
+            failed = [_missing(item["name"], item["reason"]).model_dump() for item in reply["failed"]]
+            return {"restored": [clean_text(str(name)) for name in reply["restored"]], "failed": [*beyond, *failed]}
+        except (KeyError, TypeError) as error:
+            raise KernelError("the kernel answered with something that is no list of variables") from error
+
+
+def _copy(archive: Archive, variables: list[SavedVariable], file: int) -> None:
+    for item in variables:
+        if item.file is not None:
+            for piece in archive.pieces(item.file):
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(file, view) :]
+
+
+async def _handed_out(
+    client: SupervisorClient, kernel: str, names: Sequence[str] | None, limit: int
+) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    return await client.save_variables(kernel, names, limit, _ROOM)
+
+
+def _kept(writer: Writer, row: dict[str, Any], blob: bytes, number: int) -> SavedVariable:
+    of = row["content_of"]
+    try:
+        file = None if of is not None else writer.add(f"variables/{number}.pickle", [blob])
+        return SavedVariable(name=row["name"], type=row["type"][:200], file=file, content_of=of)
+    except ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _missing(name: object, reason: object) -> Missing:
+    return Missing(name=clean_text(str(name)[:200]), reason=clean_text(str(reason)[:1000]))
+
+
+def _query(row: QueryRow) -> SavedQuery:
+    values = asdict(row)
+    for name in ("session", "ordinal"):
+        del values[name]
+    return SavedQuery(**{**values, "state": row.state.value, "asked_by": row.asked_by.value})
+
+
+def _query_row(session: int, query: SavedQuery) -> QueryRow:
+    typed = {"state": QueryState(query.state), "asked_by": Asker(query.asked_by)}
+    return QueryRow(session=session, ordinal=0, **{**query.model_dump(), **typed})
+
+
+def _cell(entry: JournalEntry) -> SavedCell:
+    values = {name: getattr(entry, name) for name in SavedCell.model_fields}
+    return SavedCell.model_validate({**values, "author": entry.author.value})
+
+
+def _turn(row: TurnRow) -> SavedTurn:
+    values = asdict(row)
+    del values["session"]
+    return SavedTurn.model_validate(values)
+
+
+def _turn_row(session: int, turn: SavedTurn) -> TurnRow:
+    return TurnRow(session=session, **turn.model_dump())
+
+
+def _entry(session: int, cell: SavedCell) -> JournalEntry:
+    return JournalEntry(session=session, **{**cell.model_dump(), "author": Author(cell.author)})
+
+
+def _unwritable(path: Path, error: OSError) -> ToolFault:
+    return ToolFault(
+        "cannot_write",
+        f"the snapshot {path} cannot be written: {error.strerror or error}",
+        "free disk space or name a file in a folder that you can write; an earlier snapshot there is untouched",
+    )

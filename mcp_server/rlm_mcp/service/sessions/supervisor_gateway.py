@@ -1,0 +1,118 @@
+"""The one connection to the supervisor that all sessions use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rlm_contexts.store.store import ContextStore
+from rlm_ipc.errors import KernelError
+from rlm_ipc.folder_removal import remove_folder
+from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.supervisor_protocol import Event
+from rlm_kernel.supervisor_client import SupervisorClient
+
+__all__ = ["Connect", "KernelGateway", "connect_host"]
+
+Connect = Callable[[bool], Awaitable[SupervisorClient]]
+"""Connects to the supervisor, starting it if the argument is true."""
+
+_STOP_SECONDS = 5.0
+
+
+async def connect_host(start: bool) -> SupervisorClient:
+    """Connect to the user's supervisor."""
+    return await SupervisorClient.connect(start=start)
+
+
+class KernelGateway:
+    """The connection to the supervisor: made when first needed, made anew after the supervisor has gone.
+
+    ``texts`` is the store whose texts kernels map; ``owner`` marks the kernels of this daemon's sessions in a
+    supervisor that others may use as well.
+    """
+
+    def __init__(self, texts: ContextStore, owner: str, connect: Connect = connect_host) -> None:
+        self.texts = texts
+        self.owner = owner
+        self._connect = connect
+        self._client: SupervisorClient | None = None
+        self._lock = asyncio.Lock()
+        self._listeners: dict[str, Callable[[Event], None]] = {}
+        self._may_start = True
+
+    async def client(self, *, start: bool = True) -> SupervisorClient:
+        """Return the connection.
+
+        Raises SupervisorGone when there is no supervisor and none may be started, or no more.
+        """
+        async with self._lock:
+            if self._client is None or not self._client.alive:
+                client = await self._connect(start and self._may_start)
+                client.on_event(self._dispatch)
+                self._client = client
+            return self._client
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a supervisor, as far as is known."""
+        return self._client is not None and self._client.alive
+
+    async def adopt(self) -> tuple[dict[int, KernelInfo], list[KernelInfo]]:
+        """Return the live kernels of a supervisor that is already there: by the key of their session, and the others.
+
+        The others are copies for developers' own code, and kernels that no session of this version started.
+        """
+        try:
+            client = await self.client(start=False)
+            found = [info for info in await client.kernels() if info.label.get("owner") == self.owner]
+        except (KernelError, OSError):
+            return {}, []
+        ours = {info.label["key"]: info for info in found if "key" in info.label and "session" in info.label}
+        return ours, [info for info in found if info not in ours.values()]
+
+    def listen(self, kernel_id: str, listener: Callable[[Event], None]) -> None:
+        """Have ``listener`` called with every event of that kernel."""
+        self._listeners[kernel_id] = listener
+
+    def unlisten(self, kernel_id: str) -> None:
+        """Call nobody for that kernel any more."""
+        self._listeners.pop(kernel_id, None)
+
+    def lost(self) -> None:
+        """Forget the connection, because the supervisor has gone; the next use makes a new one."""
+        self._client = None
+
+    async def discard(self, info: KernelInfo) -> None:
+        """End a kernel and remove what it leaves: its connection file, and its scratch folder unless a fork has it."""
+        self.unlisten(info.kernel_id)
+        shared = False
+        with suppress(KernelError, OSError, TimeoutError):
+            client = await self.client(start=False)
+            shared = await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
+        await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
+
+    def start_no_more(self) -> None:
+        """Start no supervisor from now on, because the daemon stops: one that is there may be stopping too."""
+        self._may_start = False
+
+    def close(self) -> None:
+        """Close the connection; the supervisor and its kernels go on."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _dispatch(self, kernel_id: str, event: Event) -> None:
+        listener = self._listeners.get(kernel_id)
+        if listener is not None:
+            listener(event)
+
+
+def _remove_traces(info: KernelInfo, *, keep_scratch: bool) -> None:
+    """Delete what a kernel that has ended leaves: its connection file, and its scratch folder unless a fork has it."""
+    if not keep_scratch:
+        remove_folder(Path(info.scratch))
+    if info.connection_file:
+        Path(info.connection_file).unlink(missing_ok=True)

@@ -1,0 +1,116 @@
+"""Attachments: the ways by which front ends may open a session, who has used them, and which were revoked.
+
+Only the digest of an attachment's key is kept. An attachment and what happened at it are the
+session's: they go with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import delete, insert, select, update
+
+from rlm_memory.schema import attachment_events, attachments
+from rlm_memory.store import Store
+
+__all__ = [
+    "AttachmentEvent",
+    "AttachmentMode",
+    "AttachmentRow",
+    "drop",
+    "events",
+    "find",
+    "grant",
+    "note",
+    "of_sessions",
+    "revoke",
+]
+
+
+class AttachmentMode(StrEnum):
+    """What a front end may do that comes through the attachment."""
+
+    EXECUTE = "execute"
+    WATCH = "watch"
+    TRUSTED = "trusted"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentRow:
+    """An attachment of a session. Times in epoch seconds; ``ended_at`` is when it was revoked."""
+
+    id: str
+    session: int
+    mode: AttachmentMode
+    key_digest: str
+    created_at: float
+    ended_at: float | None = None
+    revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentEvent:
+    """Something that happened at an attachment: ``opened``, ``closed``, ``refused`` or ``revoked``."""
+
+    attachment: str
+    session: int
+    event: str
+    at: float
+
+
+def grant(store: Store, attachment: AttachmentRow) -> None:
+    """Add an attachment."""
+    values = {name: getattr(attachment, name) for name in AttachmentRow.__slots__}
+    with store.transaction() as connection:
+        connection.execute(insert(attachments).values({**values, "mode": attachment.mode.value}))
+
+
+def find(store: Store, attachment: str) -> AttachmentRow | None:
+    """Return an attachment, also one that was revoked."""
+    with store.transaction() as connection:
+        row = connection.execute(select(attachments).where(attachments.c.id == attachment)).mappings().one_or_none()
+    return None if row is None else AttachmentRow(**{**row, "mode": AttachmentMode(row["mode"])})
+
+
+def of_sessions(store: Store, session: int | None = None) -> list[AttachmentRow]:
+    """List the attachments of a session (default: of all), revoked ones included, the oldest first."""
+    statement = select(attachments).order_by(attachments.c.created_at)
+    if session is not None:
+        statement = statement.where(attachments.c.session == session)
+    with store.transaction() as connection:
+        rows = connection.execute(statement).mappings().all()
+    return [AttachmentRow(**{**row, "mode": AttachmentMode(row["mode"])}) for row in rows]
+
+
+def drop(store: Store, attachment: str) -> None:
+    """Delete an attachment."""
+    with store.transaction() as connection:
+        connection.execute(delete(attachments).where(attachments.c.id == attachment))
+
+
+def revoke(store: Store, attachment: str, now: float) -> bool:
+    """End an attachment for good; False if it had ended."""
+    statement = (
+        update(attachments)
+        .where(attachments.c.id == attachment, attachments.c.ended_at.is_(None))
+        .values(ended_at=now, revoked=True)
+    )
+    with store.transaction() as connection:
+        return connection.execute(statement).rowcount > 0
+
+
+def note(store: Store, event: AttachmentEvent) -> None:
+    """Write down what happened at an attachment."""
+    values = {name: getattr(event, name) for name in AttachmentEvent.__slots__}
+    with store.transaction() as connection:
+        connection.execute(insert(attachment_events).values(values))
+
+
+def events(store: Store, session: int) -> list[AttachmentEvent]:
+    """List what happened at the attachments of a session, the oldest first."""
+    table = attachment_events
+    columns = [table.c[name] for name in AttachmentEvent.__slots__]
+    with store.transaction() as connection:
+        rows = connection.execute(select(*columns).where(table.c.session == session).order_by(table.c.number))
+        return [AttachmentEvent(**row) for row in rows.mappings()]

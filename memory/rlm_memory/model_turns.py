@@ -1,0 +1,61 @@
+"""Turns of a model that works in a session: what it was told, what it replied. Bounded as the journal is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import insert, select
+
+from rlm_memory import limits
+from rlm_memory.schema import turns as table
+from rlm_memory.store import Store
+
+__all__ = ["LONGEST_TEXT", "MOST_BYTES", "MOST_BYTES_IN_ALL", "MOST_ROWS", "TurnRow", "append", "of_session"]
+
+LONGEST_TEXT = 65_536
+"""Characters kept of each text."""
+MOST_ROWS = 1000
+"""Turns kept of one session."""
+MOST_BYTES = 4 << 20
+"""Bytes kept of one session."""
+MOST_BYTES_IN_ALL = 64 << 20
+"""Bytes kept of all sessions together."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """One turn. ``said`` are the messages since the turn before, times are epoch seconds."""
+
+    session: int
+    model: str
+    said: tuple[Mapping[str, str], ...]
+    reply: str
+    final: str | None
+    input_tokens: int
+    output_tokens: int
+    started_at: float
+    ended_at: float
+
+
+def append(store: Store, row: TurnRow) -> None:
+    """Add a turn, and let the oldest go when there are too many."""
+    said = [{key: limits.storable(text, LONGEST_TEXT) for key, text in message.items()} for message in row.said]
+    reply = limits.storable(row.reply, LONGEST_TEXT)
+    final = None if row.final is None else limits.storable(row.final, LONGEST_TEXT)
+    size = len(json.dumps(said)) + len(reply.encode()) + len((final or "").encode())
+    with store.transaction() as connection:
+        values = {**asdict(row), "said": said, "reply": reply, "final": final, "size": size}
+        connection.execute(insert(table).values(**values))
+        limits.trim(store, table, size=MOST_BYTES, rows=MOST_ROWS, session=row.session)
+        limits.trim_all(store, table, size=MOST_BYTES_IN_ALL)
+
+
+def of_session(store: Store, session: int) -> list[TurnRow]:
+    """List the session's turns, the oldest first."""
+    columns = [column for column in table.columns if column.name not in {"number", "size"}]
+    statement = select(*columns).where(table.c.session == session).order_by(table.c.number)
+    with store.transaction() as connection:
+        rows = [dict(row) for row in connection.execute(statement).mappings()]
+    return [TurnRow(**{**row, "said": tuple(row["said"])}) for row in rows]

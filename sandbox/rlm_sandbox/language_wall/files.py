@@ -1,0 +1,76 @@
+"""Which paths a session may open, and the ``open`` that it gets."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rlm_sandbox.errors import CellError
+from rlm_sandbox.language_wall import _core
+
+_WRITING: Final = frozenset("wax+")
+
+
+class PathRefused(CellError, PermissionError):
+    """A path outside the folders that the policy gives."""
+
+    rule = "files"
+
+
+class FileAccess:
+    """The folders of a policy, symbolic links followed."""
+
+    def __init__(self, read: Iterable[str], write: Iterable[str]) -> None:
+        self.write = tuple(dict.fromkeys(map(os.path.realpath, write)))
+        self.read = tuple(dict.fromkeys((*map(os.path.realpath, read), *self.write)))
+
+    def allows(self, path: str, *, writing: bool) -> bool:
+        """Whether a path, after following its links, is in one of the folders."""
+        real = os.path.realpath(path)
+        return any(is_within(real, root) for root in (self.write if writing else self.read))
+
+    def refusal(self, path: str, *, writing: bool) -> PathRefused:
+        """The error for a path that is not allowed."""
+        folders = ", ".join(self.write if writing else self.read) or "none"
+        kind = "writable" if writing else "readable"
+        way = "write below one of them" if writing else "load the text as a context or ask for a wider policy"
+        return PathRefused(errno.EACCES, f"outside the {kind} folders of this session ({folders}): {way}", path)
+
+    def refusal_of(self, path: str, writing: bool) -> PathRefused:
+        """`refusal`, as the audit hook asks for it."""
+        return self.refusal(path, writing=writing)
+
+    def open(
+        self,
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
+        """``open`` within the folders. Descriptors and openers of the caller's own would go round them."""
+        if isinstance(file, int) or opener is not None or not closefd:
+            raise PathRefused(errno.EACCES, "file descriptors are not available in this session: open a path")
+        mode = str.__str__(mode)
+        path = _core.overlay_path(exact_path(file), mode)
+        if not self.allows(path, writing=not _WRITING.isdisjoint(mode)):
+            raise self.refusal(path, writing=not _WRITING.isdisjoint(mode))
+        return open(path, mode, buffering, encoding, errors, newline)
+
+
+def is_within(path: str, root: str) -> bool:
+    """Whether a real path is a real root or lies below it."""
+    return path == root or path.startswith(root if root.endswith("/") else f"{root}/")
+
+
+def exact_path(file: Any) -> str:
+    """The text of a path. A subclass of str could name one file when checked and another when opened."""
+    path = os.fspath(file)
+    if isinstance(path, str):
+        return str.__str__(path)
+    return bytes.decode(bytes(memoryview(path)), "utf-8", "surrogateescape")

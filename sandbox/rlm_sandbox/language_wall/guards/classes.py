@@ -1,0 +1,382 @@
+"""Classes of the session: how they are made, what they may define, and ``type`` as the session sees it.
+
+``SafeType`` stands in for ``type`` wherever it would appear. It is a real metaclass (``class Meta(type)`` works), equal
+to ``type`` in comparisons and ``isinstance``. The raw ``type``, should a session come by it, makes classes by the same
+rules (see ``_core``).
+
+A class becomes the session's own here, and only when this very call has made it from what the session wrote: what a
+metaclass returns proves nothing. A class that a library makes for the session never does, and keeps the rules all the
+same (`library_class`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import dataclasses
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from rlm_sandbox.language_wall import _core, advice
+from rlm_sandbox.language_wall.names import DENIED_STORES, AttributeAccess, access
+from rlm_sandbox.language_wall.registry import (
+    CLEAN,
+    HIDDEN,
+    USER,
+    add_class,
+    dict_of,
+    is_class,
+    is_user_frame,
+    is_user_function,
+    mro_of,
+    own_methods,
+)
+
+_real_build_class: Final[Callable[..., Any]] = builtins.__build_class__
+_type_or: Final[Callable[[Any, Any], Any]] = type.__or__
+
+# Every class has these in its namespace without defining them; enum adds the protocol of pickle.
+_AUTOMATIC: Final = frozenset({"__dict__", "__weakref__", "__reduce_ex__", "__dataclass_fields__"})
+
+# One that answers attribute look-ups could change what positional patterns read between the check and the match. The
+# others would say when classes are equal to whoever keeps them in a set or a dict.
+_DENIED_TO_METACLASSES: Final = frozenset({"__eq__", "__hash__", "__getattribute__", "__match_args__"})
+
+_UNSUBCLASSABLE: Final = (types.FunctionType, types.CodeType, types.FrameType, types.ModuleType)
+
+_MADE_HERE: Final = "_abc_made_here_"
+"""The name of a token in a namespace that is given to a library's metaclass; protocols pass over names like it."""
+
+
+def check_namespace(namespace: Iterable[Any], *, metaclass: bool = False) -> None:
+    """Refuse a class that would define what no class may."""
+    for name in list(namespace):
+        if type(name) is not str:
+            raise TypeError("the names in a class namespace must be str")
+        if name in DENIED_STORES:
+            raise TypeError(": ".join(advice.denied_class_member(name)))
+        if metaclass and name in _DENIED_TO_METACLASSES:
+            raise TypeError(f"a metaclass may not define '{name}' in this session")
+
+
+def register_class(cls: type) -> type:
+    """Check a class that the caller has just made for the session, and take it as the session's own; return it."""
+    _check_bases(mro_of(cls)[1:])  # a base may have named others to stand in for it
+    names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
+    check_namespace(names, metaclass=issubclass(cls, type))
+    if (finalizer := dict_of(cls).get("__del__")) is not None and not is_user_function(finalizer):
+        # A library's function, called in the middle of the kernel's work, would seem to be the kernel's.
+        raise TypeError("__del__ must be a function in this session: write `def __del__(self): ...`")
+    add_class(cls)
+    _check_fields(cls)
+    _settle_match_args(cls)
+    return cls
+
+
+def put_token(namespace: Any) -> object:
+    """Leave a new token in a namespace that a class will be made from."""
+    token = object()  # a metaclass of the session may see it, and can do nothing with it
+    if isinstance(namespace, dict):
+        dict.__setitem__(namespace, _MADE_HERE, token)
+    return token
+
+
+def mark_class(cls: type) -> object:
+    """Leave a new token in a class of the session that a library will copy."""
+    token = object()  # a metaclass of the session may see it, and can do nothing with it
+    type.__setattr__(cls, _MADE_HERE, token)
+    return token
+
+
+def unmark_class(cls: type, token: object) -> None:
+    """Take the token out of a class that may have been copied."""
+    if dict_of(cls).get(_MADE_HERE) is token:
+        type.__delattr__(cls, _MADE_HERE)
+
+
+def claim(token: object, made: Any) -> Any:
+    """Take a class that has the token as the session's own; return what was given, whatever it is."""
+    if is_class(made) and dict_of(made).get(_MADE_HERE) is token:
+        type.__delattr__(made, _MADE_HERE)
+        return register_class(made)
+    return made
+
+
+def _check_fields(cls: type) -> None:
+    """The methods of a dataclass read its fields natively: not what a library keeps in the object under their names."""
+    if cls in CLEAN:
+        return
+    for base in mro_of(cls):
+        for name in dict_of(base).get("__dataclass_fields__", ()):
+            if access(name) is not AttributeAccess.NATIVE:
+                raise TypeError(f"a dataclass that derives from a library's class may not have a field named '{name}'")
+
+
+def _settle_match_args(cls: type) -> None:
+    """Make sure that positional patterns on the class read only what the session may read.
+
+    The names are read natively from whatever passes ``isinstance(subject, cls)``. Only on a clean class with
+    the plain metaclass can nothing foreign pass; there any name is fine. Elsewhere the names must be harmless
+    on every object, and a metaclass with ``__getattr__`` must not be asked for them.
+    """
+    own = next((dict_of(base)["__match_args__"] for base in mro_of(cls) if "__match_args__" in dict_of(base)), None)
+    meta = type(cls)
+    if own is None:
+        if any("__getattr__" in dict_of(base) for base in mro_of(meta) if base in USER):
+            type.__setattr__(cls, "__match_args__", ())
+        return
+    plain = meta is type and cls in CLEAN
+    if type(own) is not tuple or not all(_may_match(name, plain) for name in own):
+        type.__setattr__(cls, "__match_args__", ())
+
+
+def _may_match(name: Any, plain: bool) -> bool:
+    if type(name) is not str:
+        return False
+    how = access(name)
+    return how is AttributeAccess.NATIVE or (plain and how is not AttributeAccess.DENIED and not name.startswith("__"))
+
+
+def _is_metaclass(base: Any) -> bool:
+    return is_class(base) and issubclass(base, type)
+
+
+class MetaSafe(type):
+    """The metaclass of ``SafeType`` and of the session's metaclasses: every class they make is checked."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """``type(x)``, ``type(name, bases, namespace)``, or making a class by the session's metaclass."""
+        if cls is SafeType:
+            return _call_type(*args, **kwargs)
+        if len(args) == 3:
+            check_namespace(args[2])
+        return type.__call__(cls, *args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if cls is SafeType:
+            return issubclass(type(instance), type)
+        return type.__instancecheck__(cls, instance)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        if cls is SafeType:
+            return _is_metaclass(subclass)
+        return type.__subclasscheck__(cls, subclass)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (cls is SafeType and other is type)
+
+    def __hash__(cls) -> int:
+        return hash(type) if cls is SafeType else type.__hash__(cls)
+
+    def __repr__(cls) -> str:
+        return "<class 'type'>" if cls is SafeType else type.__repr__(cls)
+
+    def __or__(cls, other: Any) -> Any:
+        return _type_or(type if cls is SafeType else cls, other)
+
+
+class SafeType(type, metaclass=MetaSafe):
+    """``type`` as the session sees it."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: Mapping[str, Any], **kwargs: Any) -> Any:
+        """Make a class from a checked namespace."""
+        if mcls not in USER and mcls is not SafeType:
+            raise TypeError("write `super().__new__(mcls, name, bases, namespace)` in a metaclass of your own")
+        bases, namespace = _without_raw_type(bases), dict(namespace)
+        check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in bases))
+        return register_class(type.__new__(mcls, name, bases, namespace, **kwargs))
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return types.GenericAlias(cls, item)  # calling an alias calls what it stands for: never the raw type
+
+
+SafeType.__name__ = SafeType.__qualname__ = "type"
+SafeType.__module__ = "builtins"
+
+
+def _call_type(*args: Any, **kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs:
+        return type_of(args[0])
+    if len(args) != 3:
+        raise TypeError("type() takes 1 or 3 arguments")
+    name, bases, namespace = args
+    bases, namespace = _without_raw_type(bases), dict(namespace)
+    _check_bases(bases)
+    check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in bases))
+    return _make(_winner(type, bases), name, bases, namespace, kwargs)
+
+
+def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords: dict[str, Any]) -> Any:
+    """Call a metaclass, and take the class as the session's own if it made it."""
+    if meta is type:
+        return register_class(type(name, bases, namespace, **keywords))
+    if _registers(meta):
+        return meta(name, bases, namespace, **keywords)
+    token = put_token(namespace)
+    return claim(token, meta(name, bases, namespace, **keywords))
+
+
+def _registers(meta: Any) -> bool:
+    """Whether a metaclass is the session's: the ``__new__`` that it calls in the end takes what it makes."""
+    return issubclass(type(meta), MetaSafe)
+
+
+def _winner(meta: Any, bases: Iterable[Any]) -> Any:
+    """The metaclass of a class with these bases; Python itself says so when they conflict."""
+    for base in bases:
+        if issubclass(type(base), meta):
+            meta = type(base)
+    return meta
+
+
+def _without_raw_type(bases: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(SafeType if base is type else base for base in bases)
+
+
+def type_of(value: Any) -> Any:
+    """``type(value)``; a metaclass of the interpreter reads as ``type``.
+
+    Raises:
+        TypeError: The class is one that no module gives.
+    """
+    cls = type(value)
+    return stand_in(cls) if cls in HIDDEN else cls
+
+
+def stand_in(cls: type) -> Any:
+    """What stands for a class of `HIDDEN`."""
+    if issubclass(cls, type):
+        return SafeType
+    raise TypeError("the class of this object is not available in this session")
+
+
+def _ctypes_base() -> Any:
+    return mro_of(vars(sys.modules["_ctypes"])["Structure"])[-2] if "_ctypes" in sys.modules else None
+
+
+def _check_bases(bases: Iterable[Any]) -> None:
+    foreign = _ctypes_base()
+    for base in bases:
+        if not is_class(base):
+            continue
+        parents = mro_of(base)
+        raw = type in parents and not _registers(base) and base is not type
+        if base in _UNSUBCLASSABLE or foreign in parents or raw or (base in HIDDEN and type not in parents):
+            raise TypeError(f"'{base.__name__}' may not be subclassed in this session")
+
+
+def build_class(function: Any, name: str, *bases: Any, **keywords: Any) -> Any:
+    """``__build_class__`` of the session: what a ``class`` statement calls."""
+    if not is_user_function(function):
+        raise TypeError("write `class Name: ...`: __build_class__ runs only the body of a class statement")
+    code = function.__code__
+    bases = _without_raw_type(bases)
+    denied = _DENIED_TO_METACLASSES.intersection(code.co_names)
+    if denied and any(_is_metaclass(base) for base in bases):
+        raise TypeError(f"a metaclass may not define '{min(denied)}' in this session")
+    _check_bases(bases)
+    if keywords.get("metaclass") is SafeType or keywords.get("metaclass") is type:
+        del keywords["metaclass"]
+    cls = _build(function, name, bases, keywords)
+    if cls in USER:
+        own_methods(cls, code)
+    return cls
+
+
+def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    if all(map(is_class, bases)):
+        meta = (
+            _winner(keywords.get("metaclass", type), bases) if _is_metaclass(keywords.get("metaclass", type)) else None
+        )
+        if meta is type and "metaclass" not in keywords:
+            return register_class(_real_build_class(function, name, *bases, **keywords))
+        if meta is None or _registers(meta):  # what a mere callable returns is not the session's by that
+            return _real_build_class(function, name, *bases, **keywords)
+    return _build_with_library(function, name, bases, keywords)
+
+
+def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """As ``__build_class__`` does it, with a token in the namespace that the library's metaclass is given."""
+    resolved = types.resolve_bases(bases)
+    _check_bases(resolved)
+    meta, namespace, keywords = types.prepare_class(name, resolved, keywords)
+    if resolved is not bases:
+        namespace["__orig_bases__"] = bases
+    if not is_user_function(function) or function.__globals__.get("__builtins__") is not function.__builtins__:
+        raise TypeError("a class body runs only with the builtins of this session")
+    exec(function.__code__, function.__globals__, namespace, closure=function.__closure__)
+    check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in resolved))
+    return _make(meta, name, resolved, namespace, keywords)
+
+
+# -- classes that libraries make
+
+
+def library_class(bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any, Any]:
+    """Check a class that a library is about to make for the session; return the namespace to make it from.
+
+    Whoever leads a library to call a metaclass with arguments of its own gets no class by it that it could not have
+    written. What the library itself defines in a class statement may be anything.
+
+    Raises:
+        TypeError: The class would have a member that no class of a session may have, or such a base.
+    """
+    namespace = dict.copy(namespace)  # another thread of the session may hold the one that was given
+    parents = [parent for base in bases if is_class(base) for parent in mro_of(base)]
+    foreign = _ctypes_base()
+    if any(parent is banned for parent in parents for banned in (*_UNSUBCLASSABLE, foreign)):
+        raise TypeError("a class of the interpreter may not be subclassed in this session")
+    denied = DENIED_STORES | {"__del__"}
+    if any(parent is type for parent in parents):
+        denied |= _DENIED_TO_METACLASSES
+    written = any(map(_is_class_body, _codes_in(sys._getframe(1).f_code)))
+    for name, value in namespace.items():
+        if type(name) is not str:
+            raise TypeError("the names in a class namespace must be str")
+        if name in denied and not (written or _is_defined_here(value) or _is_own_finalizer(name, value)):
+            raise TypeError(f"a library may not make a class that has '{name}' of something else in this session")
+    own = namespace.get("__match_args__", ())
+    if type(own) is not tuple or not all(_may_match(name, plain=False) for name in own):
+        namespace["__match_args__"] = ()
+    return namespace
+
+
+def _is_own_finalizer(name: Any, value: Any) -> bool:
+    return name == "__del__" and is_user_function(value)
+
+
+def _is_defined_here(value: Any) -> bool:
+    """Whether library code that runs now has defined a function: in a class statement, so that nobody handed it in."""
+    if type(value) is types.GetSetDescriptorType:
+        return True  # `__dict__` and `__weakref__`, of a class that is copied
+    if type(value) is property:
+        value = value.fget
+    elif type(value) is classmethod or type(value) is staticmethod:
+        value = value.__func__
+    if type(value) is not types.FunctionType or is_user_function(value):
+        return False
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_frame(frame):
+        if any(code is value.__code__ for code in _codes_in(frame.f_code)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_class_body(code: types.CodeType) -> bool:
+    return not code.co_flags & inspect.CO_OPTIMIZED
+
+
+def _codes_in(code: types.CodeType) -> Iterable[types.CodeType]:
+    for constant in code.co_consts:
+        if type(constant) is types.CodeType:
+            yield constant
+            yield from _codes_in(constant)
+
+
+_core.give_class_check(library_class)
+for _maker in (vars(collections)["namedtuple"], vars(dataclasses)["_add_slots"]):
+    _core.mark(_maker.__code__, _core.CLASSES)  # they make what `__match_args__` names

@@ -1,0 +1,61 @@
+"""``getattr``, ``setattr``, ``vars``: builtins whose attribute names are known at run time only."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.guards.attributes import check_store
+from rlm_sandbox.language_wall.guards.reads import namespace_of, read_named
+from rlm_sandbox.language_wall.names import AttributeAccess, access
+
+_getattr: Final = getattr
+_setattr: Final = setattr
+_delattr: Final = delattr
+
+guarded_getattr: Final = _core.getattr
+"""``getattr(obj, name[, default])`` under the rules of the session; names known to be harmless are read in C."""
+guarded_hasattr: Final = _core.hasattr
+"""``hasattr(obj, name)``: False for what the session does not give."""
+
+
+def _read_by_rules(*args: Any) -> Any:
+    """``getattr(obj, name[, default])`` for a name that is not known yet, or not harmless."""
+    if not 2 <= len(args) <= 3:
+        return _getattr(*args)  # Python's own TypeError
+    obj, name = args[:2]
+    try:
+        if type(name) is str and access(name) is AttributeAccess.NATIVE:
+            _core.admit(_core.HARMLESS, name)
+            return _getattr(obj, name)
+        return read_named(obj, name)
+    except AttributeError:
+        if len(args) == 2:
+            raise
+        return args[2]
+
+
+_core.give_getattr(_read_by_rules)
+
+
+def guarded_setattr(obj: Any, name: str, value: Any, /) -> None:
+    """``setattr(obj, name, value)`` under the rules of the session."""
+    check_store(obj, name)
+    _setattr(obj, name, value)
+
+
+def guarded_delattr(obj: Any, name: str, /) -> None:
+    """``delattr(obj, name)`` under the rules of the session."""
+    check_store(obj, name)
+    _delattr(obj, name)
+
+
+def guarded_vars(*args: Any) -> Any:
+    """``vars(obj)``: the live namespace of the session's own objects, the public part of others."""
+    if len(args) != 1:
+        raise TypeError("vars() takes the object whose attributes you want; name your variables themselves")
+    return namespace_of(args[0])
+
+
+for _function, _name in ((guarded_setattr, "setattr"), (guarded_delattr, "delattr"), (guarded_vars, "vars")):
+    _function.__name__ = _function.__qualname__ = _name

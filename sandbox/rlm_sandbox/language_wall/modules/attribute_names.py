@@ -1,0 +1,166 @@
+"""Functions of data libraries that read or write attributes by names in text, without which no rule sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections import UserString
+from collections.abc import Callable
+from typing import Any, Final
+
+from rlm_sandbox.language_wall.formatting import is_plain_format
+from rlm_sandbox.language_wall.guards.attributes import refuse
+from rlm_sandbox.language_wall.guards.reads import SessionFormatter, read_named
+from rlm_sandbox.language_wall.registry import dict_of, mro_of
+
+# -- texts that format objects
+
+
+_PLACED: Final[list[Any]] = []
+"""What has taken the place of a library's own, in the library."""
+
+
+def _placed(value: Any) -> Any:
+    _PLACED.append(value)
+    return value
+
+
+def harden_formats() -> None:
+    """Let what formats objects by a text of the session do so by its rules: styles, ticks, labels, bars, titles."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and (style := vars(pandas.DataFrame)["style"]) not in _PLACED:
+        pandas.DataFrame.style = _placed(property(_styled(style.fget), doc=style.__doc__))
+    ticker = sys.modules.get("matplotlib.ticker")
+    if ticker is not None and (plain := ticker.__dict__["_UnicodeMinusFormat"]) not in _PLACED:
+        ticker.__dict__["_UnicodeMinusFormat"] = _placed(_tick_format(plain))
+
+    cbook = sys.modules.get("matplotlib.cbook")
+    if cbook is not None:
+        cbook.__dict__["_auto_format_str"] = _label
+    _take_plain_templates("tqdm.std", "tqdm", "format_meter")
+    for grid in ("FacetGrid", "PairGrid"):
+        _take_plain_templates("seaborn.axisgrid", grid, "set_titles")
+
+
+def _label(fmt: Any, value: Any) -> str:
+    """``matplotlib.cbook._auto_format_str``: ``%`` if that will do."""
+    template = str(fmt)
+    try:
+        return template % (value,)
+    except (TypeError, ValueError):
+        return SessionFormatter().format(template, value)
+
+
+def _take_plain_templates(module: str, owner: str, method: str) -> None:
+    """Let a method that formats refuse templates which read other attributes than harmless ones."""
+    cls = vars(sys.modules[module]).get(owner) if module in sys.modules else None
+    real: Any = None if cls is None else dict_of(cls).get(method)
+    inner = getattr(real, "__func__", real)
+    if inner is None or inner in _PLACED:
+        return
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        texts = [value for value in (*args, *kwargs.values()) if isinstance(value, str | UserString)]
+        for text in texts:
+            if type(text) is not str or not is_plain_format(text):
+                refuse("format", "of a text that reads such attributes is not available in this session")
+        return inner(*args, **kwargs)
+
+    _placed(checked)
+    setattr(cls, method, staticmethod(checked) if isinstance(real, staticmethod) else checked)
+
+
+def _styled(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def style(frame: Any) -> Any:
+        with contextlib.suppress(ImportError):  # without Jinja there are no styles, which pandas says itself
+            render = importlib.import_module("pandas.io.formats.style_render").__dict__
+            if (wrap := render["_maybe_wrap_formatter"]) not in _PLACED:
+                render["_maybe_wrap_formatter"] = _placed(_style_formatter(wrap))
+        return real(frame)
+
+    return style
+
+
+def _style_formatter(real: Callable[..., Any]) -> Callable[..., Any]:
+    def formatter_of(formatter: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(formatter, str):
+            template = str.__str__(formatter)
+            return real(lambda value: SessionFormatter().format(template, value), *args, **kwargs)
+        return real(formatter, *args, **kwargs)
+
+    return formatter_of
+
+
+def _tick_format(real: Any) -> type:
+    class TickFormat(SessionFormatter):
+        """As matplotlib's own, which sets the sign of a negative number."""
+
+        def format_field(self, value: Any, format_spec: str) -> str:
+            return real().format_field(value, format_spec)  # type: ignore[no-any-return]
+
+    return TickFormat
+
+
+# -- properties of artists
+
+
+def get_property(obj: Any, property: Any = None) -> Any:
+    """``matplotlib.artist.getp``: prints the properties of an artist, or gives the one of that name."""
+    artist = sys.modules["matplotlib.artist"].__dict__
+    if property is not None:
+        return read_named(obj, f"get_{str.__str__(property)}")()
+    if artist["Artist"] not in mro_of(type(obj)):
+        raise TypeError("getp prints the properties of artists in this session: name the one that you want")
+    return artist["getp"](obj)
+
+
+# -- parameters of estimators
+
+
+def harden_estimators() -> None:
+    """Let scikit-learn read the parameters that a class names by the session's rules."""
+    base = sys.modules.get("sklearn.base")
+    if base is not None:
+        base.__dict__["BaseEstimator"].get_params = _get_params
+
+
+def _get_params(self: Any, deep: bool = True) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in self._get_param_names():
+        value = read_named(self, name)
+        if deep and hasattr(value, "get_params") and not isinstance(value, type):
+            found |= {f"{name}__{inner}": part for inner, part in value.get_params().items()}
+        found[name] = value
+    return found
+
+
+# -- accessors
+
+
+_accessors: Final[set[tuple[str, str]]] = set()
+
+
+def _registration(kind: str) -> Callable[[Any], Any]:
+    def register(name: Any) -> Any:
+        name, pandas = str.__str__(name), sys.modules["pandas"]
+        new = not hasattr(getattr(pandas, kind), name) or (kind, name) in _accessors
+        if not new or not name.isidentifier() or name.startswith("_"):
+            raise ValueError(f"an accessor needs a public name that {kind} does not have in this session: {name!r}")
+        _accessors.add((kind, name))
+        return getattr(pandas.api.extensions, f"register_{kind.lower()}_accessor")(name)
+
+    return register
+
+
+def named_shims() -> dict[str, Callable[..., Any]]:
+    """The replacements, by the full name of what they replace."""
+    accessors = {
+        f"pandas.api.extensions.register_{kind.lower()}_accessor": _registration(kind)
+        for kind in ("DataFrame", "Series", "Index")
+    }
+    functions = dict.fromkeys(
+        ("matplotlib.artist.getp", "matplotlib.artist.get", "matplotlib.pyplot.getp", "matplotlib.pyplot.get"),
+        get_property,
+    )
+    return accessors | functions

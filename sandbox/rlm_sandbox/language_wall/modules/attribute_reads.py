@@ -1,0 +1,125 @@
+"""Modules of the standard library that read, store and delete attributes by names in data, where no compiler sees them.
+
+The name is one that the session gives (the fields of a syntax tree, the destination of an argument), or the object is
+(an unknown attribute of a stream's wrapper is read from the stream). So these modules get other ``getattr``,
+``setattr`` and ``delattr`` than the builtins: the session's own, while code of the session runs. Done in place, for
+their classes can be found among the bases of others.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import Any, Final
+
+from rlm_sandbox.language_wall.audit_hook import is_armed
+from rlm_sandbox.language_wall.guards.attributes import refuse
+from rlm_sandbox.language_wall.guards.dynamic import guarded_delattr, guarded_getattr, guarded_setattr
+from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+from rlm_sandbox.language_wall.names import AttributeAccess, access, may_store
+from rlm_sandbox.language_wall.registry import dict_of
+
+_MODULES: Final = ("argparse", "ast", "configparser", "tarfile", "tempfile")
+_WRAPPERS: Final = ("StreamWriter", "StreamReader", "StreamReaderWriter", "StreamRecoder")
+_THEIR_OWN: Final = ("_handle_conflict_", "_unrecognized_args", "_wrapped")
+"""Private names that argparse and tqdm read on objects of their own."""
+_hardened: Final[set[type]] = set()
+_STREAMS: Final = frozenset({"stdin", "stdout", "stderr"})
+
+
+def read_by_name(obj: Any, name: Any, *default: Any) -> Any:
+    """``getattr`` for a library: by the session's rules while its code runs."""
+    if isinstance(name, str):
+        name = str.__str__(name)
+        if access(name) is not AttributeAccess.NATIVE and not name.startswith(_THEIR_OWN) and is_armed():
+            return guarded_getattr(obj, name, *default)
+    return getattr(obj, name, *default)
+
+
+def _getter(path: str) -> Any:
+    """``operator.attrgetter`` for a library."""
+    return lambda obj: functools.reduce(read_by_name, path.split("."), obj)
+
+
+def _store_by_name(obj: Any, name: Any, value: Any) -> None:
+    if is_armed():
+        guarded_setattr(obj, name, value)
+    else:
+        setattr(obj, name, value)
+
+
+def _delete_by_name(obj: Any, name: Any) -> None:
+    if is_armed():
+        guarded_delattr(obj, name)
+    else:
+        delattr(obj, name)
+
+
+def harden_reads() -> None:
+    """Let the modules that have been imported read and store by the session's rules."""
+    for module in _MODULES:
+        _give(module, getattr=read_by_name, setattr=_store_by_name, delattr=_delete_by_name)
+    for name in _WRAPPERS:  # they have their `getattr` as the default of an argument
+        vars(sys.modules["codecs"])[name].__getattr__.__defaults__ = (read_by_name,)
+    _give("contextlib", getattr=_stream_of, setattr=_set_stream)
+    _give("email._policybase", hasattr=_has_setting)
+    _give("sklearn.feature_selection._base", attrgetter=_getter)
+    _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name)
+    _harden_enum_property()
+    _harden_zip_path()
+    if "tqdm.utils" in sys.modules:
+        vars(sys.modules["tqdm.utils"])["ObjectWrapper"].wrapper_setattr = _set_ordinary
+
+
+def _set_ordinary(self: Any, name: Any, value: Any) -> None:
+    if type(name) is not str or not may_store(name):
+        refuse(str(name), "may not be assigned in this session")
+    object.__setattr__(self, name, value)
+
+
+def _give(module: str, **functions: Any) -> None:
+    """Let a module find these functions before the builtins of their names."""
+    if module in sys.modules:
+        vars(sys.modules[module]).update(functions)
+
+
+def _stream_of(owner: Any, name: Any, *default: Any) -> Any:
+    _check_stream(owner, name)
+    return getattr(owner, name, *default)
+
+
+def _set_stream(owner: Any, name: Any, value: Any) -> None:
+    _check_stream(owner, name)
+    setattr(owner, name, value)
+
+
+def _check_stream(owner: Any, name: Any) -> None:
+    """``redirect_stdout`` replaces the attribute of ``sys`` that its class names."""
+    if owner is sys and IN_FORCE.stands and (type(name) is not str or name not in _STREAMS):
+        refuse(str(name), "of sys cannot be redirected: only its streams can", "interpreter")
+
+
+def _has_setting(policy: Any, name: str) -> bool:
+    """``Policy.clone`` sets whatever attribute a policy has, its class and its namespace too."""
+    return may_store(name) and not name.startswith("_") and hasattr(policy, name)
+
+
+def _harden_enum_property() -> None:
+    """Since CPython 3.12 ``enum.property`` reads an attribute of its own name from the value of a member."""
+    namespace: Any = vars(sys.modules["enum"])
+    real: Any = dict_of(namespace["property"])["__get__"]
+    if real.__globals__ is namespace:
+        # A function of the same code, for which only `getattr` is another.
+        own = types.FunctionType(real.__code__, namespace | {"getattr": read_by_name}, real.__name__, real.__defaults__)
+        namespace["property"].__get__ = own
+
+
+def _harden_zip_path() -> None:
+    """``zipfile.Path`` formats itself by a template that a subclass may replace."""
+    if "zipfile" in sys.modules:
+        cls: Any = vars(sys.modules["zipfile"])["Path"]
+        if cls not in _hardened:
+            _hardened.add(cls)
+            template: str = dict_of(cls)["_Path__repr"]
+            cls.__repr__ = lambda self: template.format(self=self)

@@ -1,0 +1,62 @@
+"""``copy`` by the session's rules: an object says how it is copied, and could say that another be changed.
+
+``copy.copy(x)`` asks ``x`` for a function that makes the copy and for the state to give it. A class of the session
+could name a library's object as the copy, and have any attribute of it set. And what a library keeps in an object is
+passed to what its class has for that, which may be the session's. The functions are changed in place, because
+libraries copy what they are given, too (``dataclasses.asdict``).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+from rlm_sandbox.language_wall.guards.attributes import refuse, wash
+from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+from rlm_sandbox.language_wall.names import may_store
+from rlm_sandbox.language_wall.registry import CLEAN, USER
+
+_HARDENED: Final[list[Any]] = []
+
+
+def harden_copy() -> None:
+    """Make ``copy`` set state only on an object of the class that is copied, and no attribute that is plumbing."""
+    module: Any = vars(copy)
+    real: Callable[..., Any] = module["_reconstruct"]
+    if real in _HARDENED:
+        return
+
+    def reconstruct(x: Any, memo: Any, func: Any, args: Any, state: Any = None, *rest: Any, **options: Any) -> Any:
+        if IN_FORCE.stands and state is not None:
+            func = _same_class(type(x), func)
+        if IN_FORCE.stands and type(x) in USER and type(x) not in CLEAN:
+            args, state = tuple(map(wash, args)), _washed(state)
+        return real(x, memo, func, args, state, *rest, **options)
+
+    _HARDENED.append(reconstruct)
+    module["_reconstruct"] = reconstruct
+    module["setattr"] = _set_state
+
+
+def _washed(state: Any) -> Any:
+    """A state without what no session may hold, whichever method, or answer of ``__getattr__``, it is passed to."""
+    if type(state) is tuple:
+        return tuple(map(_washed, state))
+    return {name: wash(value) for name, value in state.items()} if type(state) is dict else wash(state)
+
+
+def _same_class(cls: type, func: Callable[..., Any]) -> Callable[..., Any]:
+    def make(*args: Any) -> Any:
+        made = func(*args)
+        if type(made) is not cls:
+            raise TypeError(f"a copy of a '{cls.__name__}' object must be one, too, to be given its state")
+        return made
+
+    return make
+
+
+def _set_state(obj: Any, name: str, value: Any) -> None:
+    if IN_FORCE.stands and (type(name) is not str or not may_store(name)):
+        refuse(str(name), "may not be part of the state of a copy")
+    setattr(obj, name, value)

@@ -1,0 +1,103 @@
+"""``import`` as the session sees it: by allow-list, handing out sanitised copies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from rlm_sandbox.errors import CellError
+from rlm_sandbox.language_wall.audit_hook import import_trusted, is_installed, trusted
+from rlm_sandbox.language_wall.modules.copies import ModuleSet
+
+
+class ImportRefused(CellError, ModuleNotFoundError):
+    """A module that the policy does not admit."""
+
+    rule = "import"
+
+
+class _Names:
+    """What a ``from`` import reads its names from.
+
+    Not the module: when a name is missing there, CPython looks for ``<module>.<name>`` in ``sys.modules`` and
+    would find the real submodule. This object has no ``__name__``, so there is nothing to look for.
+    """
+
+    __slots__ = ("__dict__",)
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self.__dict__.update(names)
+
+
+class GuardedImport:
+    """The import of one wall: ``statement`` is its ``__import__``, ``call`` what an explicit call gets."""
+
+    def __init__(self, modules: ModuleSet) -> None:
+        self._modules = modules
+
+    def statement(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        """``__import__`` of the session's builtins: what import statements call."""
+        if type(fromlist) is list and not fromlist:
+            # PyImport_Import in C code (datetime.strptime, numpy): it takes the module from sys.modules
+            # itself.
+            return _import_for_c(name)
+        module = self._load(name, fromlist, level)
+        if not fromlist:
+            return module
+        if "*" in fromlist:
+            return _Names({"__all__": module.__dict__["__all__"], **_public(module)})
+        return _Names({key: self._member(module, name, key) for key in fromlist})
+
+    def call(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        """``__import__(...)`` written out."""
+        return self._load(name, tuple(map(str, fromlist or ())), level)
+
+    def _load(self, name: str, fromlist: Any, level: int) -> Any:
+        if level:
+            raise ImportError("attempted relative import with no known parent package")
+        if type(name) is not str:
+            raise TypeError("module name must be str")
+        if not self._modules.admits(name) and not self._modules.leads_to(name):
+            _refuse(name)
+        return self._copy(name, whole=bool(fromlist))
+
+    @trusted
+    def _copy(self, name: str, *, whole: bool) -> Any:
+        top = self._modules.link(name)
+        return self._modules.copy_of(name) if whole else top
+
+    def _member(self, module: Any, name: str, key: str) -> Any:
+        values = module.__dict__
+        if key in values:
+            return values[key]
+        inner = f"{name}.{key}"
+        if self._modules.admits(inner) or self._modules.leads_to(inner):
+            with contextlib.suppress(ModuleNotFoundError):
+                self._copy(inner, whole=False)
+                return module.__dict__[key]
+        try:
+            return getattr(module, key)  # the streams of sys
+        except AttributeError as error:
+            why = f": {error}" if isinstance(error, CellError) else ""
+            raise ImportError(f"cannot import name '{key}' from '{name}' in this session{why}", name=name) from None
+
+
+def _public(module: Any) -> dict[str, Any]:
+    values = module.__dict__
+    return {key: values[key] for key in values["__all__"] if key in values}
+
+
+def _import_for_c(name: str) -> None:
+    import_trusted(name)
+
+
+def _refuse(name: str) -> NoReturn:
+    if is_installed(name.split(".", maxsplit=1)[0]):
+        raise ImportRefused(
+            f"module '{name}' is not on the allow-list of this session (policy field language.imports): "
+            "use another module or ask for a policy that admits it",
+            name=name,
+        )
+    top = name.split(".", maxsplit=1)[0]
+    raise ModuleNotFoundError(f"No module named '{top}'", name=top)

@@ -1,0 +1,189 @@
+"""Safe replacements for functions of data libraries that evaluate text or load arbitrary objects."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import struct
+import sys
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from rlm_sandbox.language_wall.evaluation import without_plumbing
+from rlm_sandbox.language_wall.guards.buffers import refuse_descriptors, refuse_forged_files, refuse_objects
+from rlm_sandbox.language_wall.guards.pandas_names import (
+    check_expression,
+    evaluate_pandas,
+    harmless_arguments,
+    harmless_keywords,
+)
+from rlm_sandbox.language_wall.modules.attribute_names import harden_estimators, harden_formats, named_shims
+from rlm_sandbox.language_wall.modules.attribute_reads import harden_reads
+from rlm_sandbox.language_wall.modules.buffered_files import harden_buffered
+from rlm_sandbox.language_wall.modules.cython_methods import harden_methods
+from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+from rlm_sandbox.language_wall.registry import is_user_frame, mro_of
+
+
+def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """``numpy.load`` without pickled objects."""
+    refuse_forged_files(file)
+    if kwargs.get("allow_pickle") or (len(args) > 1 and args[1]):
+        raise ValueError("allow_pickle is not available in this session: save arrays of numbers or text")
+    return _call("numpy", "load", file, *args, **kwargs)
+
+
+def _save_array(file: Any, *args: Any, **kwargs: Any) -> None:
+    """``numpy.save`` to a path or a file."""
+    refuse_forged_files(file)
+    _call("numpy", "save", file, *args, **kwargs)
+
+
+def _arrow_buffer(obj: Any) -> Any:
+    """``pyarrow.py_buffer`` of bytes; not of the references that an array holds."""
+    refuse_objects(obj)
+    return _call("pyarrow", "py_buffer", obj)
+
+
+def _from_buffer(buffer: Any, *args: Any, **kwargs: Any) -> Any:
+    """``numpy.frombuffer`` of bytes; not of the references that an array holds."""
+    refuse_objects(buffer)
+    return _call("numpy", "frombuffer", buffer, *args, **kwargs)
+
+
+def _from_file(file: Any, *args: Any, **kwargs: Any) -> Any:
+    """``numpy.fromfile`` of a path or of a file that ``open`` has made."""
+    refuse_descriptors(file)
+    return _call("numpy", "fromfile", file, *args, **kwargs)
+
+
+def _records_from_file(
+    fd: Any,
+    dtype: Any = None,
+    shape: Any = None,
+    offset: Any = 0,
+    formats: Any = None,
+    names: Any = None,
+    titles: Any = None,
+    aligned: bool = False,
+    byteorder: Any = None,
+) -> Any:
+    """``numpy.rec.fromfile`` of numbers and text: it reads the file into the memory of the array."""
+    if dtype is None:
+        made = _call("numpy.rec", "format_parser", formats, names, titles, aligned, byteorder).dtype
+    else:
+        made = _call("numpy", "dtype", dtype)
+    if made.hasobject:
+        raise TypeError("an array of objects cannot be read from a file in this session: use numbers and text")
+    return _call("numpy.rec", "fromfile", fd, made, shape, offset)
+
+
+def _pack_into(*args: Any) -> None:
+    """``struct.pack_into``; not over the references that an array holds."""
+    refuse_objects(*args)
+    struct.pack_into(*args)
+
+
+def _evaluate(expression: Any, *args: Any, **kwargs: Any) -> Any:
+    """``pandas.eval`` of an expression that reads harmless names only."""
+    check_expression(expression)
+    pandas = importlib.import_module("pandas")
+    return evaluate_pandas(pandas.eval, (expression, *args), kwargs, sys._getframe(1))
+
+
+def _pivot(data: Any, *args: Any, **kwargs: Any) -> Any:
+    """``pandas.pivot_table``, whose functions may be named in text."""
+    return _call("pandas", "pivot_table", data, *harmless_arguments(args, 3), **harmless_keywords(kwargs))
+
+
+def _cross(index: Any, *args: Any, **kwargs: Any) -> Any:
+    """``pandas.crosstab``, whose function may be named in text."""
+    return _call("pandas", "crosstab", index, *harmless_arguments(args, 4), **harmless_keywords(kwargs))
+
+
+def _load_yaml(stream: Any, Loader: Any = None) -> Any:  # noqa: N803 - the name in yaml
+    """``yaml.load``: always the safe loader."""
+    return _call("yaml", "safe_load", stream)
+
+
+def _sympify(value: Any, *args: Any, **kwargs: Any) -> Any:
+    """``sympy.sympify`` of an expression that reads harmless names only."""
+    if isinstance(value, str):
+        check_expression(value)
+    return _call("sympy", "sympify", value, *args, **kwargs)
+
+
+def _lambdify(args: Any, expr: Any, *rest: Any, **kwargs: Any) -> Any:
+    """``sympy.lambdify`` of an expression object."""
+    if isinstance(expr, str):
+        raise TypeError("lambdify takes an expression in this session: build it from symbols")
+    return _call("sympy", "lambdify", args, expr, *rest, **kwargs)
+
+
+def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+
+def harden_libraries() -> None:
+    """Change in place what no copy of a module can hold back, in the libraries that have been imported."""
+    harden_buffered()
+    harden_methods()
+    harden_reads()
+    harden_formats()
+    harden_estimators()
+    if "numpy" in sys.modules:
+        from rlm_sandbox.language_wall.modules.numpy_memory import harden_numpy
+
+        harden_numpy()
+    if "patsy.eval" in sys.modules:
+        environment = sys.modules["patsy.eval"].__dict__["EvalEnvironment"]
+        environment.capture = classmethod(_capture)
+        environment.eval = _evaluate_formula
+
+
+def _capture(cls: Any, eval_env: Any = 0, reference: int = 0) -> Any:
+    """``patsy.EvalEnvironment.capture``: the variables of the session's own code, of no other frame."""
+    if isinstance(eval_env, cls):
+        return eval_env
+    frame = sys._getframe(1)
+    for _ in range(operator.index(eval_env) + reference):
+        frame = frame.f_back or frame
+    while frame.f_back is not None and not is_user_frame(frame):
+        frame = frame.f_back
+    own = is_user_frame(frame)
+    return cls([without_plumbing(frame.f_locals), without_plumbing(frame.f_globals)] if own else [{}])
+
+
+def _evaluate_formula(
+    environment: Any, expr: Any, source_name: str = "<string>", inner_namespace: Any = MappingProxyType({})
+) -> Any:
+    """``patsy.EvalEnvironment.eval``: a formula is Python, and follows the rules of a cell."""
+    patsy = sys.modules["patsy.eval"].__dict__
+    if not any(base is patsy["EvalEnvironment"] for base in mro_of(type(environment))):
+        raise TypeError("a formula is evaluated in an EvalEnvironment of patsy")  # its private parts are read
+    names = patsy["VarLookupDict"]([inner_namespace, *environment._namespaces])
+    return IN_FORCE.evaluate(str.__str__(expr), names)
+
+
+def library_shims() -> dict[str, Callable[..., Any]]:
+    """The replacements, by the full name of what they replace."""
+    table: dict[str, Callable[..., Any]] = {
+        "numpy.load": _load_array,
+        "numpy.save": _save_array,
+        "numpy.frombuffer": _from_buffer,
+        "numpy.fromfile": _from_file,
+        "numpy.rec.fromfile": _records_from_file,
+        "struct.pack_into": _pack_into,
+        "pandas.eval": _evaluate,
+        "pandas.pivot_table": _pivot,
+        "pandas.crosstab": _cross,
+        "pyarrow.py_buffer": _arrow_buffer,
+        "yaml.load": _load_yaml,
+        "sympy.sympify": _sympify,
+        "sympy.lambdify": _lambdify,
+    }
+    for full, replacement in table.items():
+        module, _, name = full.rpartition(".")
+        replacement.__name__, replacement.__qualname__, replacement.__module__ = name, name, module
+    return table | named_shims()

@@ -1,0 +1,196 @@
+"""Definitions of the standard library that the session's own compiler has compiled, as any cell of the session.
+
+What a decorator or a context manager of the library does to objects of the session, it does by the session's rules:
+each attribute that it reads or stores is guarded, and the builtins that it calls are the guarded ones. A mistake in
+one of them is no way out. The source is the library's, from its own file; what it needs beyond (`_GIVEN`) is named.
+
+Their namespace is out of the session's reach, but nothing in it would harm: a library that looks for the variables of
+its caller may find it. Classes that libraries recognise keep their identity and are not compiled again:
+`abc.ABC`, the abstract classes of contextlib, `enum.Enum`, the classes of collections, `functools.partialmethod` (which
+`inspect.signature` asks for) and `functools.cached_property` (which stores into the object itself).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.machinery
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.compiler import compile_guarded
+from rlm_sandbox.language_wall.guards.attributes import refuse
+from rlm_sandbox.language_wall.modules.copies import ModuleSet
+from rlm_sandbox.language_wall.modules.imports import GuardedImport
+from rlm_sandbox.language_wall.modules.tables import UNUSED
+from rlm_sandbox.language_wall.registry import CLEAN, USER, is_class, is_user_function
+
+_DEFINITIONS: Final[dict[str, str]] = {
+    "operator": "attrgetter methodcaller",
+    "functools": """
+        WRAPPER_ASSIGNMENTS WRAPPER_UPDATES update_wrapper wraps total_ordering singledispatch lru_cache cache
+        _gt_from_lt _le_from_lt _ge_from_lt _ge_from_le _lt_from_le _gt_from_le _lt_from_gt _ge_from_gt _le_from_gt
+        _le_from_ge _gt_from_ge _lt_from_ge _convert
+    """,
+    "contextlib": """
+        ContextDecorator AsyncContextDecorator _GeneratorContextManagerBase _GeneratorContextManager
+        _AsyncGeneratorContextManager contextmanager asynccontextmanager closing aclosing _RedirectStream
+        redirect_stdout redirect_stderr suppress _BaseExitStack ExitStack AsyncExitStack nullcontext
+    """,
+    "typing": "_overload_dummy overload final override dataclass_transform",
+    "abc": "abstractmethod",
+}
+"""What is compiled, by module."""
+
+_GIVEN: Final[dict[str, str]] = {
+    "operator": "",
+    # `_find_impl` asks classes for their subclasses, which no session may; it returns what was registered.
+    "functools": "partial GenericAlias RLock get_cache_token _CacheInfo _lru_cache_wrapper _find_impl",
+    "contextlib": "abc deque MethodType GenericAlias AbstractContextManager AbstractAsyncContextManager",
+    "typing": "",
+    "abc": "",
+}
+"""What they find in their module, and is not compiled: functions in C, classes, plain values."""
+
+_IMPORTS: Final = ("sys", "types", "typing", "weakref")
+_MARKS: Final = frozenset(
+    "__wrapped__ __isabstractmethod__ __final__ __no_type_check__ __override__ __dataclass_transform__".split()
+)
+_WRAPPERS: Final = frozenset(
+    {functools.partial, staticmethod, classmethod, functools.cached_property, vars(functools)["_lru_cache_wrapper"]}
+)
+
+_OWN: Final = '''
+def update_entries(wrapper, attribute, entries):
+    if attribute != "__dict__":
+        return getattr(wrapper, attribute).update(entries)
+    for name, value in entries.items():
+        try:
+            mark(wrapper, name, value) if name in MARKS else setattr(wrapper, name, value)
+        except AttributeError:  # it may not have such an attribute
+            continue
+
+def no_type_check(arg):
+    """Mark a function or class as having no annotations that are types."""
+    mark(arg, "__no_type_check__", True)
+    return arg
+'''
+"""Compiled by the same compiler: what the library does in a way that the rules do not allow."""
+
+
+def mark(owner: Any, name: str, value: Any) -> None:
+    """Store an attribute that a session may not store, on an object of the session's own."""
+    cls = type(owner)
+    own = is_user_function(owner) or cls in CLEAN or (is_class(owner) and owner in USER) or cls in _WRAPPERS
+    if not own or type(name) is not str or name not in _MARKS:
+        refuse(str(name), "can only be set on an object of your own: wrap it in a function")
+    setattr(owner, name, value)
+
+
+class _Adaptation(ast.NodeTransformer):
+    """The few statements of the library that the rules refuse, written in a way that they allow."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """``f.__wrapped__ = g`` is ``mark(f, "__wrapped__", g)``."""
+        self.generic_visit(node)
+        target = node.targets[0]
+        if not isinstance(target, ast.Attribute) or target.attr not in _MARKS:
+            return node
+        target.value.ctx = ast.Load()  # type: ignore[attr-defined]
+        return ast.Expr(_call("mark", [target.value, ast.Constant(target.attr), node.value]))
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """``getattr(wrapper, "__dict__").update(...)`` would change a copy."""
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Attribute(ast.Call(ast.Name("getattr"), [owner, name]), "update"), [entries], []):
+                return _call("update_entries", [owner, name, entries])
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Annotations name much that no definition needs."""
+        for argument in ast.walk(node.args):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """No class of a session says how it is pickled."""
+        node.body = [item for item in node.body if not (isinstance(item, ast.FunctionDef) and item.name in _PICKLING)]
+        self.generic_visit(node)
+        return node
+
+
+_PICKLING: Final = ("__reduce__", "__reduce_ex__")
+
+
+def _call(function: str, arguments: list[ast.expr]) -> ast.Call:
+    return ast.Call(ast.Name(function, ast.Load()), arguments, [])
+
+
+class Recompiled:
+    """The definitions, made once per process and shared by every kernel forked from it."""
+
+    def __init__(self, guards: Mapping[str, Any], builtins: Mapping[str, Any]) -> None:
+        """``guards`` of the compiler; ``builtins``: the guarded ones, whatever a policy blocks."""
+        self._imports = ModuleSet(_IMPORTS)
+        importing = GuardedImport(self._imports)
+        self._guards = {**guards, "IMPORT": importing.call}
+        self._builtins = {**builtins, "__import__": importing.statement}
+        _core.add_session(self._builtins)
+        own = self._namespace("functools", {"mark": mark, "MARKS": _MARKS})
+        self._execute(ast.parse(_OWN), __file__, own)
+        self._helpers = {name: own[name] for name in ("mark", "update_entries")}
+        self.table: dict[str, Any] = {"typing.no_type_check": own["no_type_check"]}
+        self._define_all()
+
+    def _define_all(self) -> None:
+        made: dict[str, Any] = {}
+        for module, names in _DEFINITIONS.items():
+            namespace = self._namespace(module, self._helpers | made)
+            wanted = frozenset(names.split())
+            self._execute(*_source(module, wanted), namespace)
+            found = {name: namespace[name] for name in wanted if name in namespace}
+            public = {f"{module}.{name}": value for name, value in found.items() if not name.startswith("_")}
+            self.table |= {full: value for full, value in public.items() if full not in UNUSED}
+            made |= {name: found[name] for name in ("wraps",) if name in found}
+
+    def _namespace(self, module: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        real = vars(importlib.import_module(module))
+        given = {name: real[name] for name in _GIVEN[module].split()}
+        known = {
+            "sys": self._imports.copy_of("sys"),
+            "types": self._imports.copy_of("types"),
+            "defaultdict": defaultdict,
+        }
+        registry: dict[str, Any] = {"_overload_registry": defaultdict(functools.partial(defaultdict, dict))}
+        return {**known, **registry, **given, **values, "__name__": module, "__builtins__": self._builtins}
+
+    def _execute(self, tree: ast.Module, filename: str, namespace: dict[str, Any]) -> None:
+        tree = ast.fix_missing_locations(_Adaptation().visit(tree))
+        exec(compile_guarded(tree, filename, "exec", 0, self._guards), namespace)
+
+
+def _source(module: str, wanted: Iterable[str]) -> tuple[ast.Module, str]:
+    """The wanted definitions of a module's source, in their order, and its file."""
+    spec = importlib.machinery.PathFinder.find_spec(module)  # also of what CPython keeps frozen
+    loader: Any = None if spec is None else spec.loader
+    text = None if loader is None else loader.get_source(module)
+    if text is None or spec is None or spec.origin is None:
+        raise RuntimeError(
+            f"the source of module '{module}' is not installed: install a Python with its library's source"
+        )
+    tree = ast.parse(text)
+    tree.body = [node for node in tree.body if not _names_of(node).isdisjoint(wanted)]
+    return tree, spec.origin
+
+
+def _names_of(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return set()

@@ -1,0 +1,313 @@
+"""Safe replacements for standard functions that read attributes, evaluate text or make classes.
+
+Each does what the original does for the session's own objects. They take the place of the originals in the
+sanitised copies (``modules``); the original stays out of reach.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import collections
+import dataclasses
+import enum
+import functools
+import inspect
+import keyword
+import time
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from rlm_sandbox.language_wall.audit_hook import is_armed
+from rlm_sandbox.language_wall.guards.attributes import protect, refuse, wash
+from rlm_sandbox.language_wall.guards.classes import (
+    MetaSafe,
+    check_namespace,
+    claim,
+    mark_class,
+    put_token,
+    register_class,
+    unmark_class,
+)
+from rlm_sandbox.language_wall.guards.reads import SessionFormatter, read_named
+from rlm_sandbox.language_wall.modules.copying import harden_copy
+from rlm_sandbox.language_wall.modules.dates import harden_dates
+from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of
+from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
+from rlm_sandbox.language_wall.names import AttributeAccess, access
+from rlm_sandbox.language_wall.registry import USER, dict_of, mro_of
+
+_real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
+
+
+_HARDENED: Final[list[Any]] = []
+"""What has taken the place of a library's own, in the library."""
+
+
+def _named(replacement: Any, original: Any) -> Any:
+    """Give a replacement the original's name and documentation, as it appears in help and error messages."""
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(replacement, attribute, getattr(original, attribute, None))
+    return replacement
+
+
+# -- typing and inspect
+
+
+def get_type_hints(obj: Any, globalns: Any = None, localns: Any = None, include_extras: bool = False) -> dict[str, Any]:
+    """``typing.get_type_hints``; text is evaluated under the policy."""
+    hints: dict[str, Any] = {}
+    if isinstance(obj, type):
+        for base in reversed(mro_of(obj)):
+            hints |= dict_of(base).get("__annotations__", {})
+    else:
+        hints |= getattr(obj, "__annotations__", None) or {}
+    return {name: _hint(value) for name, value in hints.items()}
+
+
+def _hint(value: Any) -> Any:
+    if isinstance(value, str):
+        return IN_FORCE.evaluate(str.__str__(value))
+    return type(None) if value is None else value
+
+
+def runtime_checkable(cls: Any) -> Any:
+    """``typing.runtime_checkable`` of a protocol of the session's own: it stores in the class."""
+    if not isinstance(cls, type) or cls not in USER:
+        raise TypeError("only a protocol of your own can be made checkable in this session")
+    return typing.runtime_checkable(cls)
+
+
+def get_origin(tp: Any) -> Any:
+    """``typing.get_origin``, without the raw ``type``."""
+    return wash(typing.get_origin(tp))
+
+
+def get_args(tp: Any) -> tuple[Any, ...]:
+    """``typing.get_args``, without the raw ``type``."""
+    return tuple(map(wash, typing.get_args(tp)))
+
+
+def signature(obj: Any, *, follow_wrapped: bool = True) -> inspect.Signature:
+    """``inspect.signature``; annotations written as text stay text."""
+    return inspect.signature(obj, follow_wrapped=follow_wrapped)
+
+
+def _harden_signature() -> None:
+    """``inspect.Signature.from_callable`` evaluates text with the real builtins: not while user code runs."""
+    real: Any = vars(inspect.Signature)["from_callable"]
+    if real in _HARDENED:
+        return
+
+    def checked(cls: Any, /, obj: Any, **options: Any) -> Any:
+        if options.get("eval_str") and is_armed():
+            raise TypeError("annotations written as text are not evaluated in this session: leave eval_str out")
+        return real.__func__(cls, obj, **options)
+
+    hardened = classmethod(checked)
+    _HARDENED.append(hardened)
+    inspect.Signature.from_callable = hardened  # type: ignore[method-assign,assignment]
+
+
+def _harden_tasks() -> None:
+    """``asyncio.Task.get_stack`` gives frames: not while user code runs, whoever asks for it."""
+    for name in ("get_stack", "print_stack"):
+        real = dict_of(asyncio.Task)[name]
+        if not hasattr(real, "__code__"):
+            namespace_of(asyncio.Task)[name] = _without_frames(real)
+    modified(asyncio.Task)
+
+
+def _without_frames(real: Any) -> Any:
+    def checked(self: Any, **options: Any) -> Any:
+        if is_armed():
+            refuse(real.__name__)
+        return real(self, **options)
+
+    return _named(checked, real)
+
+
+def getmro(cls: Any) -> Any:
+    """``inspect.getmro`` under the session's rules."""
+    return read_named(cls, "__mro__")
+
+
+def getmembers(obj: Any, predicate: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
+    """``inspect.getmembers``: the members that the session's ``getattr`` gives."""
+    found = []
+    for name in sorted({str.__str__(name) for name in dir(obj)}):
+        try:
+            value = read_named(obj, name)
+        except Exception:
+            continue
+        if predicate is None or predicate(value):
+            found.append((name, value))
+    return found
+
+
+# -- classes
+
+
+def _check_fields(cls: Any) -> None:
+    """A field's name becomes source text and an attribute to read: it must be an ordinary identifier."""
+    annotations = dict_of(cls).get("__annotations__", {})
+    if type(annotations) is not dict:
+        raise TypeError("__annotations__ of a dataclass must be a dict")
+    for name in annotations:
+        _check_field_name(name)
+
+
+def _check_field_name(name: Any) -> None:
+    if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
+        raise TypeError("field names must be identifiers")
+    if name.startswith("__") and access(name) is not AttributeAccess.PRIVATE:
+        raise TypeError(f"a dataclass may not have a field named '{name}' in this session")
+
+
+def dataclass(cls: Any = None, /, **options: Any) -> Any:
+    """``dataclasses.dataclass``; what it makes is the session's own class."""
+
+    def wrap(cls: Any) -> Any:
+        if cls not in USER:
+            raise TypeError("only a class of your own can become a dataclass in this session")
+        if any("__getattr__" in dict_of(base) for base in mro_of(type(cls)) if base in USER):
+            raise TypeError("a class whose metaclass defines __getattr__ cannot become a dataclass in this session")
+        _check_fields(cls)
+        token = mark_class(cls)
+        try:
+            return claim(token, dataclasses.dataclass(cls, **options))  # another class, where it has slots
+        finally:
+            unmark_class(cls, token)
+
+    return wrap if cls is None else wrap(cls)
+
+
+def replace(obj: Any, /, **changes: Any) -> Any:
+    """``dataclasses.replace`` of an object whose fields ``dataclass`` made: it reads the attributes that they name."""
+    made = [dict_of(base).get("__dataclass_fields__") for base in mro_of(type(obj))]
+    if isinstance(obj, type) or not any(made):
+        raise TypeError("replace() should be called on dataclass instances")
+    return dataclasses.replace(obj, **changes)
+
+
+def make_dataclass(cls_name: str, fields: Iterable[Any], *, bases: tuple[Any, ...] = (), **options: Any) -> Any:
+    """``dataclasses.make_dataclass``; what it makes is the session's own class."""
+    fields = [field if isinstance(field, str) else tuple(field) for field in fields]
+    for field in fields:
+        _check_field_name(field if isinstance(field, str) else field[0])
+    check_namespace(options.get("namespace") or {})
+    options["namespace"] = namespace = dict(options.get("namespace") or {})
+    token = put_token(namespace)
+    return claim(token, dataclasses.make_dataclass(cls_name, fields, bases=bases, **options))
+
+
+def namedtuple(typename: str, field_names: Any, *, module: str | None = None, **options: Any) -> Any:
+    """``collections.namedtuple``; what it makes is the session's own class."""
+    return register_class(_real_namedtuple(typename, field_names, module=module or "__main__", **options))
+
+
+class SafeABCMeta(abc.ABCMeta, metaclass=MetaSafe):
+    """``abc.ABCMeta`` whose classes are checked and registered."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **kwargs: Any) -> Any:
+        """Make a class from a checked namespace."""
+        check_namespace(namespace)
+        return register_class(super().__new__(mcls, name, bases, namespace, **kwargs))
+
+
+class StandIn:
+    """Stands for a type of the interpreter: ``isinstance`` works, making objects does not."""
+
+    __slots__ = ("__name__", "_check")
+
+    __name__: str
+    _check: Callable[[Any], bool]
+
+    def __init__(self, name: str, cls: type) -> None:
+        object.__setattr__(self, "__name__", name)
+        object.__setattr__(self, "_check", lambda value: isinstance(value, cls))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"'{self.__name__}' is read-only")
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return bool(self._check(value))
+
+    def __or__(self, other: Any) -> Any:
+        return typing.Any
+
+    __ror__ = __or__
+
+    def __repr__(self) -> str:
+        return f"<class '{self.__name__}'>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse: the session has no such objects of its own making."""
+        raise TypeError(f"'{self.__name__}' objects cannot be created in this session")
+
+
+# -- timeit
+
+
+def timeit(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, number: int = 1_000_000, **_: Any) -> float:
+    """``timeit.timeit`` of a callable; text is not compiled."""
+    if isinstance(stmt, str) or (isinstance(setup, str) and setup != "pass"):
+        raise TypeError("timeit takes functions in this session: write timeit.timeit(lambda: ..., number=n)")
+    if callable(setup):
+        setup()
+    clock = timer or time.perf_counter
+    start = clock()
+    for _round in range(number):
+        stmt()
+    return float(clock() - start)
+
+
+def repeat(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, repeat: int = 5, number: int = 1_000_000) -> Any:
+    """``timeit.repeat`` of a callable."""
+    return [timeit(stmt, setup, timer, number) for _ in range(repeat)]
+
+
+@functools.cache
+def standard_shims() -> dict[str, Any]:
+    """The replacements, by the full name of what they replace."""
+    protect(dataclasses.Field, WarningsState)
+    _harden_signature()
+    _harden_tasks()
+    harden_copy()
+    harden_dates()
+    harden_warnings()
+    replaced: dict[str, tuple[Any, Any]] = {
+        "typing.get_type_hints": (get_type_hints, typing.get_type_hints),
+        "typing.runtime_checkable": (runtime_checkable, typing.runtime_checkable),
+        "typing.get_origin": (get_origin, typing.get_origin),
+        "typing.get_args": (get_args, typing.get_args),
+        "inspect.signature": (signature, inspect.signature),
+        "inspect.getmro": (getmro, inspect.getmro),
+        "inspect.getmembers": (getmembers, inspect.getmembers),
+        "dataclasses.dataclass": (dataclass, dataclasses.dataclass),
+        "dataclasses.make_dataclass": (make_dataclass, dataclasses.make_dataclass),
+        "dataclasses.replace": (replace, dataclasses.replace),
+        "collections.namedtuple": (namedtuple, _real_namedtuple),
+        "abc.ABCMeta": (SafeABCMeta, abc.ABCMeta),
+    }
+    shims = {name: _named(*pair) for name, pair in replaced.items()}
+    shims |= {"string.Formatter": SessionFormatter, "timeit.timeit": timeit, "timeit.repeat": repeat}
+    SessionFormatter.__name__ = SessionFormatter.__qualname__ = "Formatter"
+    return shims | _stand_ins()
+
+
+def _stand_ins() -> dict[str, Any]:
+    kinds = {
+        "types.FunctionType": ("function", types.FunctionType),
+        "types.LambdaType": ("function", types.FunctionType),
+        "types.ModuleType": ("module", types.ModuleType),
+        "types.TracebackType": ("traceback", types.TracebackType),
+        "types.FrameType": ("frame", types.FrameType),
+        "types.CodeType": ("code", types.CodeType),
+        "enum.EnumMeta": ("EnumType", enum.EnumMeta),
+        "enum.EnumType": ("EnumType", enum.EnumMeta),
+    }
+    return {name: StandIn(*kind) for name, kind in kinds.items()}

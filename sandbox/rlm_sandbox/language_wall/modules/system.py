@@ -1,0 +1,105 @@
+"""Safe replacements for what reaches the system: os, sys, io, asyncio, logging."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.language_wall.guards.reads import SessionFormatter
+from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+
+_STREAMS: Final = ("stdin", "stdout", "stderr")
+# Before 3.12 each Python call takes space on the C stack.
+_MAX_RECURSION: Final = 100_000 if sys.version_info >= (3, 12) else 20_000
+
+
+class SystemModule(types.ModuleType):
+    """The session's ``sys``: its streams are the process's, as redirection expects; the rest is a copy."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _STREAMS:
+            return getattr(sys, name)
+        raise AttributeError(f"module 'sys' has no attribute '{name}' in this session", name=name, obj=self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _STREAMS:
+            setattr(sys, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_STREAMS})
+
+
+def setrecursionlimit(limit: int, /) -> None:
+    """``sys.setrecursionlimit``, up to what the process survives."""
+    sys.setrecursionlimit(min(int(limit), _MAX_RECURSION))
+
+
+def getenv(key: str, default: Any = None) -> Any:
+    """``os.getenv``: the session's environment is empty."""
+    return default
+
+
+@trusted
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Make an event loop; what runs in it is not trusted by that."""
+    return asyncio.new_event_loop()
+
+
+def run(main: Any, *, debug: bool | None = None, loop_factory: Callable[[], Any] | None = None) -> Any:
+    """``asyncio.run``: the loop needs descriptors, which only the wall may open.
+
+    Only the loop: a runner keeps the context it is made in, and that of user code must stay armed.
+    """
+    loop = new_loop()
+    with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
+        return runner.run(main)
+
+
+def private_logging() -> types.ModuleType:
+    """A second copy of ``logging`` with loggers of its own: the host's are not reachable from it."""
+    spec = importlib.util.find_spec("logging")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    style: Any = module.__dict__["StrFormatStyle"]
+    style._format = _format_record
+    return module
+
+
+def _format_record(style: Any, record: Any) -> str:
+    """What ``{``-style formats of ``logging`` do, under the session's rules for attributes."""
+    return SessionFormatter().vformat(style._fmt, (), (style._defaults or {}) | record.__dict__)
+
+
+def system_shims() -> dict[str, Any]:
+    """The replacements, by the full name of what they replace."""
+    return {
+        "asyncio.run": run,
+        "os.environ": {},
+        "os.getenv": getenv,
+        "sys.setrecursionlimit": setrecursionlimit,
+        "sys.argv": [""],
+        "sys.path": [],
+        "sys.modules": {},
+        "sys.executable": "",
+        "io.open": _open,
+        "codecs.open": _open_text,
+    }
+
+
+def _open(file: Any, *args: Any, **kwargs: Any) -> Any:
+    return IN_FORCE.open(file, *args, **kwargs)
+
+
+def _open_text(
+    filename: Any, mode: str = "r", encoding: str | None = None, errors: str = "strict", buffering: int = -1
+) -> Any:
+    return IN_FORCE.open(filename, mode, buffering, encoding, errors)

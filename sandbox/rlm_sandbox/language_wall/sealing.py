@@ -1,0 +1,68 @@
+"""What the wall consists of, for `_core` to watch: our modules and classes, and those of libraries that they run on.
+
+A session that holds one of them by a hole not yet known may change it, so that the wall would stand in name only. The
+kernel asks before each cell, and ends if something is not what it was.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Final
+
+from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.function_origins import functions_of
+from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+
+_PACKAGES: Final = ("rlm_sandbox.language_wall",)
+_OURS: Final = ("rlm_sandbox",)
+_LIBRARIES: Final = (
+    "RestrictedPython.transformer",
+    "_frozen_importlib",
+    "_frozen_importlib_external",
+    "ast",
+    "contextlib",
+)
+"""What runs when a cell is compiled, or a module imported."""
+
+
+def seal(*packages: str) -> None:
+    """Take note of what stands now. Only our code and that of ``packages`` may change the wall later."""
+    mark_ours(*packages)
+    watched = [*_modules(_PACKAGES), *(sys.modules[name] for name in _LIBRARIES if name in sys.modules)]
+    parts: list[object] = [vars(IN_FORCE)]
+    for module in watched:
+        parts += [vars(module), *_classes(module), *functions_of(module)]
+    _core.seal(parts)
+
+
+def mark_ours(*packages: str) -> None:
+    """Let our code call originals as they are: it decides for the session."""
+    for module in _modules((*_PACKAGES, *packages)):
+        for function in functions_of(module):
+            _core.mark(function.__code__, _core.OURS)
+
+
+def freeze() -> None:
+    """Let nothing store on our classes and on those of the standard library that are there; for the zygote.
+
+    A method of a library stores on whatever it is given as ``self``: `csv.DictWriter.__init__(type, ...)`.
+    """
+    roots = (*_OURS, *sys.stdlib_module_names)
+    for name, module in list(sys.modules.items()):
+        if name.split(".", maxsplit=1)[0] in roots or name in _LIBRARIES:
+            for cls in _classes(module):  # one by one: our `type` equals the real one, a set would hold one of them
+                if cls is not weakref.finalize:  # which keeps its state in the class
+                    _core.freeze(cls)
+
+
+def _modules(packages: tuple[str, ...]) -> Iterator[types.ModuleType]:
+    for name, module in list(sys.modules.items()):
+        if any(name == package or name.startswith(f"{package}.") for package in packages):
+            yield module
+
+
+def _classes(module: types.ModuleType) -> list[type]:
+    return [value for value in vars(module).values() if issubclass(type(value), type)]

@@ -1,0 +1,1 @@
+"""How a cell is rewritten: the syntax trees that call guards."""

@@ -1,0 +1,282 @@
+"""The language wall of a kernel process: compile cells, give them builtins and modules, arm the audit hook.
+
+wall = LanguageWall(policy, helpers={"llm_query": llm_query})
+wall.begin_cell()
+code = wall.compile(source, "<cell 1>", "exec")
+wall.prepare(namespace)
+with wall.user():
+    exec(code, namespace)
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import functools
+import inspect
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import CodeType, MappingProxyType, TracebackType
+from typing import Any, Final
+
+from rlm_sandbox.language_wall import _core, audit_hook
+from rlm_sandbox.language_wall.compiler import compile_guarded
+from rlm_sandbox.language_wall.evaluation import Evaluation
+from rlm_sandbox.language_wall.files import FileAccess
+from rlm_sandbox.language_wall.guards import attributes as guards
+from rlm_sandbox.language_wall.guards import dynamic
+from rlm_sandbox.language_wall.guards import reads as guards_read
+from rlm_sandbox.language_wall.guards.classes import SafeType, build_class, stand_in, type_of
+from rlm_sandbox.language_wall.modules.copies import ModuleSet
+from rlm_sandbox.language_wall.modules.imports import GuardedImport
+from rlm_sandbox.language_wall.modules.recompiled import Recompiled
+from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+from rlm_sandbox.language_wall.registry import CLEAN, FORMATS, HIDDEN, Cache, hide_metaclasses
+from rlm_sandbox.language_wall.sealing import freeze, mark_ours, seal
+from rlm_sandbox.language_wall.streams import SafeStream, safe_stream
+from rlm_sandbox.policy import Policy
+
+_NATIVE_BUILTINS: Final = """
+    None True False Ellipsis NotImplemented abs aiter all anext any ascii bin bool bytearray bytes callable
+    chr classmethod complex dict dir divmod enumerate filter float format frozenset hash hex id int isinstance
+    issubclass iter len list map max memoryview min next object oct ord pow print property range repr reversed
+    round set slice sorted staticmethod str sum super tuple zip __debug__
+""".split()
+
+_PLUMBING: Final = ("__loader__", "__spec__", "__builtin__")
+
+_GUARDS: Final[dict[str, Any]] = {
+    "TYPE": type,
+    "STR": str,
+    "CLEAN": CLEAN,
+    "HIDDEN": HIDDEN,
+    "FORMATS": FORMATS,
+    "CACHE": Cache,
+    "SAFE_TYPE": SafeType,
+    "TYPE_OF": type_of,
+    "STAND_IN": stand_in,
+    "READ_PRIVATE": guards.read_private,
+    "STORE_PUBLIC": guards.store_public,
+    "STORE_PRIVATE": guards.store_private,
+    "UPDATE": guards.update,
+    "READ_GUARDED": guards_read.read_guarded,
+    "CHECK_GROUP": guards.check_group,
+}
+
+mark_ours()
+
+_module_sets: dict[tuple[str, ...], ModuleSet] = {}
+
+
+def _modules_for(policy: Policy) -> ModuleSet:
+    """The module copies of an allow-list, made once per process and shared by every kernel forked from it."""
+    key = policy.language.imports
+    if key not in _module_sets:
+        _module_sets[key] = ModuleSet(key, _recompiled().table)
+    return _module_sets[key]
+
+
+@functools.cache
+def _recompiled() -> Recompiled:
+    """What the standard library defines in Python and sessions get, compiled as their own code is."""
+    return Recompiled(_GUARDS, _guarded_builtins())
+
+
+def _guarded_builtins() -> dict[str, Any]:
+    """The builtins that need to know nothing of a policy."""
+    table = {name: getattr(builtins, name) for name in _NATIVE_BUILTINS}
+    table |= {
+        name: value
+        for name, value in vars(builtins).items()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    }
+    return table | _REPLACED | {"__name__": "builtins", "__build_class__": build_class}
+
+
+class LanguageWall:
+    """The language wall in force. One per kernel process: a second one takes the place of the first.
+
+    With ``policy.language.wall == "off"`` it has the same methods and compiles plainly.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        helpers: Mapping[str, object] = MappingProxyType({}),
+        overlay: tuple[Path, Path] | None = None,
+    ) -> None:
+        """``policy`` with its paths resolved; ``helpers`` are added to the builtins.
+
+        ``overlay`` is a folder to read and one to write: a file of the first is looked for in the second before, and a
+        relative path below the first that is written to means one below the second.
+        """
+        self.policy = policy
+        self.restricted = policy.language.wall == "restricted"
+        self._codes: dict[int, weakref.ref[CodeType]] = {}
+        self._bound: set[str] = set()
+        self._blocked = frozenset(policy.language.blocked_names)
+        self.builtins: dict[str, Any] = {}
+        if self.restricted:
+            self._raise(policy, overlay)
+        else:
+            self.builtins.update(vars(builtins))
+        self.builtins.update(helpers)
+
+    def _raise(self, policy: Policy, overlay: tuple[Path, Path] | None) -> None:
+        self._files = FileAccess(policy.files.read, policy.files.write)
+        modules = _modules_for(policy)
+        self._import = GuardedImport(modules)
+        self._guards = {**_GUARDS, "IMPORT": self._import.call}
+        evaluation = Evaluation(self._compile_text, self.builtins)
+        self.builtins.update(self._make_builtins(evaluation))
+        _core.add_session(self.builtins)
+        IN_FORCE.open, IN_FORCE.evaluate, IN_FORCE.stands = self._files.open, evaluation.evaluate, True
+        audit_hook.enforce(
+            self._files,
+            network=policy.network,
+            processes=policy.limits.processes > 0,
+            links=policy.files.metadata,
+        )
+        audit_hook.lay_over(overlay)
+        modules.give_builtins(self.builtins)
+
+    @classmethod
+    def preload(cls, policy: Policy) -> None:
+        """Import and copy what the policy admits, warm the compiler. Call it once, in the zygote."""
+        if policy.language.wall != "restricted":
+            return
+        modules = _modules_for(policy)
+        for name in modules.imports - {"*"}:
+            with contextlib.suppress(ImportError):  # a library that is not installed is simply not there
+                modules.link(name)
+        freeze()
+        compile_guarded("class A:\n def f(self): return self._x", "<warm>", "exec", 0, {**_GUARDS, "IMPORT": None})
+
+    # -- compiling
+
+    def compile(self, source: str | ast.AST, filename: str, mode: str, flags: int = 0) -> CodeType:
+        """Compile a cell (mode exec, eval or single). A tree is transformed in place.
+
+        Raises:
+            PolicyViolation: with the line, the reason and how to write it instead.
+        """
+        if not self.restricted:
+            plain: Any = source
+            code: CodeType = compile(plain, filename, mode, flags, dont_inherit=True)
+        else:
+            code = compile_guarded(source, filename, mode, flags, self._guards, self._blocked, self._bound)
+        key = id(code)
+        self._codes[key] = weakref.ref(code, lambda _: self._codes.pop(key, None))
+        return code
+
+    def _compile_text(self, text: str, filename: str, mode: str) -> CodeType:
+        return compile_guarded(text, filename, mode, 0, self._guards, self._blocked, self._bound)
+
+    def made(self, code: CodeType) -> bool:
+        """Whether this very code object came from ``compile``."""
+        reference = self._codes.get(id(code))
+        return reference is not None and reference() is code
+
+    # -- running
+
+    def prepare(self, namespace: dict[str, Any]) -> None:
+        """Plant the builtins into the namespace of the cells; call it before each piece of code that runs in it."""
+        if not self.restricted:
+            namespace["__builtins__"] = self.builtins
+            return
+        namespace["__builtins__"] = self.builtins
+        namespace.setdefault("__name__", "__main__")
+        for name in _PLUMBING:
+            namespace.pop(name, None)
+
+    def begin_cell(self) -> None:
+        """Take note of metaclasses that came since the cell before; call it before each."""
+        if self.restricted:
+            hide_metaclasses()
+
+    def user(self) -> AbstractContextManager[None]:
+        """User code runs: the audit hook watches; streams that the code replaced are put back afterwards."""
+        return _UserCode() if self.restricted else contextlib.nullcontext()
+
+    def close(self, *packages: str) -> None:
+        """Let the audit hook watch for good, also what nobody called, and let nothing change the wall any more.
+
+        For a process that serves one session. ``packages`` are those whose code may change the wall all the same.
+        """
+        if self.restricted:
+            seal(*packages)
+            _core.arm()
+
+    def changed(self) -> str | None:
+        """The name of a part of the wall that is not what it was when it was closed: then it stands no more."""
+        return _core.changed() if self.restricted else None
+
+    def safe_stream(self, real: Any) -> SafeStream:
+        """What user code gets for a stream of the kernel."""
+        return safe_stream(real)
+
+    # -- builtins
+
+    def _make_builtins(self, evaluation: Evaluation) -> dict[str, Any]:
+        table = _guarded_builtins() | evaluation.table()
+        table |= {"__import__": self._import.statement, "open": self._files.open}
+        return {name: value for name, value in table.items() if name not in self._blocked}
+
+
+class _UserCode:
+    """A ``with`` block in which user code runs."""
+
+    def __enter__(self) -> None:
+        self._streams = sys.stdout, sys.stderr, sys.displayhook
+        _core.watch(1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _core.watch(-1)
+        sys.stdout, sys.stderr, sys.displayhook = self._streams
+
+
+def _help(*objects: Any) -> None:
+    """``help(obj)``: prints its documentation."""
+    for value in objects:
+        print(inspect.getdoc(value) or f"no documentation for {type(value).__name__!r} objects")  # noqa: T201
+
+
+def _exit(code: Any = None) -> None:
+    """``exit()`` ends the cell."""
+    raise SystemExit(code)
+
+
+def _breakpoint(*_: Any, **__: Any) -> None:
+    """``breakpoint()``: no debugger listens; the call is ignored."""
+
+
+def _input(prompt: Any = "", /) -> str:
+    """``input()``: asks whoever the kernel asks."""
+    return _ask(str(prompt))
+
+
+@audit_hook.trusted
+def _ask(prompt: str) -> str:
+    return input(prompt)
+
+
+_REPLACED: Final[dict[str, Callable[..., Any] | type]] = {
+    "getattr": dynamic.guarded_getattr,
+    "hasattr": dynamic.guarded_hasattr,
+    "setattr": dynamic.guarded_setattr,
+    "delattr": dynamic.guarded_delattr,
+    "vars": dynamic.guarded_vars,
+    "type": SafeType,
+    "help": _help,
+    "exit": _exit,
+    "quit": _exit,
+    "breakpoint": _breakpoint,
+    "input": _input,
+}

@@ -1,0 +1,185 @@
+"""A root folder and process numbers of a session's own: what is outside can be neither looked at nor named.
+
+Landlock refuses contents, but not whether a path exists, how large it is and when it changed; seccomp refuses signals
+to other processes, but not to look them up. Here they are not there at all: the root is an empty folder in memory with
+a bind mount for each path of the file rules, and a /proc of the session's own numbers.
+
+A process cannot change its own number, only those of the children to come: who is to have numbers of its own is forked
+after `leave_processes`, behind a first process (`lower_first`) with which the numbers, and all that bear them, end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import platform
+import signal
+import struct
+import tempfile
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlm_sandbox.os_wall import libc, namespaces, privileges, syscalls
+from rlm_sandbox.os_wall.landlock import FileAccess, Rule
+
+_MOST_LINKS = 40
+"""Symbolic links on the way to a path, as many as the system follows."""
+_CURRENT_FOLDER = -100
+
+# Flags of mount(2) and umount2(2), attributes of mount_setattr(2).
+_NOSUID, _NODEV, _NOEXEC, _BIND, _RECURSIVE, _PRIVATE, _SLAVE = 2, 4, 8, 1 << 12, 1 << 14, 1 << 18, 1 << 19
+_DETACH = 2
+_ATTR_RDONLY, _ATTR_NOSUID, _AT_RECURSIVE = 1, 2, 0x8000
+
+_PROC = Path("/proc")
+_WAITS = "/bin/cat"
+
+
+@dataclass(frozen=True)
+class Seclusion:
+    """How far a process came that was forked for a private session."""
+
+    base: Path
+    """A folder on which its root is built. Nothing needed may lie below it."""
+    refusal: str = ""
+    """Why it shares the process numbers of all others."""
+
+
+class Root:
+    """A root folder in the making; the process sees the old one until it goes in."""
+
+    def __init__(self, base: Path) -> None:
+        """Begin one on the folder ``base``, in mounts of this process's own. Raises OSError where it may not."""
+        self._base = str(base)
+        self._shown: dict[Path, bool] = {}
+        self._held: set[Rule] = set()
+        namespaces.unshare(namespaces.NEW_MOUNTS)
+        _mount(None, "/", None, _RECURSIVE | _SLAVE)
+        _mount("tmpfs", self._base, "tmpfs", _NOSUID | _NODEV, b"mode=0755,size=1m")
+        os.mkdir(self._at(_PROC))
+        _mount("proc", self._at(_PROC), "proc", _NOSUID | _NODEV | _NOEXEC, b"hidepid=ptraceable")
+
+    def show(self, rules: Iterable[Rule]) -> None:
+        """Have in it what the rules are about. Paths that do not exist are left out."""
+        new = set(rules) - self._held
+        self._held |= new
+        for path, access in sorted(new, key=lambda rule: len(rule.path.parts)):
+            if path == Path("/"):
+                raise OSError("the policy names the whole file system")
+            place = self._way_to(path)
+            if place != _PROC and place.exists():
+                if access == FileAccess.READ_DIR:
+                    os.makedirs(self._at(place), exist_ok=True)
+                else:
+                    self._bind(place, writable=bool(access & FileAccess.WRITE_FILE))
+
+    def enter(self) -> None:
+        """Go in, for good: what it does not show is gone for this process and its copies."""
+        working = Path.cwd()
+        os.chdir(self._base)
+        _call("pivot_root", b".", b".")
+        _call("umount2", b".", _DETACH)
+        _mount(None, "/", None, _RECURSIVE | _PRIVATE)
+        _set_attributes("/", _ATTR_RDONLY, 0)
+        os.chdir(working)
+
+    def _at(self, path: Path) -> str:
+        return f"{self._base}{path}"
+
+    def _bind(self, place: Path, *, writable: bool) -> None:
+        if any(place.is_relative_to(shown) and can >= writable for shown, can in self._shown.items()):
+            return
+        self._shown[place] = writable
+        target = self._at(place)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if place.is_dir():
+            os.makedirs(target, exist_ok=True)
+        elif not os.path.exists(target):
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        _mount(str(place), target, None, _BIND | _RECURSIVE)
+        _set_attributes(target, _ATTR_NOSUID | (0 if writable else _ATTR_RDONLY), _AT_RECURSIVE)
+
+    def _way_to(self, path: Path) -> Path:
+        """Where a path leads; the symbolic links on the way are made in the new root too."""
+        place, parts, links = Path("/"), deque(path.parts[1:]), 0
+        while parts:
+            part = parts.popleft()
+            if part == "..":
+                place = place.parent
+                continue
+            if not (step := place / part).is_symlink():
+                place = step
+                continue
+            target, links = os.readlink(step), links + 1
+            if links > _MOST_LINKS:
+                raise OSError(f"{path} leads through too many symbolic links")
+            if not os.path.lexists(made := self._at(step)):
+                os.makedirs(os.path.dirname(made), exist_ok=True)
+                os.symlink(target, made)
+            place = Path("/") if target.startswith("/") else place
+            parts.extendleft(reversed([part for part in target.split("/") if part not in ("", ".")]))
+        return place
+
+
+def leave_processes() -> None:
+    """Have the children to come numbered anew: the first is 1, and when it ends all of them do. Raises OSError."""
+    namespaces.unshare(namespaces.NEW_PROCESSES, user=True)
+
+
+def lower_first(pin: int) -> None:
+    """In the first process of new numbers: leave it nothing but to wait for the other end of ``pin`` to be closed.
+
+    It has no privileges and no other open file, and the system reaps for it whom nobody else does. To have next to no
+    memory either it becomes the smallest program that waits for the end of its input. It returns where there is none.
+    """
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd, source in enumerate((pin, null, null)):
+        os.dup2(source, fd)
+    os.closerange(3, pin)
+    os.closerange(pin + 1, os.sysconf("SC_OPEN_MAX"))
+    privileges.no_new_privs()
+    privileges.drop_capabilities()
+    with contextlib.suppress(OSError):
+        os.execve(_WAITS, [_WAITS], {})
+
+
+@functools.cache
+def try_out(user: int) -> str:
+    """Why a process of ``user`` cannot have a root and numbers of its own, or nothing.
+
+    Tried in throw-away processes, as there is no way back. Kernels forked from a zygote that asked inherit the answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlm-root-") as base:
+        return namespaces.in_throw_away(lambda: _try(Path(base)))
+
+
+def _try(base: Path) -> None:
+    leave_processes()
+    if why := namespaces.in_throw_away(lambda: _go_in(base)):
+        raise OSError(why)
+
+
+def _go_in(base: Path) -> None:
+    os.chdir("/")
+    root = Root(base)
+    root.show([Rule(Path("/dev/null"), FileAccess.READ_FILE)])
+    root.enter()
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, data: bytes | None = None) -> None:
+    _call("mount", source and os.fsencode(source), os.fsencode(target), kind and kind.encode(), flags, data)
+
+
+def _set_attributes(path: str, attributes: int, flags: int) -> None:
+    # struct mount_attr: what to set, what to clear, propagation, user namespace.
+    wanted = struct.pack("=4Q", attributes, 0, 0, 0)
+    _call("mount_setattr", _CURRENT_FOLDER, os.fsencode(path), flags, wanted, len(wanted))
+
+
+def _call(name: str, *arguments: object) -> None:
+    libc.syscall(syscalls.numbers(syscalls.DENIED, platform.machine())[name], *arguments)

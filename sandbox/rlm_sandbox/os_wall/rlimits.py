@@ -1,0 +1,132 @@
+"""Resource limits of a kernel process: the kernel enforces them exactly and at no cost.
+
+RLIMIT_DATA is the memory limit. It counts writable private memory, so a shared text mapped read-only is
+free; the seccomp filter refuses the kinds of memory that it does not count. RLIMIT_AS only stops absurd
+reservations.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlm_sandbox.policy.model import GIB, MIB, Policy
+
+ADDRESS_SPACE_ROOM = 64 * GIB
+"""Address space beyond the memory limit: stacks, allocators and shared texts reserve it without using it."""
+LOCKED_BYTES = 64 * 1024
+STACK_BYTES = 64 * MIB
+"""Largest stack of the main thread; RLIMIT_DATA does not count it."""
+
+
+COPIES = 4
+"""Threads beyond the policy's for what is with a kernel: its checkpoint, the next one, one that takes over, and the
+first process of a private session."""
+
+
+def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
+    """Set the limits of this process, soft and hard. Returns what was set, in words.
+
+    What the process already uses is not counted against the policy: a warm kernel has numpy and pandas
+    mapped. ``alone`` says that the system counts only threads of this process and its copies, else all of the
+    user's. Who ``hands_over`` a descriptor yet does so in `handing_over`, which makes the limit of open files final.
+    """
+    limits = policy.limits
+    data, address_space = _mapped_bytes()
+    wanted = {
+        "RLIMIT_DATA": data + limits.memory_bytes,
+        "RLIMIT_AS": address_space + limits.memory_bytes + limits.content_bytes + ADDRESS_SPACE_ROOM,
+        "RLIMIT_STACK": STACK_BYTES,
+        "RLIMIT_FSIZE": limits.file_bytes,
+        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_MEMLOCK": LOCKED_BYTES,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_NICE": 0,
+        "RLIMIT_RTPRIO": 0,
+    }
+    if sys.platform == "linux" and os.getuid() != 0:  # the kernel never applies this one to root
+        wanted["RLIMIT_NPROC"] = (COPIES if alone else _own_tasks()) + limits.threads + limits.processes
+    for name, value in wanted.items():
+        _lower(name, value, for_good=not (hands_over and name == "RLIMIT_NOFILE"))
+    return (
+        f"memory {limits.memory_bytes // MIB} MiB, file {limits.file_bytes // MIB} MiB, "
+        f"{limits.open_files} open files, no core dumps"
+    )
+
+
+@contextmanager
+def handing_over(policy: Policy) -> Iterator[None]:
+    """Send a descriptor, whatever other sessions do; then the limit of open files is final.
+
+    Linux sends none for a user of whom more are under way than the sender may have open, and a hostile process can
+    have as many under way as it may open itself.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        _lower("RLIMIT_NOFILE", policy.limits.open_files)
+
+
+def tighten(inner: Policy, outer: Policy) -> None:
+    """Lower the limits of a process under ``outer`` to those of ``inner``.
+
+    What it used before its first cell was added to the limits then, and stays in them.
+    """
+    mine, theirs = inner.limits, outer.limits
+    less = theirs.memory_bytes - mine.memory_bytes
+    lowered = {
+        "RLIMIT_DATA": less,
+        "RLIMIT_AS": less + theirs.content_bytes - mine.content_bytes,
+        "RLIMIT_FSIZE": theirs.file_bytes - mine.file_bytes,
+        "RLIMIT_NOFILE": theirs.open_files - mine.open_files,
+        "RLIMIT_NPROC": theirs.threads + theirs.processes - mine.threads - mine.processes,
+    }
+    for name, difference in lowered.items():
+        limit = getattr(resource, name, None)
+        if limit is not None and (hard := resource.getrlimit(limit)[1]) != resource.RLIM_INFINITY:
+            _lower(name, max(0, hard - difference))
+
+
+def _lower(name: str, value: int, *, for_good: bool = True) -> None:
+    """Set one limit, never above what the process may have already."""
+    limit = getattr(resource, name, None)
+    if limit is None:  # not on this system
+        return
+    _, hard = resource.getrlimit(limit)
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (value, value if for_good else hard))
+
+
+def _mapped_bytes() -> tuple[int, int]:
+    """Bytes of writable private memory, and of address space, that the process has now."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    sizes = {
+        key: int(value.split()[0]) * 1024
+        for key, _, value in (line.partition(":") for line in lines)
+        if key in ("VmData", "VmSize")
+    }
+    return sizes.get("VmData", 0), sizes.get("VmSize", 0)
+
+
+def _own_tasks() -> int:
+    """How many threads the user runs on this machine: RLIMIT_NPROC counts them all, not only our own."""
+    return sum(_tasks(entry) for entry in os.scandir("/proc") if entry.name.isdigit())
+
+
+def _tasks(process: os.DirEntry[str]) -> int:
+    """The threads of a process of ours, 0 for others'. A folder in /proc has two links plus one a thread."""
+    try:
+        ours = process.stat().st_uid == os.getuid()
+        return Path(process.path, "task").stat().st_nlink - 2 if ours else 0
+    except OSError:  # it has ended meanwhile
+        return 0

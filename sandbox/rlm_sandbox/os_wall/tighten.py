@@ -1,0 +1,97 @@
+"""Confines a copy of a helper process further: what a session forked from another needs.
+
+The walls of the system stay on every copy and cannot be widened; new ones are added inside them. The process
+must have a single thread, as after any fork. A copy under the same policy only loses the right to signal the
+process that it was copied from.
+
+Layers are raised by the process itself, which until now ran under the outer policy: they hold against all that
+runs afterwards, not against native code that had taken the process over before the fork.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sys
+from pathlib import Path
+
+from rlm_sandbox.errors import WallSetupError
+from rlm_sandbox.os_wall import bpf, landlock, rlimits, seccomp
+from rlm_sandbox.os_wall.confine import Confinement, file_rules
+from rlm_sandbox.os_wall.report import WallReport
+from rlm_sandbox.policy.model import Policy
+
+MOST_LAYERS = 16
+"""Landlock domains that can lie within each other; the system refuses a further one."""
+
+
+def tighten(inner: Policy, outer: Policy, *, scratch: Path, standing: WallReport) -> Confinement:
+    """Confine this process, which is under ``outer`` with the walls ``standing``, to ``inner`` for good.
+
+    ``inner`` must not be looser (`rlm_sandbox.policy.loosened`). Both have real paths. The answer's report holds all
+    walls; its ``notify_fd`` is that of a gate for forks if the process had none and now needs one.
+
+    Raises:
+        WallSetupError: a wall that stands cannot be narrowed; the process must end.
+    """
+    report = WallReport(dict(standing))
+    if inner.walls.private and "private" not in report:
+        report.set(
+            "private", False, "the session that it was forked from has none, and none can be raised behind its walls"
+        )
+    rlimits.tighten(inner, outer)
+    if sys.platform != "linux":
+        return Confinement(report, None)
+    if report["landlock"].standing and _reach(inner) != _reach(outer):
+        _narrow_files(inner, scratch, report)
+    notify_fd = None
+    if report["seccomp"].standing:
+        notify_fd = _narrow_calls(inner, outer, report)
+    return Confinement(report, notify_fd)
+
+
+def _reach(policy: Policy) -> tuple[object, ...]:
+    """What the file rules depend on."""
+    return policy.files, policy.network, policy.limits.processes > 0
+
+
+def _calls(policy: Policy) -> tuple[object, ...]:
+    """What the filter of system calls depends on."""
+    return policy.limits.processes == 0, policy.files.metadata, policy.network
+
+
+def _narrow_files(inner: Policy, scratch: Path, report: WallReport) -> None:
+    try:
+        # Protected folders are outside the domain that this one is put into: nothing is to be carved out again.
+        landlock.restrict(file_rules(inner, scratch.resolve(), (), ()), network=inner.network)
+    except OSError as error:
+        if error.errno == errno.E2BIG:
+            why = f"the session descends from {MOST_LAYERS} others whose policies differ; fork an earlier one instead"
+        else:
+            why = str(error)
+        raise WallSetupError(f"the file rules cannot be narrowed: {why}") from error
+    report.set("landlock", True, f"{report['landlock'].detail}; narrowed to policy {inner.name}")
+
+
+def _narrow_calls(inner: Policy, outer: Policy, report: WallReport) -> int | None:
+    machine, pid = platform.machine(), os.getpid()
+    closing = outer.limits.processes > 0 and inner.limits.processes == 0
+    ask_supervisor = closing and bpf.NOTIFY in seccomp.available_actions()
+    try:
+        if _calls(inner) != _calls(outer):
+            program = seccomp.build_filter(
+                inner, machine=machine, pid=pid, ask_supervisor=ask_supervisor, second=not closing
+            )
+            notify_fd = seccomp.install(program, listener=ask_supervisor)
+        elif inner.limits.processes == 0:
+            notify_fd = seccomp.install(seccomp.build_signal_filter(machine=machine, pid=pid), listener=False)
+        else:
+            return None
+    except OSError as error:
+        raise WallSetupError(f"the filter of system calls cannot be narrowed: {error}") from error
+    if closing:
+        report.set("seccomp", True, "only the calls a kernel needs")
+        copies = "only when the supervisor asks" if notify_fd is not None else "never"
+        report.set("process_creation", True, f"no programs; copies {copies}")
+    return notify_fd

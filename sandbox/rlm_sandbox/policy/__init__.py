@@ -1,0 +1,120 @@
+"""Policies: what a session may do. The public face of the schema, the files and their documentation.
+
+``load_policy("default")`` reads a policy by name or path; ``resolve(policy, workspace, scratch)`` makes its
+paths real. ``pin_policy`` fixes the content of one for the life of a session.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy.compare import WAYS_OUT as WAYS_OUT
+    from rlm_sandbox.policy.compare import admits as admits
+    from rlm_sandbox.policy.compare import is_stricter_or_equal as is_stricter_or_equal
+    from rlm_sandbox.policy.compare import loosened as loosened
+    from rlm_sandbox.policy.documentation import FieldDoc as FieldDoc
+    from rlm_sandbox.policy.documentation import policy_fields as policy_fields
+    from rlm_sandbox.policy.documentation import policy_schema as policy_schema
+    from rlm_sandbox.policy.documentation import schema_table as schema_table
+    from rlm_sandbox.policy.files import is_path as is_path
+    from rlm_sandbox.policy.files import load_policy as load_policy
+    from rlm_sandbox.policy.files import policy_directories as policy_directories
+    from rlm_sandbox.policy.files import policy_names as policy_names
+    from rlm_sandbox.policy.layer_names import WALL_NAMES as WALL_NAMES
+    from rlm_sandbox.policy.layer_names import WallName as WallName
+    from rlm_sandbox.policy.model import GIB as GIB
+    from rlm_sandbox.policy.model import KIB as KIB
+    from rlm_sandbox.policy.model import MIB as MIB
+    from rlm_sandbox.policy.model import SEED_BLOCKED_NAMES as SEED_BLOCKED_NAMES
+    from rlm_sandbox.policy.model import FilePolicy as FilePolicy
+    from rlm_sandbox.policy.model import LanguagePolicy as LanguagePolicy
+    from rlm_sandbox.policy.model import Limits as Limits
+    from rlm_sandbox.policy.model import LlmPolicy as LlmPolicy
+    from rlm_sandbox.policy.model import Policy as Policy
+    from rlm_sandbox.policy.model import WallPolicy as WallPolicy
+    from rlm_sandbox.policy.model import resolve as resolve
+    from rlm_sandbox.policy.model import without_language_wall as without_language_wall
+    from rlm_sandbox.policy.pin import PinnedPolicy as PinnedPolicy
+    from rlm_sandbox.policy.pin import digest_of as digest_of
+    from rlm_sandbox.policy.pin import pin_policy as pin_policy
+    from rlm_sandbox.policy.pin import pinned as pinned
+    from rlm_sandbox.policy.pin import unpin as unpin
+    from rlm_sandbox.policy.pin import write_roots as write_roots
+
+__all__ = [
+    "GIB",
+    "KIB",
+    "MIB",
+    "SEED_BLOCKED_NAMES",
+    "WALL_NAMES",
+    "WAYS_OUT",
+    "FieldDoc",
+    "FilePolicy",
+    "LanguagePolicy",
+    "Limits",
+    "LlmPolicy",
+    "PinnedPolicy",
+    "Policy",
+    "WallName",
+    "WallPolicy",
+    "admits",
+    "digest_of",
+    "is_path",
+    "is_stricter_or_equal",
+    "load_policy",
+    "loosened",
+    "pin_policy",
+    "pinned",
+    "policy_directories",
+    "policy_fields",
+    "policy_names",
+    "policy_schema",
+    "resolve",
+    "schema_table",
+    "unpin",
+    "without_language_wall",
+    "write_roots",
+]
+
+_HOMES = {
+    "FieldDoc": "rlm_sandbox.policy.documentation",
+    "FilePolicy": "rlm_sandbox.policy.model",
+    "GIB": "rlm_sandbox.policy.model",
+    "KIB": "rlm_sandbox.policy.model",
+    "LanguagePolicy": "rlm_sandbox.policy.model",
+    "Limits": "rlm_sandbox.policy.model",
+    "LlmPolicy": "rlm_sandbox.policy.model",
+    "MIB": "rlm_sandbox.policy.model",
+    "PinnedPolicy": "rlm_sandbox.policy.pin",
+    "Policy": "rlm_sandbox.policy.model",
+    "SEED_BLOCKED_NAMES": "rlm_sandbox.policy.model",
+    "WALL_NAMES": "rlm_sandbox.policy.layer_names",
+    "WAYS_OUT": "rlm_sandbox.policy.compare",
+    "WallName": "rlm_sandbox.policy.layer_names",
+    "WallPolicy": "rlm_sandbox.policy.model",
+    "admits": "rlm_sandbox.policy.compare",
+    "digest_of": "rlm_sandbox.policy.pin",
+    "is_path": "rlm_sandbox.policy.files",
+    "is_stricter_or_equal": "rlm_sandbox.policy.compare",
+    "load_policy": "rlm_sandbox.policy.files",
+    "loosened": "rlm_sandbox.policy.compare",
+    "pin_policy": "rlm_sandbox.policy.pin",
+    "pinned": "rlm_sandbox.policy.pin",
+    "policy_directories": "rlm_sandbox.policy.files",
+    "policy_fields": "rlm_sandbox.policy.documentation",
+    "policy_names": "rlm_sandbox.policy.files",
+    "policy_schema": "rlm_sandbox.policy.documentation",
+    "resolve": "rlm_sandbox.policy.model",
+    "schema_table": "rlm_sandbox.policy.documentation",
+    "unpin": "rlm_sandbox.policy.pin",
+    "without_language_wall": "rlm_sandbox.policy.model",
+    "write_roots": "rlm_sandbox.policy.pin",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

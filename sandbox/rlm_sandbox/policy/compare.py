@@ -1,0 +1,195 @@
+"""Comparison of two policies: what the one allows and the other does not, by one rule for each field of the schema.
+
+A session that is forked from another may be held to the same policy or a stricter one. `loosened` names every
+field in which it would be looser, so that the refusal says what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import PurePosixPath
+from typing import Any
+
+from rlm_sandbox.policy.model import Policy
+from rlm_sandbox.policy.urls import permits
+
+__all__ = ["RULES", "WAYS_OUT", "admits", "is_stricter_or_equal", "loosened"]
+
+Rule = Callable[[Policy, Policy], str]
+"""Says in words what the first policy allows in one field and the second does not, if there is such a thing."""
+
+WAYS_OUT = ("files.write", "network", "urls", "llm.mode", "llm.modes")
+"""The fields by which what a session holds can leave it."""
+
+
+def is_stricter_or_equal(inner: Policy, outer: Policy) -> bool:
+    """Whether everything that ``inner`` allows is allowed by ``outer`` too; see `loosened`."""
+    return not loosened(inner, outer)
+
+
+def loosened(inner: Policy, outer: Policy, fields: Sequence[str] = ()) -> dict[str, str]:
+    """The fields in which ``inner`` allows more than ``outer``, each with what it allows, in words.
+
+    Compared are all fields of the schema, or only ``fields``. Paths are compared as written, so resolve both policies
+    first when one uses variables and the other does not.
+    """
+    said = {name: RULES[name](inner, outer) for name in fields or RULES}
+    return {name: what for name, what in said.items() if what}
+
+
+def admits(imports: tuple[str, ...], module: str) -> bool:
+    """Whether ``imports`` names the module, a package it is in, or everything."""
+    return "*" in imports or any(module == known or module.startswith(f"{known}.") for known in imports)
+
+
+def _free(inner: Policy, outer: Policy) -> str:
+    """A field that allows nothing."""
+    return ""
+
+
+def _at_most(field: str, *, endless_at_zero: bool = False) -> Rule:
+    """A number that is not to be higher; some do not limit when they are 0."""
+
+    def rule(inner: Policy, outer: Policy) -> str:
+        mine, theirs = _value(inner, field), _value(outer, field)
+        zero = inf if endless_at_zero else 0
+        return f"{mine}, where the other has {theirs}" if (mine or zero) > (theirs or zero) else ""
+
+    return rule
+
+
+def _only_if(field: str) -> Rule:
+    """A permission that is there or not."""
+
+    def rule(inner: Policy, outer: Policy) -> str:
+        return "true, where the other has false" if _value(inner, field) and not _value(outer, field) else ""
+
+    return rule
+
+
+def _up_to(field: str, *choices: str) -> Rule:
+    """A choice; ``choices`` begins with the strictest."""
+
+    def rule(inner: Policy, outer: Policy) -> str:
+        mine, theirs = _value(inner, field), _value(outer, field)
+        return f"{mine}, where the other has {theirs}" if choices.index(mine) > choices.index(theirs) else ""
+
+    return rule
+
+
+def _language(rule: Rule) -> Rule:
+    """A field that confines nothing where the language wall is off."""
+    return lambda inner, outer: "" if outer.language.wall == "off" else rule(inner, outer)
+
+
+def _blocked_names(inner: Policy, outer: Policy) -> str:
+    unblocked = sorted(set(outer.language.blocked_names) - set(inner.language.blocked_names))
+    return f"does not block {_some(unblocked)}" if unblocked else ""
+
+
+def _imports(inner: Policy, outer: Policy) -> str:
+    more = [module for module in inner.language.imports if not admits(outer.language.imports, module)]
+    return f"admits {_some(more)}" if more else ""
+
+
+def _read(inner: Policy, outer: Policy) -> str:
+    more = [path for path in inner.files.read if not _covered(path, outer.files.read + outer.files.write)]
+    return f"reads {_some(more)}" if more else ""
+
+
+def _write(inner: Policy, outer: Policy) -> str:
+    more = [path for path in inner.files.write if not _covered(path, outer.files.write)]
+    return f"writes {_some(more)}" if more else ""
+
+
+def _urls(inner: Policy, outer: Policy) -> str:
+    more = [url for url in inner.urls if not permits(outer.urls, url)]
+    return f"loads {_some(more)}" if more else ""
+
+
+def _require(inner: Policy, outer: Policy) -> str:
+    missing = [wall for wall in outer.walls.require if wall not in inner.walls.require]
+    return f"does not require {_some(missing)}" if missing else ""
+
+
+def _private(inner: Policy, outer: Policy) -> str:
+    return "false, where the other has true" if outer.walls.private and not inner.walls.private else ""
+
+
+def _mode(inner: Policy, outer: Policy) -> str:
+    more = not outer.llm.permits(inner.llm.mode)
+    return f"{inner.llm.mode}, where the other does not have it" if more else ""
+
+
+def _modes(inner: Policy, outer: Policy) -> str:
+    more = [mode for mode in inner.llm.modes if not outer.llm.permits(mode)]
+    return f"{_some(more)}, where the other does not have it" if more else ""
+
+
+RULES: dict[str, Rule] = {
+    "name": _free,
+    "description": _free,
+    "extends": _free,  # what it brings stands in the other fields
+    "language.wall": _up_to("language.wall", "restricted", "off"),
+    "language.blocked_names": _language(_blocked_names),
+    "language.imports": _language(_imports),
+    "files.read": _read,
+    "files.write": _write,
+    "files.metadata": _only_if("files.metadata"),
+    "network": _only_if("network"),
+    "urls": _urls,
+    "limits.cell_seconds": _at_most("limits.cell_seconds"),
+    "limits.interrupt_grace_seconds": _at_most("limits.interrupt_grace_seconds"),
+    "limits.output_bytes": _at_most("limits.output_bytes"),
+    "limits.content_bytes": _at_most("limits.content_bytes"),
+    "limits.memory_bytes": _at_most("limits.memory_bytes"),
+    "limits.open_files": _at_most("limits.open_files"),
+    "limits.file_bytes": _at_most("limits.file_bytes"),
+    "limits.scratch_bytes": _at_most("limits.scratch_bytes"),
+    "limits.threads": _at_most("limits.threads"),
+    "limits.processes": _at_most("limits.processes"),
+    "limits.rollback_cells": _at_most("limits.rollback_cells"),
+    "limits.queries": _at_most("limits.queries"),
+    "limits.query_tokens": _at_most("limits.query_tokens"),
+    "limits.query_cost": _at_most("limits.query_cost"),
+    "limits.query_seconds": _at_most("limits.query_seconds"),
+    "limits.query_depth": _at_most("limits.query_depth"),
+    "limits.refused_attempts": _at_most("limits.refused_attempts", endless_at_zero=True),
+    "limits.idle_seconds": _at_most("limits.idle_seconds"),
+    "limits.unanswered_seconds": _at_most("limits.unanswered_seconds"),
+    "limits.image_bytes": _at_most("limits.image_bytes"),
+    "limits.answer_chars": _at_most("limits.answer_chars"),
+    "walls.require": _require,
+    "walls.private": _private,
+    "llm.mode": _mode,
+    "llm.modes": _modes,
+    "llm.schema_attempts": _at_most("llm.schema_attempts"),
+    "llm.sampling": _only_if("llm.sampling"),
+    "llm.cache": _only_if("llm.cache"),
+    "llm.wait_seconds": _at_most("llm.wait_seconds"),
+    "attachments.mode": _up_to("attachments.mode", "none", "watch", "execute"),
+    "attachments.interrupt": _up_to("attachments.interrupt", "own", "any"),
+    "attachments.restart": _up_to("attachments.restart", "attach", "fresh"),
+    "attachments.trusted": _only_if("attachments.trusted"),
+    "checkpoint": _up_to("checkpoint", "off", "lazy", "strict"),  # each keeps more copies of what a session holds
+    "reopen": _only_if("reopen"),
+    "tools": _free,  # which tools are listed: each can be called all the same
+}
+"""For each field of the schema, by its dotted name, what is looser."""
+
+
+def _value(policy: Policy, field: str) -> Any:
+    value: Any = policy
+    for part in field.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _covered(path: str, roots: tuple[str, ...]) -> bool:
+    return any(PurePosixPath(path).is_relative_to(root) for root in roots)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Three of the names at most."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

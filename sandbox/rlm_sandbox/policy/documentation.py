@@ -1,0 +1,85 @@
+"""Describes the policy schema: as JSON schema for editors, as rows, and as a Markdown table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from rlm_sandbox.policy.model import GIB, KIB, MIB, Policy
+
+
+@dataclass(frozen=True)
+class FieldDoc:
+    """One field of the policy schema, ready to show."""
+
+    name: str
+    """Dotted name, such as ``limits.memory_bytes``."""
+    type: str
+    """What may be written: ``size``, ``number``, ``list of text``, ``core | all | compat`` ..."""
+    default: str
+    description: str
+
+
+def policy_schema() -> dict[str, Any]:
+    """The JSON schema of a policy file, for editors that check YAML while one types."""
+    return Policy.model_json_schema()
+
+
+def policy_fields() -> list[FieldDoc]:
+    """Every field a policy file can set, in the order of the schema."""
+    return list(_fields(Policy, ""))
+
+
+def schema_table() -> str:
+    """The schema as a Markdown table: field, type, default, meaning."""
+    rows = [("field", "type", "default", "meaning"), ("---",) * 4]
+    rows += [(f"`{doc.name}`", doc.type, f"`{doc.default}`", doc.description) for doc in policy_fields()]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+
+
+def _fields(model: type[BaseModel], prefix: str) -> Iterator[FieldDoc]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _fields(inner, f"{prefix}{name}.")
+        else:
+            size = name.endswith("_bytes")
+            yield FieldDoc(
+                f"{prefix}{name}",
+                "size" if size else _type_name(inner),
+                _size_text(field.default) if size else _default_text(field),
+                field.description or "",
+            )
+
+
+def _type_name(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _type_name(get_args(annotation)[0])
+    if get_origin(annotation) is Literal:
+        return " | ".join(str(choice) for choice in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        inner = _type_name(get_args(annotation)[0])
+        return f"list of {inner}"
+    names = {str: "text", bool: "true | false", int: "whole number", float: "number"}
+    return names.get(annotation, "text or nothing")
+
+
+def _default_text(field: FieldInfo) -> str:
+    value = field.default
+    if isinstance(value, tuple):
+        return f"[{', '.join(value)}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "nothing" if value is None else str(value) or '""'
+
+
+def _size_text(size: int) -> str:
+    """``536870912`` as ``512 MiB``: the largest unit that divides it."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size and size % unit == 0:
+            return f"{size // unit} {name}"
+    return str(size)

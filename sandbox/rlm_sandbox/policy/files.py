@@ -1,0 +1,231 @@
+"""Finds, reads and merges policy files.
+
+A policy file ``extends`` another one and names only what differs. A list replaces the parent's, unless it
+is written as ``{add: [...], remove: [...]}``. Every problem is reported with file, line and dotted field.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rlm_sandbox.errors import PolicyFileError, PolicyProblem, UnknownPolicyError
+from rlm_sandbox.policy.model import POLICY_NAME, Policy
+from rlm_sandbox.policy.yaml_document import Document, FieldPath, dotted, read_document
+
+MAX_PARENTS = 16
+"""A chain of ``extends`` longer than this is a mistake."""
+
+
+def policy_directories() -> tuple[Path, ...]:
+    """Where policies are looked for by name: the user's own folder first, then those that ship, then the samples."""
+    installed = Path(__file__).parents[1] / "policies"
+    folder = installed if installed.is_dir() else Path(__file__).parents[3] / "policies"
+    shipped = (folder, folder / "samples")
+    if not (config := os.environ.get("RLM_KERNEL_CONFIG_DIR")):
+        try:
+            config = str(Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "rlm-kernel")
+        except RuntimeError:  # a number without a name and a home, as containers give to their users
+            return shipped
+    return Path(config) / "policies", *shipped
+
+
+def policy_names(*, directories: Sequence[Path] | None = None) -> list[str]:
+    """The names that `load_policy` knows, sorted."""
+    places = policy_directories() if directories is None else directories
+    return sorted({file.stem for place in places for file in place.glob("*.yaml")})
+
+
+def load_policy(name_or_path: str | Path, *, directories: Sequence[Path] | None = None) -> Policy:
+    """Read a policy by name (``default``) or by path (it has a ``/`` or ends in ``.yaml``).
+
+    Raises:
+        UnknownPolicyError: there is no policy of that name.
+        PolicyFileError: the file does not hold a policy.
+    """
+    return read_policy(name_or_path, directories=directories)[0]
+
+
+def read_policy(
+    name_or_path: str | Path, *, directories: Sequence[Path] | None = None
+) -> tuple[Policy, tuple[Path, ...]]:
+    """Read a policy as `load_policy` does; returns the files too that it was made of."""
+    places = tuple(policy_directories() if directories is None else directories)
+    text = os.fspath(name_or_path)
+    file = Path(text).expanduser() if isinstance(name_or_path, Path) or is_path(text) else _find(text, places)
+    documents = _chain(file, places)
+    merged = _merged(documents)
+    return _validated(merged.values, merged.origin), tuple(document.file for document in documents)
+
+
+def is_path(name_or_path: str) -> bool:
+    """Whether a text names the file of a policy, and not a policy."""
+    return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
+
+
+def _find(name: str, places: Sequence[Path], after: Path | None = None) -> Path:
+    """The first ``name``.yaml in ``places``; with ``after``, the first one further down than that file.
+
+    A user's ``default.yaml`` can thus extend the ``default`` it replaces.
+    """
+    files = [place / f"{name}.yaml" for place in places] if POLICY_NAME.fullmatch(name) else []
+    if after in files:
+        files = files[files.index(after) + 1 :]
+    found = next((file for file in files if file.is_file()), None)
+    if found is None:
+        raise UnknownPolicyError(name, policy_names(directories=places), places)
+    return found
+
+
+def _chain(file: Path, places: Sequence[Path]) -> list[Document]:
+    """The documents to merge, furthest ancestor first."""
+    documents = [_document(file)]
+    while (parent := documents[-1].values.get("extends")) is not None:
+        child = documents[-1]
+        try:
+            parent_file = _find(parent, places, after=child.file if child.file.stem == parent else None)
+        except UnknownPolicyError as error:
+            raise _error(child, ("extends",), str(error)) from None
+        if len(documents) > MAX_PARENTS or any(parent_file == document.file for document in documents):
+            raise _error(child, ("extends",), f"{parent!r} extends this policy in turn; break the circle")
+        documents.append(_document(parent_file))
+    return documents[::-1]
+
+
+def _document(file: Path) -> Document:
+    """A file's document, read anew only when it has changed: parsing takes longer than starting a kernel."""
+    try:
+        info = file.stat()
+    except OSError:
+        return _read(file, 0, 0, 0)
+    return _read(file, info.st_ino, info.st_size, info.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(file: Path, inode: int, size: int, changed: int) -> Document:
+    """Read a document and check what concerns the file itself and not its values."""
+    document, stem = read_document(file), file.stem
+    if document.values.setdefault("name", stem) != stem:
+        raise _error(document, ("name",), f"must be the file's own name; write {stem!r} or leave it out")
+    parent = document.values.get("extends")
+    if parent is not None and not (isinstance(parent, str) and POLICY_NAME.fullmatch(parent)):
+        raise _error(document, ("extends",), "must be the name of one policy, such as `default`")
+    return document
+
+
+Origin = Callable[[FieldPath], tuple[Document, FieldPath]]
+"""Says in which file, and under which path there, a merged value was written."""
+
+
+@dataclass(frozen=True)
+class _Merged:
+    values: dict[str, Any]
+    documents: Sequence[Document]
+    """Nearest last, as merged."""
+
+    def origin(self, path: FieldPath) -> tuple[Document, FieldPath]:
+        """The nearest file that holds ``path``; else the one that holds most of it."""
+        nearest_first = self.documents[::-1]
+        while path:
+            holder = next((document for document in nearest_first if path in document.lines), None)
+            if holder is not None:
+                return holder, path
+            path = path[:-1]
+        return nearest_first[0], ()
+
+
+def _merged(documents: Sequence[Document]) -> _Merged:
+    values: dict[str, Any] = {}
+    for document in documents:
+        values = _merge(values, document.values, Policy, document, ())
+        values["extends"] = document.values.get("extends")
+    return _Merged(values, documents)
+
+
+def _merge(
+    base: dict[str, Any], over: dict[str, Any], model: type[BaseModel], document: Document, path: FieldPath
+) -> dict[str, Any]:
+    """``base`` with the values of ``over``; sections merge, lists may be edited, all else is replaced."""
+    result = dict(base)
+    for name, value in over.items():
+        field = model.model_fields.get(name)
+        section = field.annotation if field else None
+        here = (*path, name)
+        if isinstance(value, dict) and isinstance(section, type) and issubclass(section, BaseModel):
+            result[name] = _merge(base.get(name, {}), value, section, document, here)
+        elif isinstance(value, dict) and field is not None:
+            inherited = base.get(name, field.get_default())
+            result[name] = _edited(inherited, value, document, here)
+        else:
+            result[name] = value
+    return result
+
+
+def _edited(inherited: Any, edit: dict[str, Any], document: Document, path: FieldPath) -> tuple[Any, ...]:
+    """The parent's list after ``{add: [...], remove: [...]}``."""
+    add, remove = edit.get("add", ()), edit.get("remove", ())
+    lists = all(isinstance(part, tuple) for part in (inherited, add, remove))
+    if not lists or edit.keys() - {"add", "remove"}:
+        raise _error(document, path, "must be a plain value, or for a list `{add: [...], remove: [...]}`")
+    strangers = [item for item in remove if item not in inherited]
+    if strangers:
+        problem = f"{strangers[0]!r} is not in the list of the parent; leave it out"
+        raise _error(document, (*path, "remove"), problem)
+    return (*(item for item in inherited if item not in remove), *add)
+
+
+def _validated(values: dict[str, Any], origin: Origin) -> Policy:
+    try:
+        return Policy.model_validate(values)
+    except ValidationError as error:
+        problems = list(_problems(error, origin))
+        file = problems[0][0]
+        raise PolicyFileError(file, [problem for place, problem in problems if place == file]) from None
+
+
+def _problems(error: ValidationError, origin: Origin) -> Iterator[tuple[Path, PolicyProblem]]:
+    for detail in error.errors(include_url=False):
+        path: FieldPath = detail["loc"]
+        document, known = origin(path)
+        yield document.file, PolicyProblem(document.line_of(known), dotted(path), _advice(detail, path))
+
+
+def _advice(detail: ErrorDetails, path: FieldPath) -> str:
+    """What is wrong with one value and what to write instead."""
+    if detail["type"] == "extra_forbidden":
+        return _unknown_field(path)
+    message = detail["msg"].removeprefix("Value error, ")
+    got = repr(detail["input"])
+    shown = got if len(got) <= 60 else f"{got[:57]}..."
+    hints = {
+        "string_type": "put it in quotes",
+        "tuple_type": "write a list, such as [a, b]",
+        "int_type": "write a whole number, or for a size text such as `512 MiB`",
+        "float_type": "write a number",
+        "bool_type": "write true or false",
+        "model_type": "write a mapping of fields",
+    }
+    hint = hints.get(detail["type"])
+    return f"{message[:1].lower()}{message[1:]} (found {shown})" + (f"; {hint}" if hint else "")
+
+
+def _unknown_field(path: FieldPath) -> str:
+    model: type[BaseModel] = Policy
+    for part in path[:-1]:
+        model = model.model_fields[str(part)].annotation  # type: ignore[assignment]
+    near = difflib.get_close_matches(str(path[-1]), model.model_fields, n=1)
+    known = ", ".join(model.model_fields)
+    hint = f"did you mean {near[0]!r}?" if near else f"the fields here are: {known}"
+    return f"there is no such field; {hint}"
+
+
+def _error(document: Document, path: FieldPath, message: str) -> PolicyFileError:
+    return PolicyFileError(document.file, [PolicyProblem(document.line_of(path), dotted(path), message)])

@@ -1,0 +1,107 @@
+"""A policy as content: read once, kept as text with its hash, and never looked up by its path again.
+
+A file that code of a session could rewrite is no policy, however its path leads there: `pin_policy` refuses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rlm_sandbox.errors import PolicyLostError, PolicyProblem, PolicyUnreadableError
+from rlm_sandbox.policy.files import is_path, policy_directories, read_policy
+from rlm_sandbox.policy.model import Policy, resolve
+from rlm_sandbox.policy.trusted_paths import way_to
+
+__all__ = ["PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"]
+
+_SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
+_NO_SCRATCH = "/nonexistent"
+"""Stands for the scratch folder of a session that has none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPolicy:
+    """A policy with its content as text, the SHA-256 of that, and where it was read: a name or an absolute path."""
+
+    policy: Policy
+    origin: str
+    text: str
+    digest: str
+
+
+def pinned(policy: Policy, origin: str) -> PinnedPolicy:
+    """Fix the content of a policy that has been read."""
+    text = policy.model_dump_json()
+    return PinnedPolicy(policy, origin, text, digest_of(text))
+
+
+def pin_policy(
+    name_or_path: str,
+    *,
+    writable: Collection[str] = (),
+    workspace: str | None = None,
+    directories: Sequence[Path] | None = None,
+) -> PinnedPolicy:
+    """Read a policy and fix its content.
+
+    ``writable`` are folders that sessions may write; those that this policy lets its own session write, with its
+    ``workspace``, count too. The folders of policies that are found by name do not: no session may write them.
+
+    Raises:
+        UnknownPolicyError: there is no policy of that name.
+        PolicyFileError: a file does not hold a policy, or a session could write it.
+    """
+    places = tuple(policy_directories() if directories is None else directories)
+    policy, files = read_policy(name_or_path, directories=places)
+    closed = [os.path.realpath(place) for place in places]
+    roots = [*map(os.path.realpath, writable), *write_roots(policy, workspace)]
+    for file in files:
+        _refuse_writable(file, roots, closed)
+    origin = os.path.abspath(os.path.expanduser(name_or_path)) if is_path(name_or_path) else name_or_path
+    return pinned(policy, origin)
+
+
+def unpin(text: str | None, digest: str | None, origin: str) -> PinnedPolicy:
+    """Read a policy from the text that was kept of it; raises PolicyLostError for anything but that text."""
+    if not text or digest_of(text) != digest:
+        raise PolicyLostError(origin)
+    try:
+        return PinnedPolicy(Policy.model_validate_json(text), origin, text, digest)
+    except ValidationError as error:
+        raise PolicyLostError(origin) from error
+
+
+def write_roots(policy: Policy, workspace: str | None) -> tuple[str, ...]:
+    """The folders and files that a session may write under a policy, besides its scratch folder."""
+    roots = resolve(policy, workspace or None, _NO_SCRATCH).files.write
+    return tuple(root for root in roots if not root.startswith(_NO_SCRATCH))
+
+
+def digest_of(text: str) -> str:
+    """The SHA-256 of a policy's content."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _refuse_writable(file: Path, roots: Collection[str], closed: Collection[str]) -> None:
+    """Refuse a file if the way to it leads through a folder that a session may write.
+
+    Whoever cannot write what comes before on that way cannot change where it leads, so a file that passes stays.
+    """
+    for place in map(Path, way_to(file)):
+        if any(place.is_relative_to(folder) or Path(folder).is_relative_to(place) for folder in closed):
+            continue  # a session writes neither what is in them nor the folders on the way to them
+        if any(place.is_relative_to(folder) for folder in _SYSTEM_FOLDERS):
+            raise _unusable(file, "is in a folder of the system; keep policies in a folder of your own")
+        if root := next((root for root in roots if place.is_relative_to(root)), None):
+            better = f"put it into {policy_directories()[0]} and name it {file.stem!r}"
+            raise _unusable(file, f"could be rewritten by code of a session, which may write {root}; {better}")
+
+
+def _unusable(file: Path, message: str) -> PolicyUnreadableError:
+    return PolicyUnreadableError(file, [PolicyProblem(1, "", message)])

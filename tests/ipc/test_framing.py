@@ -1,0 +1,102 @@
+"""The framing between kernels, supervisor and daemon: no I/O but a socketpair."""
+
+import os
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm_ipc import framing
+from rlm_ipc.errors import ProtocolError
+
+MESSAGES = st.lists(
+    st.tuples(st.binary(min_size=1, max_size=1), st.lists(st.binary(max_size=50), max_size=5)), max_size=6
+)
+
+
+@given(MESSAGES, st.integers(1, 40))
+def test_messages_arrive_whole_however_the_bytes_are_cut(messages: list, piece: int) -> None:
+    """The parser does not depend on where a read ends."""
+    data = b"".join(framing.pack(tag, parts) for tag, parts in messages)
+    parser, got = framing.Parser(), []
+    for start in range(0, len(data), piece):
+        parser.feed(data[start : start + piece])
+        while (message := parser.next()) is not None:
+            got.append((message.tag, list(message.parts)))
+    assert got == [(tag, list(parts)) for tag, parts in messages]
+    assert parser.empty
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_give_messages_or_a_protocol_error(data: bytes) -> None:
+    """A hostile peer can neither crash the parser nor make it take memory without bound."""
+    parser = framing.Parser(max_payload=100)
+    parser.feed(data)
+    try:
+        while parser.next() is not None:
+            pass
+    except ProtocolError:
+        pass
+
+
+def test_a_message_over_the_limit_is_refused_at_its_header() -> None:
+    """What a peer announces is refused before its payload is read."""
+    parser = framing.Parser(max_payload=10)
+    parser.feed(framing.pack(b"x", [b"12345678901"])[: framing.HEADER.size])
+    with pytest.raises(ProtocolError, match="over the limit"):
+        parser.next()
+
+
+def test_frames_that_do_not_add_up_are_refused() -> None:
+    """The payload's length and the lengths of the parts must agree."""
+    parser = framing.Parser()
+    parser.feed(framing.HEADER.pack(b"x", 0, 1, 5) + (4).to_bytes(8, "big") + b"12345")
+    with pytest.raises(ProtocolError, match="add up"):
+        parser.next()
+
+
+def test_descriptors_travel_with_their_message(tmp_path) -> None:
+    """SCM_RIGHTS: each message gets the descriptors that were sent with it, in order."""
+    a, b = framing.pair()
+    paths = [tmp_path / name for name in ("one", "two")]
+    for path in paths:
+        path.write_text(path.name)
+    sender, receiver = framing.SupervisorLink(a), framing.SupervisorLink(b)
+    fds = [os.open(path, os.O_RDONLY) for path in paths]
+    sender.send(b"x", (b"first",), fds[:1])
+    sender.send(b"y", (b"none",))
+    sender.send(b"z", (b"second",), fds[1:])
+    got = [receiver.receive() for _ in range(3)]
+    texts = [[os.read(fd, 10) for fd in message.descriptors] for message in got]
+    for message in got:
+        message.close()
+    for fd in fds:
+        os.close(fd)
+    a.close()
+    b.close()
+    assert texts == [[b"one"], [], [b"two"]]
+
+
+def test_held_messages_leave_in_one_write() -> None:
+    """A reply and the status around it reach the supervisor together."""
+    a, b = framing.pair()
+    link = framing.SupervisorLink(a)
+    link.hold(True)
+    link.send(b"1")
+    link.send(b"2")
+    b.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        b.recv(1)
+    link.hold(False)
+    assert b.recv(1000) == framing.pack(b"1") + framing.pack(b"2")
+    a.close()
+    b.close()
+
+
+def test_a_closed_peer_ends_the_stream() -> None:
+    """End of file is None, not an exception."""
+    a, b = socket.socketpair()
+    a.close()
+    assert framing.SupervisorLink(b).receive() is None
+    b.close()

@@ -1,0 +1,263 @@
+"""A session is a Jupyter kernel to every client there is."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+from jupyter_client import AsyncKernelClient, BlockingKernelClient
+from jupyter_client.manager import KernelManager, start_new_kernel
+
+pytestmark = pytest.mark.anyio
+
+KERNELSPEC = Path(__file__).parents[3] / "kernel" / "kernelspec" / "kernel.json"
+
+
+@pytest.fixture
+def kernelspec(isolation) -> Iterator[str]:
+    """Our kernelspec, installed where this test's Jupyter looks.
+
+    The supervisor that it starts is stopped at the end.
+    """
+    folder = isolation.root / "jd" / "kernels" / "rlm"
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(KERNELSPEC.read_text())
+    yield "rlm"
+    stop_supervisor(isolation.runtime)
+
+
+def stop_supervisor(runtime: Path) -> None:
+    """Ask the supervisor of this runtime folder to end, if there is one."""
+    import os
+    import signal
+
+    from rlm_ipc import discovery
+
+    sock = discovery.connect(runtime / "supervisor.sock")
+    if sock is not None:
+        os.kill(discovery.peer(sock).pid, signal.SIGTERM)
+        sock.settimeout(50)
+        while sock.recv(4096):
+            pass
+        sock.close()
+
+
+def wait_for_port(ip: str, port: int) -> None:
+    """Return when somebody listens on a port."""
+
+    async def listening() -> None:
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection(ip, port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    return
+
+    asyncio.run(listening())
+
+
+def started(kernelspec: str) -> tuple[KernelManager, BlockingKernelClient]:
+    """A kernel by its name, as Jupyter front ends start one."""
+    return start_new_kernel(kernel_name=kernelspec)
+
+
+def executed(client: BlockingKernelClient, code: str, **options) -> tuple[dict, list[dict]]:
+    """Run a cell; its reply and everything published on iopub."""
+    published: list[dict] = []
+    reply = client.execute_interactive(code, output_hook=published.append, timeout=30, **options)
+    return reply["content"], published
+
+
+def test_the_blocking_client_starts_a_session_by_its_kernelspec(kernelspec) -> None:
+    """K-28: jupyter_client starts the kernel through the provisioner; messages come in the protocol's order."""
+    manager, client = started(kernelspec)
+    try:
+        reply, published = executed(client, "print('hello')\n6 * 7")
+        assert reply["status"] == "ok"
+        kinds = [m["msg_type"] for m in published]
+        assert kinds == ["status", "execute_input", "stream", "execute_result", "status"]
+        assert published[3]["content"]["data"] == {"text/plain": "42"}
+        assert manager.is_alive()
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    assert not manager.is_alive()
+
+
+def test_a_front_end_can_restart_its_kernel(kernelspec) -> None:
+    """Restarting through the manager gives a fresh session on a new connection."""
+    manager, client = started(kernelspec)
+    try:
+        executed(client, "x = 1")
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=30)
+        assert executed(client, "x")[0]["ename"] == "NameError"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+
+
+def test_a_front_end_can_interrupt_a_cell(kernelspec) -> None:
+    """An interrupt_request ends the cell with KeyboardInterrupt, and the session goes on."""
+    manager, client = started(kernelspec)
+    try:
+        asked = client.execute("print('going')\nwhile True: pass")
+        while client.get_iopub_msg(timeout=30)["msg_type"] != "stream":
+            pass
+        manager.interrupt_kernel()
+        while (reply := client.get_shell_msg(timeout=30))["parent_header"]["msg_id"] != asked:
+            pass  # a client that had to wait for its kernel has asked it several times who it is
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
+        assert executed(client, "1 + 1")[0]["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+
+
+def test_the_kernel_ends_with_the_process_that_started_it(kernelspec, isolation, gone) -> None:
+    """A crashed front end leaves no kernel behind."""
+    script = (
+        "from jupyter_client.manager import start_new_kernel; import os;"
+        "km, kc = start_new_kernel(kernel_name='rlm'); print(km.provisioner.pid, flush=True); os._exit(1)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    asyncio.run(gone(int(done.stdout)))
+
+
+def test_nbclient_executes_a_notebook(kernelspec) -> None:
+    """Notebooks run unchanged, with outputs and execution counts."""
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(code) for code in ("x = 6", "print(x)", "x * 7")]
+    )
+    nbclient.NotebookClient(notebook, kernel_name=kernelspec, timeout=60).execute()
+    assert notebook.cells[1].outputs[0]["text"] == "6\n"
+    assert notebook.cells[2].outputs[0]["data"]["text/plain"] == "42"
+    assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3]
+
+
+def test_the_console_attaches_to_a_live_session(kernelspec, isolation) -> None:
+    """K-28: `jupyter console --existing` on a session's connection file sees the agent's variables."""
+    manager, client = started(kernelspec)
+    try:
+        executed(client, "secret = 'from the agent'")
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "jupyter_console",
+                "--existing",
+                manager.connection_file,
+                "--simple-prompt",
+            ],
+            input="print(secret)\nexit\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "from the agent" in done.stdout
+        assert executed(client, "secret")[0]["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+
+
+def test_a_launcher_without_provisioners_gets_a_kernel_too(kernelspec, isolation) -> None:
+    """`python -m rlm_kernel -f FILE` binds the given tcp ports and ends when it is told to."""
+    from jupyter_client.connect import write_connection_file
+
+    # Nobody else's address of loopback: a port of it that is free now is free when the kernel binds it.
+    path, _ = write_connection_file(str(isolation.root / "plain.json"), ip="127.9.8.7")
+    process = subprocess.Popen([sys.executable, "-P", "-m", "rlm_kernel", f"--f={path}"])
+    wait_for_port("127.9.8.7", json.loads(Path(path).read_text())["hb_port"])
+    client = BlockingKernelClient()
+    client.load_connection_file(path)
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        assert executed(client, "2 + 2")[1][2]["content"]["data"]["text/plain"] == "4"
+        client.shutdown()
+        assert process.wait(timeout=30) == 0
+    finally:
+        client.stop_channels()
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def visitor(kernel) -> AsyncIterator[AsyncKernelClient]:
+    """Visit a session by its connection, for half a minute at most."""
+    client = AsyncKernelClient()
+    client.load_connection_info(kernel.connection)
+    client.start_channels()
+    try:
+        async with asyncio.timeout(30):
+            await client.wait_for_ready()
+            yield client
+    finally:
+        client.stop_channels()
+
+
+async def test_the_async_client_works_on_a_session_of_the_supervisor(supervisor, kernel) -> None:
+    """K-28: any session can be reached by its connection, over ipc."""
+    async with visitor(kernel) as client:
+        reply = await client.execute("shared = 5", reply=True)
+        assert reply["content"]["status"] == "ok"
+        assert (await supervisor.execute(kernel.kernel_id, "shared").result()).result == "5"
+
+
+async def test_a_notebook_sees_the_agents_cells(supervisor, kernel) -> None:
+    """What an agent runs is published to every client that watches."""
+    async with visitor(kernel) as client:
+        await supervisor.execute(kernel.kernel_id, "print('seen by all')").result()
+        seen = []
+        while "seen by all\n" not in seen:
+            message = await client.get_iopub_msg()
+            if message["msg_type"] == "stream":
+                seen.append(message["content"]["text"])
+
+
+async def test_a_visitors_shutdown_does_not_end_an_agents_session(supervisor, kernel) -> None:
+    """A front end that closes ends its visit, never the session."""
+    async with visitor(kernel) as client:
+        await client.shutdown(reply=True)
+    assert (await supervisor.execute(kernel.kernel_id, "1").result()).result == "1"
+
+
+async def test_a_forged_message_is_ignored(supervisor, kernel) -> None:
+    """Without the session's key nothing is executed."""
+    client = AsyncKernelClient()
+    client.load_connection_info({**kernel.connection, "key": "wrong"})
+    client.start_channels()
+    try:
+        client.execute("forged = 1")
+        result = await supervisor.execute(kernel.kernel_id, "'forged' in dir()").result()
+        assert result.result == "False"
+    finally:
+        client.stop_channels()
+
+
+def test_the_kernelspec_names_our_provisioner() -> None:
+    """The installed spec is the one that these tests use."""
+    spec = json.loads(KERNELSPEC.read_text())
+    assert spec["metadata"]["kernel_provisioner"]["provisioner_name"] == "rlm-provisioner"
+    assert spec["language"] == "python"
+
+
+@pytest.mark.timeout(300)
+def test_the_protocols_conformance_suite_passes(kernelspec) -> None:
+    """jupyter_kernel_test finds nothing wrong with our kernelspec."""
+    module = Path(__file__).parent / "conformance" / "protocol.py"
+    done = subprocess.run([sys.executable, str(module)], capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = done.stderr.strip().splitlines()[-1]
+    assert summary == "OK (skipped=2)", done.stderr  # a pager, and clear_output: not in the default policy

@@ -1,0 +1,141 @@
+"""The supervisor's list of checkpoints: what each stands for, what can be undone.
+
+No process is needed to ask it; that copies are what the book says is shown by the model in test_rollback_model.
+"""
+
+from typing import Any
+
+import pytest
+
+from rlm_ipc import worker_protocol
+from rlm_ipc.kernel_reports import AskedQuery
+from rlm_kernel.supervisor.cell_request import CellRequest
+from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
+from rlm_kernel.supervisor.refusals import Refusals
+from rlm_kernel.supervisor.rollback import History, UndoneCell
+
+
+def _never(*_: Any) -> Any:
+    raise AssertionError("nothing here starts a process")
+
+
+class Sleeping:
+    """Stands where a process would be, which can be let go."""
+
+    dropped = False
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+def copy_of(cells: int) -> Checkpoint:
+    """A copy from after so many cells."""
+    return Checkpoint(Sleeping(), cells)  # type: ignore[arg-type]  # the book does not look at the process
+
+
+def book(
+    cells: int, *copies: Checkpoint, undoable: int = 3, pristine: bool = False, only_cells: bool = True
+) -> Checkpoints:
+    """The book of a session that has completed so many cells."""
+    checkpoints = Checkpoints(_never, worker_protocol.Start("{}", "/"), (), _never, _never, _never, Refusals(0, _never))
+    checkpoints.cells, checkpoints.copies, checkpoints.undoable = cells, list(copies), undoable
+    checkpoints.pristine, checkpoints.only_cells = pristine, only_cells
+    return checkpoints
+
+
+def test_a_new_session_has_no_copy_and_nothing_to_undo() -> None:
+    """And is not as a fresh one until it was begun."""
+    checkpoints = Checkpoints(_never, worker_protocol.Start("{}", "/"), (), _never, _never, _never, Refusals(0, _never))
+    assert (checkpoints.cells, checkpoints.undoable, checkpoints.serial, checkpoints.closed, checkpoints.alive) == (
+        0,
+        0,
+        0,
+        False,
+        False,
+    )
+    assert (checkpoints.newest, checkpoints.untouched, checkpoints.covered, checkpoints.fresh) == (
+        None,
+        False,
+        False,
+        False,
+    )
+    assert (checkpoints.can_go_back(), checkpoints.drop_oldest()) == ([], False)
+
+
+def test_a_session_is_covered_when_its_newest_copy_is_of_its_last_cell() -> None:
+    """By cells alone: what else has changed it is in no copy."""
+    assert book(3, copy_of(1), copy_of(3)).covered
+    assert book(3, copy_of(3)).fresh
+    assert not book(3, copy_of(2)).covered
+    assert not book(3, copy_of(3), copy_of(2)).covered
+    assert not book(3, copy_of(3), only_cells=False).covered
+    assert not book(3).covered
+    assert book(0, pristine=True).covered
+    assert not book(1, pristine=True).covered
+    assert not book(0).covered
+    assert not book(0, pristine=True).fresh  # there is a copy to be gained
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "possible"),
+    [
+        (book(5, copy_of(5)), []),
+        (book(5, copy_of(4), copy_of(5)), [1]),
+        (book(5, copy_of(1), copy_of(2)), [3]),
+        (book(5, copy_of(1), copy_of(2), undoable=4), [3, 4]),
+        (book(5, copy_of(2), copy_of(4)), [1, 3]),
+        (book(5, copy_of(4), undoable=0), []),
+        (book(2, copy_of(2), pristine=True), [2]),
+        (book(3, copy_of(3), pristine=True), [3]),
+        (book(4, copy_of(4), pristine=True), []),
+        (book(2, copy_of(2)), []),
+        (book(0, pristine=True), []),
+    ],
+)
+def test_what_can_be_undone_is_what_a_copy_or_a_fresh_start_stands_for(
+    checkpoints: Checkpoints, possible: list[int]
+) -> None:
+    """As many of the last cells as the policy keeps, and not the state as it is."""
+    assert checkpoints.can_go_back() == possible
+
+
+def test_the_oldest_copies_are_given_up_and_the_newest_never() -> None:
+    """What is only kept for a rollback goes first when memory is short."""
+    copies = [copy_of(1), copy_of(2), copy_of(3)]
+    checkpoints = book(3, *copies)
+    assert (checkpoints.drop_oldest(), checkpoints.drop_oldest(), checkpoints.drop_oldest()) == (True, True, False)
+    assert checkpoints.copies == copies[2:]
+    assert [copy.peer.dropped for copy in copies] == [True, True, False]  # type: ignore[attr-defined]
+    checkpoints.lost_copy(copies[0].peer)
+    assert checkpoints.newest is copies[2]
+    checkpoints.lost_copy(copies[2].peer)
+    assert checkpoints.newest is None
+
+
+def cell(number: int) -> UndoneCell:
+    return UndoneCell(number, f"n = {number}", [], [])
+
+
+def test_the_history_forgets_what_was_undone_and_what_comes_before_its_bound() -> None:
+    """As many cells as can be undone; none where none can be."""
+    history = History(3)
+    for number in range(1, 80):
+        history._cells.append(cell(number))
+    assert history.before == 79 - 3
+    assert history.latest(2) == ["n = 79", "n = 78"]
+    assert [undone.number for undone in history.undo_after(77)] == [78, 79]
+    assert history.latest(1) == ["n = 77"]
+    assert history.undo_after(77) == []
+    none = History(0)
+    none._cells.append(cell(1))
+    assert (none.latest(1), none.before > 10**9) == ([], True)
+
+
+def test_of_a_cell_that_binds_very_many_names_the_first_thousand_are_remembered() -> None:
+    """And the first 200 characters of its code: what a session tells of a cell costs no more than that."""
+    history = History(1)
+    names = [f"n{number}" for number in range(1001)]
+    request = CellRequest(worker_protocol.RunCell.TAG, "execute_request", cell=worker_protocol.RunCell("x" * 201))
+    request.queries = [AskedQuery(0, "why?", None, "deferred", None, recursive=False)]
+    history.note(1, request, names)
+    assert history.undo_after(0) == [UndoneCell(1, "x" * 200, names[:1000], ["q_000"])]

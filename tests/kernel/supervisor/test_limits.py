@@ -1,0 +1,220 @@
+"""Limits that hold whatever the code does, because they are kept from outside."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlm_ipc import supervisor_protocol as protocol
+
+pytestmark = pytest.mark.anyio
+
+BUSY = 15.0
+"""What a busy machine may add to the limit and its grace of 2 s; the bench measures the real figure."""
+
+
+async def timed(supervisor, kernel, code):
+    """Run a cell and measure it from outside."""
+    began = time.monotonic()
+    async with asyncio.timeout(60):
+        result = await supervisor.execute(kernel.kernel_id, code).result()
+    return result, time.monotonic() - began
+
+
+STUBBORN = {
+    "loop": "while True: pass",
+    "swallows KeyboardInterrupt": "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass",
+    "swallows everything": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+    "sits in a C call": "sum(range(10**13))",
+    "sleeps": "import time\ntime.sleep(100)",
+    "backtracks": "import re\nre.match(r'(a+)+$', 'a' * 60 + 'b')",
+    "awaits": "import asyncio\nawait asyncio.sleep(100)",
+}
+
+
+@pytest.mark.parametrize("code", STUBBORN.values(), ids=STUBBORN.keys())
+async def test_a_cell_ends_at_its_limit_and_variables_survive(supervisor, spawn, policy, code) -> None:
+    """K-18: whatever the cell does, it ends within the limit plus 2 s, says so, and the session goes on."""
+    kernel = await spawn(policy(cell_seconds=1.0, checkpoint="strict"))
+    await supervisor.execute(kernel.kernel_id, "kept = 'before'").result()
+    result, seconds = await timed(supervisor, kernel, code)
+    assert result.status == "error"
+    assert result.error.ename == "CellTimeout"
+    assert "limit of 1 s" in result.error.evalue
+    assert seconds < 1.0 + 2.0 + BUSY
+    after = await supervisor.execute(kernel.kernel_id, "kept").result()
+    assert after.result == "'before'"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_lazy_copy_saves_variables_of_earlier_cells(supervisor, spawn, policy) -> None:
+    """With lazy checkpoints, what was there when the session was last idle comes back after a kill."""
+    kernel = await spawn(policy(cell_seconds=1.0, checkpoint="lazy"))
+    await supervisor.execute(kernel.kernel_id, "kept = 1").result()
+    async with asyncio.timeout(30):
+        while not (await supervisor.kernel_info(kernel.kernel_id)).checkpoint:
+            await asyncio.sleep(0.02)
+    result, _ = await timed(supervisor, kernel, STUBBORN["swallows everything"])
+    assert result.error.ename == "CellTimeout"
+    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_text_printed_before_a_timeout_arrives(supervisor, spawn, policy) -> None:
+    """The output of a cell that was killed is not lost."""
+    kernel = await spawn(policy(cell_seconds=1.0))
+    result, _ = await timed(supervisor, kernel, "print('so far')\n" + STUBBORN["swallows everything"])
+    assert result.stdout == "so far\n"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_output_is_cut_at_its_cap_and_kept_whole(supervisor, kernel, run) -> None:
+    """K-19: 1 MB of output arrives, the cut is marked, and the whole is in a file."""
+    result = await run("for i in range(20000): print('x' * 99)")
+    assert result.truncated
+    assert result.stdout.rstrip().endswith("limit of 1,048,576 bytes for one cell is reached]")
+    assert len(result.stdout) < 1_048_576 + 200
+    spool = Path(result.spool)
+    assert spool.stat().st_size == result.output_bytes == 2_000_000
+    assert result.spool_complete
+    spool.unlink()
+
+
+@pytest.mark.parametrize("cap", [1000, 1001])
+async def test_output_is_cut_between_two_characters(supervisor, spawn, policy, cap) -> None:
+    """K-19: a cap that falls into a character leaves it out, and no half of it."""
+    kernel = await spawn(policy(output_bytes=cap))
+    result = await supervisor.execute(kernel.kernel_id, "print('é' * 5000)").result()
+    assert result.stdout.startswith("é" * 500 + "\n[output cut")
+    Path(result.spool).unlink()
+
+
+async def test_an_output_beyond_what_a_session_may_hold_is_not_called_whole(supervisor, spawn, policy) -> None:
+    """K-19: the file ends at the session's bound for texts, and the result says that it is a part."""
+    kernel = await spawn(policy(output_bytes=1000, content_bytes=4096))
+    for size, whole in ((4096, True), (4097, False)):
+        result = await supervisor.execute(kernel.kernel_id, f"print('x' * {size}, end='')").result()
+        assert (result.output_bytes, Path(result.spool).stat().st_size) == (size, 4096)
+        assert result.spool_complete is whole
+        Path(result.spool).unlink()
+
+
+async def test_output_of_exactly_the_cap_is_not_cut(supervisor, spawn, policy) -> None:
+    """The cap is what may arrive, not one byte less."""
+    kernel = await spawn(policy(output_bytes=1000))
+    result = await supervisor.execute(kernel.kernel_id, "print('x' * 999)").result()
+    assert (result.truncated, result.spool, len(result.stdout)) == (False, None, 1000)
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_memory_without_end_fails_and_the_session_goes_on(supervisor, spawn, policy) -> None:
+    """K-20: an allocation over the limit fails in the cell; variables and session stay."""
+    kernel = await spawn(policy(memory_bytes=200 << 20, checkpoint="strict"))
+    await supervisor.execute(kernel.kernel_id, "kept = 'yes'").result()
+    for code in ("big = bytearray(1 << 30)", "hog = []\nwhile True: hog.append(bytes(1 << 20))"):
+        result, _ = await timed(supervisor, kernel, code)
+        assert result.status == "error"
+        assert result.error.ename in {"MemoryError", "MemoryLimit"}
+    await supervisor.execute(kernel.kernel_id, "hog = None").result()
+    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "'yes'"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_an_interrupt_ends_the_cell_only(supervisor, kernel) -> None:
+    """A cancelled cell ends with an error of its own; what it had done stays."""
+    await supervisor.execute(kernel.kernel_id, "import time; steps = []").result()
+    execution = supervisor.execute(kernel.kernel_id, "for step in range(1000): steps.append(step); time.sleep(0.05)")
+    async with asyncio.timeout(40):
+        while not await supervisor.interrupt(kernel.kernel_id):
+            await asyncio.sleep(0.02)
+        result = await execution.result()
+    assert result.error.ename == "CellInterrupted"
+    assert (await supervisor.execute(kernel.kernel_id, "len(steps) < 1000").result()).result == "True"
+
+
+@contextmanager
+def held(pid: int) -> Iterator[None]:
+    """Keep a process from doing anything meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_an_interrupt_before_the_first_line_ends_the_cell(supervisor, kernel) -> None:
+    """The kernel has been sent the cell, but has not yet begun it: an interrupt waits until it hears of it."""
+    with held(kernel.pid):
+        execution = supervisor.execute(kernel.kernel_id, "while True: pass")
+        async with asyncio.timeout(30):
+            while (await supervisor.kernel_info(kernel.kernel_id)).state != "busy":
+                await asyncio.sleep(0.02)
+        await supervisor.call(protocol.INTERRUPT, protocol.Interrupt(kernel.kernel_id))
+    async with asyncio.timeout(25):
+        assert (await execution.result()).error.ename == "KeyboardInterrupt"
+    assert (await supervisor.execute(kernel.kernel_id, "1 + 1").result()).result == "2"
+
+
+async def test_an_interrupt_of_a_cell_that_waits_for_its_turn_is_kept_for_it(supervisor, kernel) -> None:
+    """The kernel is busy with something that is no cell; then nothing of the cell runs, but the next one does."""
+    with held(kernel.pid):
+        before = supervisor.start_call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, {"op": "variables"}))
+        execution = supervisor.execute(kernel.kernel_id, "began = True")
+        behind = supervisor.execute(kernel.kernel_id, "'began' in dir()")
+        await supervisor.call(protocol.INTERRUPT, protocol.Interrupt(kernel.kernel_id))
+    async with asyncio.timeout(25):
+        await before
+        assert (await execution.result()).error.ename == "KeyboardInterrupt"
+        assert (await behind.result()).result == "False"
+
+
+async def test_the_output_so_far_can_be_read_while_the_cell_runs(supervisor, kernel) -> None:
+    """Progress is visible before the cell ends."""
+    execution = supervisor.execute(kernel.kernel_id, "import time\nprint('working')\ntime.sleep(50)")
+    async with asyncio.timeout(30):
+        while (await execution.output_so_far())[0] != "working\n":
+            await asyncio.sleep(0.02)
+    await execution.interrupt()
+    assert (await execution.result()).stdout == "working\n"
+
+
+async def test_many_small_files_are_stopped_at_the_scratch_limit(supervisor, spawn, policy) -> None:
+    """No single file is over its limit, but all of them together are: the cell ends, the session goes on."""
+    kernel = await spawn(policy(scratch_bytes=1 << 20, cell_seconds=20.0))
+    write = f"open({kernel.scratch!r} + f'/{{n}}', 'w').write('x')"
+    code = f"import time\nn = 0\nwhile True:\n    n += 1\n    {write}\n    time.sleep(0.002)"
+    result, _ = await timed(supervisor, kernel, code)
+    assert result.error.ename == "ScratchLimit"
+    unrelated = await supervisor.execute(kernel.kernel_id, "import time\ntime.sleep(5)\nn > 0").result()
+    assert unrelated.result == "True"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_cell_that_waits_can_be_stopped_before_it_begins(supervisor, kernel, told) -> None:
+    """Stopping one cell of the queue leaves the one that runs and those behind it alone."""
+    running = supervisor.execute(kernel.kernel_id, told.wait)
+    waiting = supervisor.execute(kernel.kernel_id, "began = True")
+    behind = supervisor.execute(kernel.kernel_id, "'began' in dir()")
+    await waiting.interrupt()
+    told.give()
+    assert (await waiting.result()).error.ename == "CellInterrupted"
+    assert (await running.result()).status == "ok"
+    assert (await behind.result()).result == "False"
+
+
+async def test_a_cell_that_is_stopped_at_once_ends_at_once(supervisor, spawn, policy) -> None:
+    """Also in the moment between its turn and its beginning, when a copy of the kernel is taken."""
+    kernel = await spawn(policy(cell_seconds=30.0))
+    for _ in range(5):
+        await supervisor.execute(kernel.kernel_id, "kept = 1").result()
+        execution = supervisor.execute(kernel.kernel_id, "while True: pass")
+        async with asyncio.timeout(25):
+            await execution.interrupt()
+            assert (await execution.result()).error.ename == "CellInterrupted"
+    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
+    await supervisor.shutdown(kernel.kernel_id)

@@ -1,0 +1,228 @@
+"""Crashes: what is lost, what is not, and that nobody's session dies of them."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlm_contexts.store.store import ContextStore
+from rlm_ipc.errors import CallerError, KernelError, SupervisorGone, UnknownKernel
+from rlm_ipc.outcomes import Ended, Loss, Lost
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
+
+pytestmark = pytest.mark.anyio
+
+
+async def replaced(supervisor, kernel_id, old_pid):
+    """Wait until another process serves the kernel; returns its description."""
+    async with asyncio.timeout(30):
+        while (info := await supervisor.kernel_info(kernel_id)).pid in {old_pid, None}:
+            await asyncio.sleep(0.02)
+    return info
+
+
+async def test_an_outside_kill_between_cells_loses_nothing_under_strict(supervisor, spawn, policy) -> None:
+    """The copy taken before the last reply takes over, behind the same sockets."""
+    kernel = await spawn(policy(checkpoint="strict"))
+    await supervisor.execute(kernel.kernel_id, "kept = [1, 2, 3]").result()
+    os.kill(kernel.pid, signal.SIGKILL)
+    info = await replaced(supervisor, kernel.kernel_id, kernel.pid)
+    assert info.connection == kernel.connection
+    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1, 2, 3]"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_crash_in_a_cell_is_an_error_that_names_the_cause(supervisor, spawn, policy) -> None:
+    """The cell that killed its process gets the signal's name, and the session goes on as before it."""
+    kernel = await spawn(policy("trusted", checkpoint="strict"))
+    await supervisor.execute(kernel.kernel_id, "kept = 1").result()
+    for signal_name in ("SIGSEGV", "SIGABRT"):
+        code = f"kept = 2\nprint('last words')\nimport os, signal\nos.kill(os.getpid(), signal.{signal_name})"
+        result = await supervisor.execute(kernel.kernel_id, code).result()
+        assert result.stdout == "last words\n"
+        assert result.error.ename == "KernelRolledBack"
+        assert signal_name in result.error.evalue
+        assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_crash_in_the_first_cell_loses_nothing(supervisor, spawn, policy, tmp_path: Path) -> None:
+    """A fresh process is what the session was: no copy is needed for that, and the contexts are there again."""
+    store = ContextStore(tmp_path / "store")
+    kernel = await spawn(policy("trusted", checkpoint="lazy"))
+    with store.shared_text(store.put_text("alpha\n")) as shared_text:
+        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {"path": "x.log"})
+    result = await supervisor.execute(kernel.kernel_id, "import os; os.abort()").result()
+    assert "SIGABRT" in result.error.evalue
+    assert "as they were before this cell" in result.error.evalue
+    assert (await supervisor.execute(kernel.kernel_id, "log['content']").result()).result == "'alpha\\n'"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_without_copies_a_crash_says_that_variables_are_lost(supervisor, spawn, policy) -> None:
+    """checkpoint: off restarts the kernel, says what is gone, and contexts are there again."""
+    kernel = await spawn(policy("trusted", checkpoint="off"))
+    await supervisor.execute(kernel.kernel_id, "gone = 1").result()
+    result = await supervisor.execute(kernel.kernel_id, "import os; os._exit(3)").result()
+    assert "exited with 3" in result.error.evalue
+    assert "variables are lost" in result.error.evalue
+    assert (await supervisor.execute(kernel.kernel_id, "gone").result()).error.ename == "NameError"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_kill_while_idle_without_a_copy_is_told_to_the_next_cell(supervisor, spawn, policy) -> None:
+    """Nobody computes on lost variables without being told: the next cell is refused once, with the loss."""
+    kernel = await spawn(policy(checkpoint="off"))
+    await supervisor.execute(kernel.kernel_id, "gone = 1").result()
+    os.kill(kernel.pid, signal.SIGKILL)
+    await replaced(supervisor, kernel.kernel_id, kernel.pid)
+    told = await supervisor.execute(kernel.kernel_id, "gone = 2").result()
+    assert told.error.ename == "KernelRolledBack"
+    assert "variables are lost" in told.error.evalue
+    assert (await supervisor.execute(kernel.kernel_id, "1 + 1").result()).result == "2"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_contexts_come_back_with_a_new_process(supervisor, spawn, policy, tmp_path: Path) -> None:
+    """A loaded context is the supervisor's to give again: a crash never loses it."""
+    store = ContextStore(tmp_path / "store")
+    kernel = await spawn(policy("trusted", checkpoint="off"))
+    with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
+        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {"path": "x.log"})
+    await supervisor.execute(kernel.kernel_id, "import os; os._exit(1)").result()
+    result = await supervisor.execute(kernel.kernel_id, "log['line_count'], log['lines'][1], log['type']").result()
+    assert result.result == "(2, 'beta', 'log')"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_query_ids_are_not_reused_by_the_process_that_takes_over(supervisor, spawn, policy) -> None:
+    """K-22: ids are unique for the life of the session, also across a crash."""
+    kernel = await spawn(policy("trusted", checkpoint="off"))
+    first = await supervisor.execute(kernel.kernel_id, "a = llm_query('one')").result()
+    await supervisor.execute(kernel.kernel_id, "import os; os._exit(1)").result()
+    second = await supervisor.execute(kernel.kernel_id, "b = llm_query('two')").result()
+    assert [q.id for q in first.queries + second.queries] == ["q_000", "q_001"]
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_restart_keeps_contexts_and_clears_variables(supervisor, spawn, tmp_path: Path) -> None:
+    """Restarting is explicit, and complete."""
+    store = ContextStore(tmp_path / "store")
+    kernel = await spawn()
+    with store.shared_text(store.put_text("alpha\n")) as shared_text:
+        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await supervisor.execute(kernel.kernel_id, "mine = 1").result()
+    await supervisor.restart(kernel.kernel_id)
+    assert (await supervisor.execute(kernel.kernel_id, "log['content']").result()).result == "'alpha\\n'"
+    assert (await supervisor.execute(kernel.kernel_id, "mine").result()).error.ename == "NameError"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_killed_zygote_is_replaced_and_sessions_go_on(own_supervisor, policy, tmp_path: Path) -> None:
+    """The zygote is only needed to start kernels, and is started again when it is."""
+    kernel = await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), policy())
+    zygote = min(psutil.Process(own_supervisor.pid).children(), key=psutil.Process.create_time)
+    assert zygote.pid != kernel.pid
+    zygote.kill()
+    assert (await own_supervisor.execute("k1", "1 + 1").result()).result == "2"
+    await own_supervisor.spawn(SpawnRequest("k2", str(tmp_path)), policy())
+    assert (await own_supervisor.execute("k2", "2 + 2").result()).result == "4"
+
+
+async def test_a_killed_supervisor_is_noticed_and_takes_its_kernels_along(
+    own_supervisor, policy, gone, tmp_path: Path
+) -> None:
+    """Waiting calls get an error at once; no kernel process stays behind; the next supervisor starts clean."""
+    kernel = await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), policy())
+    execution = own_supervisor.execute("k1", "import time; time.sleep(60)")
+    os.kill(own_supervisor.pid, signal.SIGKILL)
+    async with asyncio.timeout(40):
+        with pytest.raises(SupervisorGone, match="variables are lost"):
+            await execution.result()
+    await gone(kernel.pid)
+    again = await SupervisorClient.connect()
+    assert await again.kernels() == []
+    with pytest.raises(UnknownKernel):
+        await again.execute("k1", "1").result()
+    os.kill(again.pid, signal.SIGTERM)
+    await again.wait_gone()
+    again.close()
+
+
+async def test_an_ended_kernel_leaves_no_process_socket_or_copy(supervisor, spawn, gone) -> None:
+    """Shutting down removes everything of a session but its scratch folder."""
+    kernel = await spawn()
+    await supervisor.execute(kernel.kernel_id, "x = 1").result()
+    await supervisor.shutdown(kernel.kernel_id)
+    await gone(kernel.pid)
+    folder = Path(kernel.connection["ip"]).parent
+    assert not [path for path in folder.iterdir() if path.name.startswith(kernel.kernel_id)]
+    with pytest.raises(UnknownKernel):
+        await supervisor.kernel_info(kernel.kernel_id)
+
+
+async def test_two_kernels_cannot_have_one_id(supervisor, spawn, kernel, policy, tmp_path: Path) -> None:
+    """A second spawn with a known id is refused, and the first kernel is not touched."""
+    with pytest.raises(CallerError, match="already"):
+        await supervisor.spawn(SpawnRequest(kernel.kernel_id, str(tmp_path)), policy())
+    assert (await supervisor.execute(kernel.kernel_id, "1").result()).result == "1"
+
+
+async def test_a_session_left_alone_shares_its_memory_and_still_hears(supervisor, spawn) -> None:
+    """It keeps next to nothing for itself beside its copy; a cell, an interrupt and a kill find it as ever."""
+    kernels = [await spawn() for _ in range(2)]
+    for kernel in kernels:
+        assert (await supervisor.execute(kernel.kernel_id, "kept = [object()]; kept.append(5)").result()).error is None
+    for kernel in kernels:
+        await shares_its_memory(kernel.pid)
+    os.kill(kernels[0].pid, signal.SIGINT)
+    os.kill(kernels[1].pid, signal.SIGTERM)
+    await replaced(supervisor, kernels[1].kernel_id, kernels[1].pid)
+    for kernel in kernels:
+        assert (await supervisor.execute(kernel.kernel_id, "kept[1]").result()).result == "5"
+        await supervisor.shutdown(kernel.kernel_id)
+
+
+async def shares_its_memory(pid: int) -> None:
+    """Wait until a process has had next to no memory for itself for a second."""
+    async with asyncio.timeout(30):
+        seen = 0
+        while seen < 10:
+            seen = seen + 1 if psutil.Process(pid).memory_full_info().uss < 500_000 else 0
+            await asyncio.sleep(0.1)
+
+
+async def test_what_ended_a_cell_is_told_by_fields_that_no_code_can_write(supervisor, spawn, policy) -> None:
+    """K-20: an error of code is its own whatever its name; a death says what was lost."""
+    kernel = await spawn(policy("trusted", checkpoint="strict"))
+    forged = "class KernelRolledBack(Exception): pass\nraise KernelRolledBack('x; its variables are lost')"
+    result = await supervisor.execute(kernel.kernel_id, forged).result()
+    assert (result.error.ename, result.ended, result.reason, result.loss) == (
+        "KernelRolledBack",
+        Ended.BY_ITSELF,
+        "",
+        None,
+    )
+    result = await supervisor.execute(kernel.kernel_id, "import os; os.abort()").result()
+    assert (result.ended, result.loss) == (Ended.WORKER_DIED, Loss(Lost.NOTHING, in_cell=True))
+    assert "SIGABRT" in result.reason
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_death_in_words_of_the_process_itself_is_not_believed(supervisor, spawn, policy) -> None:
+    """K-20: code without a language wall raises our own class where a request runs it; that is a failed request."""
+    kernel = await spawn(policy("trusted"))
+    code = (
+        "from rlm_ipc.errors import KernelDied\nfrom rlm_ipc.outcomes import Loss, Lost\n"
+        "class Odd:\n    def __repr__(self): raise KernelDied('gone', Loss(Lost.EVERYTHING))\nodd = Odd()"
+    )
+    assert (await supervisor.execute(kernel.kernel_id, code).result()).status == "ok"
+    with pytest.raises(KernelError, match="gone") as caught:
+        await supervisor.peek_variable(kernel.kernel_id, "odd", 0, 1, 100)
+    assert type(caught.value) is KernelError
+    assert (await supervisor.execute(kernel.kernel_id, "type(odd).__name__").result()).result == "'Odd'"
+    await supervisor.shutdown(kernel.kernel_id)

@@ -1,0 +1,202 @@
+"""Rollback: memory goes back to before the last cells, behind the same sockets, and nothing else does."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from jupyter_client import AsyncKernelClient
+from session_processes import copies_of
+
+from rlm_contexts.store.store import ContextStore
+from rlm_ipc.errors import CallerError, KernelBusy
+from rlm_ipc.kernel_reports import KernelInfo
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_sandbox.policy import MIB
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable[str]]:
+    """Run code in a kernel and give what its last expression showed; an error fails the test."""
+
+    async def run(kernel: KernelInfo, code: str) -> str:
+        async with asyncio.timeout(30):
+            result = await supervisor.execute(kernel.kernel_id, code).result()
+        assert result.error is None, result.error
+        return result.result
+
+    return run
+
+
+async def test_the_last_cells_are_undone_behind_the_same_sockets(
+    supervisor, spawn, value, policy, tmp_path: Path
+) -> None:
+    """Changes in place and new names go, files and the connection stay, an attached notebook goes on."""
+    file = tmp_path / "connection.json"
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=3), connection_file=str(file))
+    client = AsyncKernelClient()
+    client.load_connection_file(str(file))
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=30)
+        await value(kernel, "rows = [1]; other = 'kept'")
+        write = f"with open({kernel.scratch + '/out.txt'!r}, 'w') as f: f.write('x')"
+        await value(kernel, f"rows.append(2); other = 'changed'\n{write}")
+        await client.execute_interactive("rows.append(3); mine = 1", timeout=30, output_hook=lambda _: None)
+        done = await supervisor.rollback(kernel.kernel_id, 2)
+        assert [code.split(";")[0] for code in done.undone] == ["rows.append(2)", "rows.append(3)"]
+        assert (done.restored, done.gone) == (("other",), ("f", "mine"))
+        reply = await client.execute_interactive("1", user_expressions={"r": "rows, other"}, timeout=30)
+        assert reply["content"]["user_expressions"]["r"]["data"]["text/plain"] == "([1], 'kept')"
+    finally:
+        client.stop_channels()
+    assert await value(kernel, f"open({kernel.scratch + '/out.txt'!r}).read(), 'mine' in dir()") == "('x', False)"
+    assert (await supervisor.kernel_info(kernel.kernel_id)).connection == kernel.connection
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_only_as_many_cells_as_the_policy_keeps_can_be_undone(supervisor, spawn, value, policy) -> None:
+    """The refusal says how many can be, nothing changes, and a session holds only the copies that it may."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
+    for number in range(5):
+        await value(kernel, f"n = {number}")
+    assert (await supervisor.kernel_info(kernel.kernel_id)).undoable == (1, 2)
+    with pytest.raises(CallerError, match=r"limits.rollback_cells.*1, 2 cell"):
+        await supervisor.rollback(kernel.kernel_id, 3)
+    with pytest.raises(CallerError, match="completed 5 cell"):
+        await supervisor.rollback(kernel.kernel_id, 6)
+    assert await value(kernel, "n") == "4"
+    assert (await supervisor.rollback(kernel.kernel_id, 2)).possible == ()
+    assert await value(kernel, "n") == "3"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_rollbacks_follow_each_other_until_the_beginning(supervisor, spawn, value, policy) -> None:
+    """One cell at a time, down to a fresh kernel; then there is nothing left to undo."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=5))
+    for number in range(3):
+        await value(kernel, f"n = {number}")
+    for number in (1, 0):
+        done = await supervisor.rollback(kernel.kernel_id, 1)
+        assert (done.undone, done.restored) == ((f"n = {number + 1}",), ("n",))
+    done = await supervisor.rollback(kernel.kernel_id, 1)
+    assert (done.undone, done.gone, done.possible) == (("n = 0",), ("n",), ())
+    with pytest.raises(CallerError, match="completed 0 cell"):
+        await supervisor.rollback(kernel.kernel_id, 1)
+    assert await value(kernel, "'n' in dir()") == "False"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_crash_after_a_rollback_loses_nothing_of_it(supervisor, spawn, value, policy) -> None:
+    """The copy that took over is copied itself at once; cells go on being counted from there."""
+    kernel = await spawn(policy("trusted", checkpoint="strict", rollback_cells=2))
+    await value(kernel, "n = 1")
+    await value(kernel, "n = 2")
+    await supervisor.rollback(kernel.kernel_id, 1)
+    crashed = await supervisor.execute(kernel.kernel_id, "import os; os._exit(1)").result()
+    assert "as they were before this cell" in crashed.error.evalue
+    assert await value(kernel, "n") == "1"
+    assert (await supervisor.rollback(kernel.kernel_id, 1)).undone == ("n",)
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(supervisor, spawn, value, policy, gone) -> None:
+    """Process and newest copy killed at once: the session goes back to the copy before, and says what that lost."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
+    await value(kernel, "n = next(iter([1]))")
+    older = copies_of(kernel.pid)
+    await value(kernel, "n = next(iter([2]))")
+    newest = copies_of(kernel.pid) - older
+    assert older
+    assert newest
+    os.kill(supervisor.pid, signal.SIGSTOP)  # so that it sees neither of them die before the other
+    try:
+        for pid in (*newest, kernel.pid):
+            os.kill(pid, signal.SIGKILL)
+            await gone(pid)
+    finally:
+        os.kill(supervisor.pid, signal.SIGCONT)
+    told = await supervisor.execute(kernel.kernel_id, "n").result()
+    assert "1 completed cell(s) earlier" in told.error.evalue
+    assert await value(kernel, "n") == "1"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_copy_that_dies_when_it_is_wanted_changes_nothing(supervisor, spawn, value, policy) -> None:
+    """The rollback is refused; the process goes on as it is."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
+    await value(kernel, "n = next(iter([1]))")
+    (older,) = copies_of(kernel.pid)
+    await value(kernel, "n = next(iter([2]))")
+    os.kill(older, signal.SIGSTOP)  # so that the supervisor waits for it
+    undoing = asyncio.create_task(supervisor.rollback(kernel.kernel_id, 1))
+    await asyncio.sleep(0)
+    await supervisor.kernel_info(kernel.kernel_id)  # asked after it, and answered at once
+    os.kill(older, signal.SIGKILL)
+    with pytest.raises(CallerError, match="the copy to go back to has ended"):
+        await undoing
+    assert (await supervisor.kernel_info(kernel.kernel_id)).pid == kernel.pid
+    assert await value(kernel, "n") == "2"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_the_time_that_a_rollback_may_take_is_over_with_it(supervisor, spawn, value, policy) -> None:
+    """It asks the kernel, which may take as long as a cell; a cell that runs when that has passed is not stopped."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=1, cell_seconds=2.0))
+    await value(kernel, "n = 1")
+    await supervisor.rollback(kernel.kernel_id, 1)
+    passed = asyncio.get_running_loop().time() + 2.5
+    while asyncio.get_running_loop().time() < passed:
+        assert await value(kernel, "sum(k % 2 for k in range(200_000))") == "100000"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_without_copies_the_refusal_says_so(supervisor, spawn, value, policy, told) -> None:
+    """checkpoint: off cannot undo; a running cell is not undone but interrupted."""
+    kernel = await spawn(policy(checkpoint="off"))
+    await value(kernel, "n = 1")
+    await value(kernel, "n = 2")
+    with pytest.raises(CallerError, match="checkpoint: off"):
+        await supervisor.rollback(kernel.kernel_id, 1)
+    running = supervisor.execute(kernel.kernel_id, told.wait)
+    with pytest.raises(KernelBusy, match="runs a cell"):
+        await supervisor.rollback(kernel.kernel_id, 1)
+    told.give()
+    await running.result()
+    assert await value(kernel, "n") == "2"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_queries_and_texts_are_rows_and_not_undone(supervisor, spawn, value, policy, tmp_path: Path) -> None:
+    """A query of an undone cell is asked no more, its id is not used again; a text that it hid has its name again."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
+    store = ContextStore(tmp_path / "store")
+    with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
+        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await value(kernel, "1")
+    await value(kernel, "log = 5; asked = llm_query('why?')")
+    assert (await supervisor.kernel_info(kernel.kernel_id)).shadowed == ("log",)
+    done = await supervisor.rollback(kernel.kernel_id, 1)
+    assert (done.queries, done.restored, done.gone) == (("q_000",), ("log",), ("asked",))
+    assert (await supervisor.kernel_info(kernel.kernel_id)).shadowed == ()
+    assert await supervisor.pending_queries(kernel.kernel_id) == []
+    assert await value(kernel, "log['lines'][1]") == "'beta'"
+    again = await supervisor.execute(kernel.kernel_id, "asked = llm_query('again?')").result()
+    assert [query.id for query in again.queries] == ["q_001"]
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_copies_that_use_too_much_memory_are_given_up(supervisor, spawn, value, policy) -> None:
+    """Every version of a large object counts that a copy keeps; what is left is one copy, and the fresh start."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=8, memory_bytes=150 * MIB))
+    for number in range(6):
+        await value(kernel, f"held = bytes([{number}]) * 50_000_000; None")
+    async with asyncio.timeout(40):
+        while (await supervisor.kernel_info(kernel.kernel_id)).undoable != (1, 6):
+            await asyncio.sleep(0.1)
+    assert await value(kernel, "held[0]") == "5"
+    await supervisor.shutdown(kernel.kernel_id)

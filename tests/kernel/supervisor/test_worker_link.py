@@ -1,0 +1,151 @@
+"""What the supervisor believes of a kernel process: nothing that it has not checked."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from session_processes import copies_of
+
+from rlm_ipc import framing, worker_protocol
+from rlm_kernel.supervisor.worker_link import WorkerLink, answered, effort
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def child():
+    """A process of ours that waits."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process.pid
+    process.kill()
+    process.wait()
+    process.stdin.close()
+
+
+async def test_a_kernel_cannot_name_the_process_of_another_as_its_own(child) -> None:
+    """Whoever ends the one would end the other: a session is not to be ended by its neighbour."""
+    (ours, theirs), (others, their_others) = framing.pair(), framing.pair()
+    first, second = WorkerLink(ours), WorkerLink(others)
+    assert first.watch(child)
+    assert not second.watch(child)
+    ended = asyncio.get_running_loop().create_future()
+    first.on_death = ended.set_result
+    first.kill()
+    await asyncio.wait_for(ended, 30)
+    assert first.status == -signal.SIGKILL
+    second.drop()
+    theirs.close()
+    their_others.close()
+
+
+@pytest.mark.parametrize("pid", [1, 0, -1, 1 << 40, "a text", None, [2]])
+async def test_only_a_child_of_the_supervisor_is_followed(pid) -> None:
+    """A hostile kernel may say that it is any process, or none."""
+    ours, theirs = framing.pair()
+    peer = WorkerLink(ours)
+    assert not peer.watch(pid)
+    assert not peer.watch(os.getpid())
+    assert peer.pid is None
+    peer.drop()
+    theirs.close()
+
+
+async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
+    """Of a kernel that was kept waiting for the processor: else no copy of it would be believed any more."""
+    ours, theirs = framing.pair()
+    peer = WorkerLink(ours)
+    given_up, next_one = peer.expect(worker_protocol.Forked.TAG), peer.expect(worker_protocol.Forked.TAG)
+    given_up.cancel()
+    theirs.sendall(
+        framing.pack(worker_protocol.Forked.TAG, (b"late",)) + framing.pack(worker_protocol.Forked.TAG, (b"its own",))
+    )
+    assert list((await asyncio.wait_for(next_one, 30)).parts) == [b"its own"]
+    peer.drop()
+    theirs.close()
+
+
+@pytest.fixture
+def kept_waiting(tmp_path):
+    """A process of ours that waits without sleeping: for the file of a program that it starts, and which is no file."""
+    file = tmp_path / "pipe"
+    os.mkfifo(file)
+    start = f"import os; os.posix_spawn('/bin/true', ['true'], {{}}, file_actions=[(0, 0, {str(file)!r}, 0, 0)])"
+    process = subprocess.Popen([sys.executable, "-c", start])
+    yield process.pid
+    other_end = os.open(file, os.O_RDWR)
+    process.wait()
+    os.close(other_end)
+
+
+async def test_a_process_that_is_kept_from_running_is_waited_for(kept_waiting) -> None:
+    """A copy on a machine that has too much to do is slow, not dead: giving it up would lose a recovery."""
+    async with asyncio.timeout(60):
+        while not psutil.Process(kept_waiting).children():
+            await asyncio.sleep(0.02)
+    answer = asyncio.get_running_loop().create_future()
+    waiting = asyncio.create_task(answered(answer, 0.02, kept_waiting))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    answer.set_result("late")
+    assert await waiting == "late"
+
+
+async def test_a_process_that_does_nothing_is_not_waited_for(child) -> None:
+    """One that sleeps, or that is there no more, does not answer."""
+    async with asyncio.timeout(60):
+        while psutil.Process(child).status() != psutil.STATUS_SLEEPING:
+            await asyncio.sleep(0.02)
+    for pid in (child, 1 << 22, "a text", None):
+        answer = asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(answered(answer, 0.2, pid), 60)
+        assert answer.cancelled()
+
+
+async def test_a_process_that_works_in_vain_is_not_waited_for_ever() -> None:
+    """It may take so much of the processor, and no more."""
+    command = [sys.executable, "-uc", "print()\nwhile True: pass"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            before = effort(process.pid).used
+            async with asyncio.timeout(60):
+                with pytest.raises(TimeoutError):
+                    await answered(asyncio.get_running_loop().create_future(), 0.2, process.pid)
+            assert effort(process.pid).used - before >= 0.2
+        finally:
+            process.kill()
+
+
+async def test_a_copy_that_is_only_kept_has_run_nothing(supervisor, spawn, policy) -> None:
+    """From its first moment on it waits as it was forked, signals held back, so it shares nearly all of its memory."""
+    kernel = await spawn(policy(checkpoint="strict"))
+    await supervisor.execute(kernel.kernel_id, "kept = [object()]").result()
+    held_back = [blocked(pid) for pid in copies_of(kernel.pid)]
+    assert held_back
+    assert all(signals >> (signal.SIGTERM - 1) & 1 for signals in held_back)
+    assert not blocked(kernel.pid) >> (signal.SIGTERM - 1) & 1
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_only_the_copies_that_are_needed_are_kept(supervisor, spawn, policy) -> None:
+    """The newest, and the one that a rollback of one cell goes back to; every other has ended."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
+    for _ in range(8):
+        await supervisor.execute(kernel.kernel_id, "kept = [object()]").result()
+    async with asyncio.timeout(30):
+        while len(copies_of(kernel.pid)) != 2:
+            await asyncio.sleep(0.02)
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+def blocked(pid: int) -> int:
+    """The signals that a process holds back, as a mask."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("SigBlk:")[2].split()[0], 16)

@@ -1,0 +1,131 @@
+"""What a cell does and what its caller gets of it."""
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_cell_returns_its_output_and_its_last_value(run) -> None:
+    """K-15: stdout, stderr and the value of the last expression."""
+    result = await run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7")
+    assert (result.status, result.stdout, result.stderr, result.result) == ("ok", "out\n", "err\n", "42")
+    assert result.error is None
+    assert result.seconds > 0
+
+
+async def test_variables_persist_between_cells(run) -> None:
+    """K-17: a later cell sees what an earlier one defined."""
+    first = await run("my_data = [1, 2, 3, 4, 5]")
+    assert first.defined == ("my_data",)
+    assert (await run("print(sum(my_data))")).stdout == "15\n"
+
+
+async def test_defined_names_are_those_the_cell_bound(run) -> None:
+    """K-15: names bound anew are listed; imports, underscores and untouched names are not."""
+    await run("kept = 1")
+    result = await run("import math\n_hidden = 2\nfresh = 3\ndef f(): pass\n4")
+    assert sorted(result.defined) == ["f", "fresh"]
+
+
+async def test_an_error_carries_name_message_and_the_line_of_the_cell(run) -> None:
+    """A traceback shows the agent's lines and none of the machinery."""
+    result = await run("def f(x):\n    return 1 / x\n\nf(0)")
+    assert result.status == "error"
+    assert (result.error.ename, result.error.evalue) == ("ZeroDivisionError", "division by zero")
+    text = "\n".join(result.error.traceback)
+    assert "line 4" in text
+    assert "return 1 / x" in text
+    assert "rlm_" not in text
+    assert "\x1b" not in text
+
+
+async def test_a_failed_cell_leaves_the_session_working(run) -> None:
+    """What ran before the error stays."""
+    await run("a = 1\nb = 1 / 0")
+    assert (await run("a")).result == "1"
+
+
+async def test_a_syntax_error_runs_nothing_of_the_cell(run) -> None:
+    """The whole cell is compiled before its first statement runs."""
+    result = await run("done = True\nreturn 5")
+    assert result.error.ename == "SyntaxError"
+    assert (await run("'done' in dir()")).result in {"False", None}
+
+
+async def test_a_cell_may_await_at_top_level(run) -> None:
+    """Async cells work as in any notebook."""
+    result = await run("import asyncio\nawait asyncio.sleep(0)\nprint('slept')")
+    assert result.stdout == "slept\n"
+
+
+async def test_tasks_go_on_between_cells(run) -> None:
+    """A task that a cell left running makes progress before the next cell."""
+    await run(
+        "import asyncio\nseen = []\nasync def later():\n    seen.append(1)\n"
+        "task = asyncio.create_task(later())\nawait asyncio.sleep(0)"
+    )
+    assert (await run("seen")).result == "[1]"
+
+
+async def test_output_keeps_its_order_across_streams(run) -> None:
+    """Each stream's text is complete and in order."""
+    result = await run("for i in range(200): print(i)")
+    assert result.stdout == "".join(f"{i}\n" for i in range(200))
+
+
+async def test_text_of_every_kind_survives_the_way(run) -> None:
+    """NUL bytes, astral characters and a lone surrogate do not break anything."""
+    result = await run("print('a\\x00b', '\\U0001f600', 'x\\ud800y')")
+    assert result.stdout == "a\x00b \U0001f600 x?y\n"
+
+
+async def test_an_empty_cell_is_no_error(run) -> None:
+    """Nothing to do is done."""
+    for code in ("", "   \n", "# only a comment"):
+        assert (await run(code)).status == "ok"
+
+
+async def test_errors_whose_message_cannot_be_shown_are_still_reported(run) -> None:
+    """A hostile __str__ does not lose the error."""
+    result = await run("class Bad(Exception):\n    def __str__(self): raise ValueError('no')\nraise Bad()")
+    assert result.status == "error"
+    assert "Bad" in "\n".join(result.error.traceback)
+
+
+async def test_cells_of_two_callers_run_one_after_the_other(supervisor, kernel) -> None:
+    """Several agents share a session: their cells queue, and each gets its own result."""
+    runs = [supervisor.execute(kernel.kernel_id, f"print({n})\n{n}") for n in range(20)]
+    results = [await execution.result() for execution in runs]
+    assert [r.stdout for r in results] == [f"{n}\n" for n in range(20)]
+    assert [r.result for r in results] == [str(n) for n in range(20)]
+
+
+async def test_one_agents_error_does_not_abort_the_next_agents_cell(supervisor, kernel) -> None:
+    """A failing cell of one caller does not take the queued cells of others with it."""
+    first = supervisor.execute(kernel.kernel_id, "1/0")
+    second = supervisor.execute(kernel.kernel_id, "'still here'")
+    assert (await first.result()).status == "error"
+    assert (await second.result()).result == "'still here'"
+
+
+async def test_a_cell_nested_too_deeply_is_refused_in_one_line(run) -> None:
+    """Not even the parser's own limit shows the machinery."""
+    result = await run("x=" + "+".join(["1"] * 20000))
+    assert result.error.ename == "CellRefused"
+    assert "nested too deeply" in result.error.evalue
+    assert result.stderr == ""
+    assert (await run("1 + 1")).result == "2"
+
+
+async def test_temporary_files_go_to_the_scratch_folder(run, kernel) -> None:
+    """What the policy's imports offer also works: tempfile writes where the session may write."""
+    code = "import tempfile\nwith tempfile.NamedTemporaryFile('w+') as f:\n    f.write('x')\n    print(f.name)"
+    result = await run(code)
+    assert result.error is None
+    assert result.stdout.startswith(kernel.scratch)
+
+
+async def test_leaving_by_exit_prints_no_advice_of_ipythons(run) -> None:
+    """An agent that calls sys.exit gets the exception and nothing about quitting IPython."""
+    result = await run("import sys\nsys.exit(3)")
+    assert (result.error.ename, result.stderr) == ("SystemExit", "")

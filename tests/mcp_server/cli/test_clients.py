@@ -1,0 +1,87 @@
+"""The configuration of every client: what is printed is well-formed, and what the manual shows."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT
+from rlm_mcp.cli.clients import CLIENTS, CODEX_VARIABLES
+
+MANUAL = Path(__file__).parents[3] / "docs" / "clients.md"
+
+
+def _server(name: str, text: str) -> dict[str, Any]:
+    """Return what a configuration says about our server."""
+    content = tomllib.loads(text) if name == "codex" else json.loads(text)
+    servers = content.get("mcpServers") or content.get("mcp") or content.get("mcp_servers")
+    found: dict[str, Any] = servers["rlm-kernel"]
+    return found
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_manual_shows_what_is_printed(name: str) -> None:
+    """docs/clients.md has for each client one block, the one that `rlm-kernel config` prints."""
+    section = MANUAL.read_text().split(f"\n## {CLIENTS[name].title}\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"```(?:json|toml)\n(.*?)```", section, re.DOTALL)
+    assert block == CLIENTS[name].render(["rlm-kernel"])
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_configuration_starts_the_front(name: str) -> None:
+    """Each names the command and its one argument, in the client's own form."""
+    server = _server(name, CLIENTS[name].render(["/opt/my tools/rlm-kernel"]))
+    command = server["command"] if isinstance(server["command"], list) else [server["command"], *server["args"]]
+    assert command == ["/opt/my tools/rlm-kernel", "mcp"]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_only_the_configuration_is_on_standard_output(name: str) -> None:
+    """`rlm-kernel config CLIENT > file` makes a usable file; where it belongs is said beside it."""
+    command = [sys.executable, "-P", "-m", "rlm_mcp", "config", name, "--command", "rlm-kernel"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == CLIENTS[name].render(["rlm-kernel"])
+    assert CLIENTS[name].file in done.stderr
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_command_with_arguments_is_parted(name: str) -> None:
+    """`--command "uvx rlm"` is a program and its argument, not a program with a space in its name."""
+    run = [sys.executable, "-P", "-m", "rlm_mcp", "config", name, "--command", "uvx 'my rlm'"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout == CLIENTS[name].render(["uvx", "my rlm"])
+    server = _server(name, done.stdout)
+    command = server["command"] if isinstance(server["command"], list) else [server["command"], *server["args"]]
+    assert command == ["uvx", "my rlm", "mcp"]
+
+
+def test_the_command_is_found_by_clients_too(tmp_path: Path) -> None:
+    """An activated environment is on this shell's PATH alone: there it is the path; the name where a tool is linked."""
+    program = Path(sys.executable).with_name("rlm-kernel")
+    (tmp_path / "rlm-kernel").symlink_to(program)
+    for folder, expected in ((program.parent, str(program)), (tmp_path, "rlm-kernel"), ("/usr/bin", str(program))):
+        environment = {**os.environ, "PATH": f"{folder}:/usr/bin:/bin"}
+        done = subprocess.run([program, "config", "qwen-code"], capture_output=True, env=environment, check=True)
+        assert _server("qwen-code", done.stdout.decode())["command"] == expected
+
+
+def test_codex_is_told_every_variable_that_we_read() -> None:
+    """Codex hands a server nothing else: a missing name would put it into another session or folder."""
+    given = _server("codex", CLIENTS["codex"].render(["rlm-kernel"]))["env_vars"]
+    folders = {f"RLM_KERNEL_{name}_DIR" for name in ("RUNTIME", "STATE", "CONFIG")}
+    assert set(given) == set(CODEX_VARIABLES)
+    assert (set(HANDSHAKE_ENVIRONMENT) - {"OPENCODE_SESSION_ID"}) | folders <= set(given)
+
+
+def test_an_unknown_client_is_answered_with_the_known_ones() -> None:
+    """Wrong usage: exit code 2, and the names."""
+    command = [sys.executable, "-P", "-m", "rlm_mcp", "config", "emacs"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=None)
+    assert done.returncode == 2
+    assert "claude-code" in done.stderr

@@ -1,0 +1,369 @@
+"""The command line as a person or a script uses it: real processes, exit codes, text and JSON."""
+
+import asyncio
+import importlib.metadata
+import json
+import os
+import pty
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_client.client import call_tool
+from rlm_ipc import discovery
+from rlm_ipc.json_lines import socket_path
+from rlm_mcp.cli.doctor import _folders, package
+
+RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
+
+
+@pytest.fixture(autouse=True)
+def compiled(bytecode: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commands share what they compile."""
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(bytecode))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+
+
+def cli(*arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command and check its exit code."""
+    done = subprocess.run([*RUN, *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def answer(*arguments: str, code: int = 0, stdin: str = "") -> Any:
+    """Run a command with --json; returns what it printed."""
+    return json.loads(cli(*arguments, "--json", code=code, stdin=stdin).stdout)
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> bytes:
+    """Run a command on a terminal; returns all that it shows, which comes in pieces and after the command's end."""
+    reader, terminal = pty.openpty()
+    shown = b""
+    with os.fdopen(reader, "rb", buffering=0) as screen:
+        subprocess.run([*RUN, *arguments], stdout=terminal, env={**os.environ, **environment}, check=True)
+        os.close(terminal)
+        with suppress(OSError):  # how Linux says that nobody has the terminal any more
+            while piece := screen.read(65536):
+                shown += piece
+    return shown
+
+
+# --- the daemon -----------------------------------------------------------------------------------
+
+
+def test_the_daemon_is_shown_and_stopped(daemons: Any, gone: Any) -> None:
+    """Status tells process and clients; stop waits until it has ended; both say so when there is none."""
+    assert answer("daemon", "status", code=3) == {"running": False}
+    assert "daemon start" in cli("daemon", "status", code=3).stderr
+    pid = daemons.start()
+    status = answer("daemon", "status")
+    assert (status["running"], status["pid"], status["clients"]) == (True, pid, 0)
+    assert answer("daemon", "start")["pid"] == pid
+    assert answer("daemon", "stop") == {"stopped": True, "pid": pid}
+    asyncio.run(gone(pid))
+    assert answer("daemon", "stop") == {"stopped": False}
+
+
+def test_stopping_everything_leaves_nothing_of_the_supervisor_behind(isolation: Any) -> None:
+    """After `daemon stop --all` the runtime folder has no kernel's files; what is not ours stays."""
+    cli("run", "1", "--session", "s")
+    runtime = discovery.runtime_dir()
+    assert list((runtime / "connections").iterdir())
+    (runtime / "other").write_text("")
+    assert "every kernel" in cli("daemon", "stop", "--all").stdout
+    left = {file.name for file in runtime.iterdir()}
+    assert not left & {"connections", "scratch", "k", "supervisor.sock"}
+    assert "other" in left
+
+
+def test_a_daemon_without_clients_ends_by_itself(daemons: Any, until: Any) -> None:
+    """After the idle time it stops in order: socket and claim are gone."""
+    daemons.start("--idle", "1")
+    until(lambda: not Path(daemons.path).exists())
+
+
+@pytest.fixture(scope="module")
+def running(shared_daemon: Any) -> Any:
+    """Give a running daemon that is left alone."""
+    return shared_daemon
+
+
+def test_serve_holds_the_attachment_open_until_interrupted(running: Any) -> None:
+    """`rlm-kernel serve` prints URL and token file, and Ctrl-C ends it with exit code 0."""
+    process = subprocess.Popen([*RUN, "serve", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        text = ""
+        while not text.rstrip().endswith("}"):
+            text += process.stdout.readline()
+        attachment = json.loads(text)
+        assert attachment["url"].startswith("http://127.0.0.1:")
+        assert Path(attachment["token_file"]).stat().st_mode & 0o077 == 0
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_serve_refuses_the_world(running: Any) -> None:
+    """An address that others can reach is refused with the way to do it."""
+    assert "SSH tunnel" in cli("serve", "--host", "0.0.0.0", code=2).stderr
+
+
+def test_a_taken_port_is_a_failure_and_not_the_daemons(running: Any) -> None:
+    """Exit code 1: nothing is wrong with the usage or the daemon, but this port is taken."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert "choose another --port" in cli("serve", "--port", str(other.getsockname()[1]), code=1).stderr
+
+
+# --- work through MCP -----------------------------------------------------------------------------
+
+
+def test_run_prints_what_the_code_prints(running: Any) -> None:
+    """K-15: code as an argument or on standard input, in the session that is named."""
+    assert cli("run", "print(1)").stdout == "print(1)"
+    assert cli("run", "-", stdin="2 + 2").stdout == "2 + 2"
+    result = answer("run", "x", "--session", "ses_a")
+    assert result["env"] == {"PARENT_SESSION_ID": "ses_a"}
+    assert result["success"] is True
+
+
+def test_run_fails_when_the_code_does(running: Any) -> None:
+    """Exit code 1, and the error on standard error."""
+    assert "Boom" in cli("run", "raise", code=1).stderr
+    assert answer("run", "raise", code=1)["success"] is False
+
+
+def test_load_sends_a_path_and_not_the_text(running: Any, tmp_path: Path) -> None:
+    """K-1: a file is loaded by its path; a missing one is wrong usage, exit code 2."""
+    file = tmp_path / "log.txt"
+    file.write_text("line\n" * 100)
+    assert answer("load", "log", str(file)) == {"name": "log", "size": 500}
+    cli("load", "log", str(tmp_path / "missing"), code=2)
+
+
+def test_load_takes_several_files_standard_input_and_a_commands_output(running: Any, tmp_path: Path) -> None:
+    """K-1, ours: the daemon gets paths; what stands on standard input or is printed goes through a file."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("12345")
+    assert answer("load", "two", str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))["size"] == 10
+    assert json.loads(cli("load", "log", "-", "--json", stdin="line\n" * 10).stdout) == {"name": "log", "size": 50}
+    assert answer("load", "made", "--command", "printf 12; printf 3 >&2; exit 3") == {"name": "made", "size": 3}
+    for wrong in (["log"], ["log", "-", "x"], ["log", str(tmp_path), "--command", "true"]):
+        cli("load", *wrong, code=2)
+
+
+def test_sessions_are_listed_or_one_is_shown(running: Any) -> None:
+    """All sessions as a table, whatever their names hold, or one with its state."""
+    text = cli("sessions").stdout
+    assert "default" in text
+    assert "[x]" in text
+    assert answer("sessions", "ses_b")["env"] == {"PARENT_SESSION_ID": "ses_b"}
+
+
+def test_a_table_breaks_its_last_column_only_and_none_in_a_pipe(running: Any) -> None:
+    """On 80 columns a long path takes several lines, names and times stand whole; a program gets a line a row."""
+    [head, row, _] = cli("sessions").stdout.splitlines()
+    assert head.split() == ["session", "policy", "kernel", "texts", "last", "used", "workspace"]
+    assert row.endswith("a-folder/" * 20)
+    lines = on_a_terminal("sessions", COLUMNS="80", NO_COLOR="1", TERM="dumb").decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    [first] = [line for line in lines if line.startswith("ses_b")]
+    assert first.split()[1:6] == ["[x]", "not", "started", "2", "(2"]
+
+
+def test_a_locale_without_the_character_shows_its_number(running: Any) -> None:
+    """Printing fails in no locale; what it cannot write is escaped."""
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([*RUN, "run", "\u00e4\u2192"], capture_output=True, env=environment, check=True)
+    assert done.stdout == b"\xe4\\u2192"
+
+
+def test_a_terminal_is_not_obeyed(running: Any) -> None:
+    """What code prints could set the title, the colours or the clipboard: on a terminal it is escaped."""
+    assert cli("run", "\x1b]0;title\x07").stdout == "\x1b]0;title\x07"
+    assert on_a_terminal("run", "\x1b]0;title\x07") == b"\\x1b]0;title\\x07"
+
+
+def test_code_that_is_no_text_is_refused(running: Any) -> None:
+    """Bytes of another encoding, as an argument or on standard input, are wrong usage."""
+    for arguments, given in (([b"\xff"], b""), ([], b"\xff")):
+        done = subprocess.run([*RUN, "run", *arguments], input=given, capture_output=True, check=False)
+        assert done.returncode == 2
+        assert b"save it as UTF-8" in done.stderr
+
+
+def test_a_command_that_fails_is_told(running: Any) -> None:
+    """What it printed is loaded with a word on its exit code; when there is nothing, nothing is loaded."""
+    done = cli("load", "log", "--command", "echo some; exit 3", "--session", "s")
+    assert "exit code 3" in done.stderr
+    assert "size: 5" in done.stdout
+    assert "nothing was loaded" in cli("load", "log", "--command", "exit 3", "--session", "s", code=1).stderr
+
+
+def test_a_policys_path_is_the_clients(running: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon runs in another folder; so a relative path reaches it as an absolute one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "rules.yaml")
+    assert answer("run", "x")["env"] == {"RLM_KERNEL_POLICY": str(tmp_path / "rules.yaml")}
+    assert call_tool("status", {}, policy="sub/../mine.yml")["env"]["RLM_KERNEL_POLICY"] == str(tmp_path / "mine.yml")
+
+
+def test_a_session_that_is_not_there_is_not_made(running: Any) -> None:
+    """Looking is no first call: a name that is not listed is told with those that are."""
+    assert "no session ses_c; there are a, ses_b" in cli("sessions", "ses_c", code=1).stderr
+
+
+def test_a_tools_error_is_the_commands_error(running: Any, tmp_path: Path) -> None:
+    """What the tool said and what it advises is on standard error, exit code 1."""
+    file = tmp_path / "log.txt"
+    file.write_text("")
+    assert "'class' is a keyword; use 'klass'" in cli("load", "class", str(file), code=1).stderr
+    assert answer("load", "class", str(file), code=1)["error"] == "invalid_name"
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def test_policies_are_listed_and_shown() -> None:
+    """K-28: the four policies by name, with every inherited value in the long form."""
+    names = [policy["name"] for policy in answer("policy", "list")["policies"]]
+    assert {"default", "strict", "data", "trusted"} <= set(names)
+    assert answer("policy", "show", "default")["limits"]["cell_seconds"] == 60.0
+    assert "cell_seconds: 60.0" in cli("policy", "show", "default").stdout
+
+
+def test_a_broken_policy_is_listed_beside_the_good_ones(isolation: Any) -> None:
+    """K-28: its row says what is wrong with it; the others are there as ever."""
+    folder = discovery.config_dir() / "policies"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("name: mine\ndescription: A test.\nlimits:\n  cell_secs: 5\n")
+    rows = {row["name"]: row for row in answer("policy", "list")["policies"]}
+    assert "cell_secs" in rows["mine"]["error"]
+    assert rows["default"]["description"]
+    assert "cell_secs" in cli("policy", "list").stdout
+
+
+def test_a_policy_file_is_checked_with_line_and_field(tmp_path: Path) -> None:
+    """K-28: a mistake is found before a session starts; exit code 1 and where it is."""
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("name: good\ndescription: A test.\nextends: default\nlimits:\n  cell_seconds: 5\n")
+    bad.write_text("name: bad\ndescription: A test.\nlimits:\n  cell_secs: 5\n")
+    assert answer("policy", "check", str(good))["valid"] is True
+    error = cli("policy", "check", str(bad), code=1).stderr
+    assert f"{bad}:4" in error
+    assert "cell_secs" in error
+    assert "cell_secs" in answer("policy", "check", str(bad), code=1)["error"]
+
+
+def test_the_schema_is_a_table_or_json() -> None:
+    """K-28: every field with its default and meaning, or the JSON schema for editors."""
+    assert answer("policy", "schema")["type"] == "object"
+    assert "limits.cell_seconds" in cli("policy", "schema").stdout
+
+
+def test_an_unknown_policy_lists_the_known_ones() -> None:
+    """The message says which there are."""
+    assert "default" in cli("policy", "show", "nope", code=1).stderr
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+def test_doctor_says_what_works_and_how_to_fix_what_does_not(isolation: Any) -> None:
+    """K-27: every line that fails has a fix; a folder open to others is found, with the command."""
+    found = json.loads(subprocess.run([*RUN, "doctor", "--json"], capture_output=True, text=True, check=False).stdout)
+    names = [check["name"] for check in found["checks"]]
+    assert {"Python", "runtime folder", "state folder", "daemon", "supervisor", "policy default"} <= set(names)
+    assert any(name.startswith("wall") for name in names)
+    [query] = [check for check in found["checks"] if check["name"] == "extra query"]
+    assert (query["ok"], query["detail"]) == (True, f"duckdb {importlib.metadata.version('duckdb')}")
+    assert all(check["fix"] for check in found["checks"] if check["ok"] is False)
+    isolation.state.chmod(0o755)
+    done = cli("doctor", code=1)
+    assert "FAILS" in done.stdout
+    assert "chmod 700" in done.stdout
+
+
+def test_the_doctor_tells_a_folder_that_cannot_be_used_apart_from_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are fields of the error: a semicolon in the path of a folder cuts nothing."""
+    monkeypatch.setenv("RLM_KERNEL_STATE_DIR", "some; where")
+    (check,) = [check for check in _folders() if not check.ok]
+    assert check.detail == "some; where is a relative path"
+    assert check.fix == "set RLM_KERNEL_STATE_DIR to an absolute one"
+
+
+def test_the_doctors_way_to_install_is_there(isolation: Any) -> None:
+    """An environment made by uv has no pip: what is advised runs where it is advised."""
+    *installer, requirement = shlex.split(package("no-such-package>=1").fix)
+    assert requirement == "no-such-package>=1"
+    if installer[0] == "uv" and shutil.which("uv") is None:
+        pytest.skip("the tool that has made this environment is not here")
+    subprocess.run([*installer, "--help"], capture_output=True, check=True)
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def test_help_and_version_need_no_daemon() -> None:
+    """Every command is listed in the help."""
+    text = cli("--help").stdout
+    commands = ("mcp", "serve", "daemon", "sessions", "load", "run", "policy", "doctor", "config")
+    assert all(f" {name} " in text for name in commands)
+    assert cli("--version").stdout.strip()
+
+
+def test_the_shell_completes_commands_and_clients() -> None:
+    """Completion knows the commands and the names of clients."""
+    environment = {
+        **os.environ,
+        "_RLM_KERNEL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "rlm-kernel config co",
+        "COMP_CWORD": "2",
+    }
+    done = subprocess.run(RUN, capture_output=True, text=True, env=environment, check=False)
+    assert "codex" in done.stdout
+    assert "copilot-cli" in done.stdout
+
+
+def test_an_unusable_folder_is_the_machines_fault(isolation: Any) -> None:
+    """Exit code 4 and the command that repairs it."""
+    isolation.runtime.chmod(0o777)
+    assert "chmod 700" in cli("daemon", "status", code=4).stderr
+
+
+@pytest.mark.parametrize("said", ["HTTP/1.1 400 Bad Request\n", "[]\n"])
+def test_what_is_no_daemon_is_told(isolation: Any, said: str) -> None:
+    """Exit code 3 when something else listens at the daemon's address."""
+    address = socket_path(discovery.runtime_folder())
+
+    def answer_once(server: socket.socket) -> None:
+        client, _ = server.accept()
+        with client:
+            client.recv(4096)
+            client.sendall(said.encode())
+
+    with discovery.listen(address) as server:
+        impostor = threading.Thread(target=answer_once, args=(server,))
+        impostor.start()
+        assert "is no daemon of ours" in cli("daemon", "status", code=3).stderr
+        impostor.join()
+
+
+def test_the_version_is_the_packages() -> None:
+    """The constant that the front can afford says the same as pyproject.toml."""
+    from rlm_ipc.version import VERSION
+
+    pyproject = Path(__file__).parents[3] / "pyproject.toml"
+    assert f'\nversion = "{VERSION}"\n' in pyproject.read_text()

@@ -1,0 +1,55 @@
+"""A session that rests for its queries, as its user sees it on the command line."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_traces import SECONDS
+
+from rlm_client.client import Client, call_tool
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_protocol import ListSessions
+
+
+def resting() -> list[str]:
+    with DaemonConnection(ListSessions()) as control:
+        return [row.session for row in control.reply.resting]
+
+
+@pytest.fixture
+def rests(daemon: Path, module_isolation: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A session that nobody has used for a second, with a text and a query that nobody has answered."""
+    folder = module_isolation.config / "policies"
+    folder.mkdir(exist_ok=True)
+    (folder / "short.yaml").write_text("extends: default\nlimits: {idle_seconds: 1.0}\n")
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "short")
+    with Client("asks") as client:
+        client.call("load_context", name="log", content="x" * 3000)
+        client.call("llm_query", prompt="why?")
+    monkeypatch.delenv("RLM_KERNEL_POLICY")
+    deadline = time.monotonic() + SECONDS
+    while resting() != ["asks"]:
+        assert time.monotonic() < deadline
+        call_tool("list_vars", {}, session="other")  # every call looks for sessions that have idled away
+        time.sleep(0.1)
+    return "asks"
+
+
+def test_what_is_kept_is_shown_without_waking_it(daemon: Path, rests: str) -> None:
+    """K-14: with what, and until when; and the doctor says so too, and harms nothing."""
+
+    def said(*words: str) -> Any:
+        done = subprocess.run([daemon, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
+        return json.loads(done.stdout) if "--json" in words else done.stdout
+
+    shown = said("sessions", rests, "--json")
+    assert (shown["content_bytes"], shown["pending_llm_queries"], shown["kernel"]) == (3000, ["q_t000"], "rests")
+    assert shown["kept_until"] > shown["last_used"]
+    assert "rests" in said("sessions")
+    (check,) = [check for check in said("doctor", "--json")["checks"] if check["name"] == f"session {rests}"]
+    assert f"1 unanswered query, kept until {shown['kept_until']}" in check["detail"]
+    assert resting() == [rests]
+    assert call_tool("answer_queries", {"answers": ["because"]}, session=rests)["answered"] == ["q_t000"]

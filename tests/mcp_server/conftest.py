@@ -1,0 +1,320 @@
+"""What the tests of the MCP side share: a small real server, daemons that run it, fronts to talk through."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rlm_ipc import discovery
+from rlm_ipc.json_lines import daemon_command, handshake_line, socket_path
+
+PATIENCE = 60.0
+"""Seconds after which whatever a test waits for will not happen any more."""
+
+TOY = '''
+"""A small MCP server: the transport is what is tested, not the tools."""
+
+import asyncio
+import json
+import os
+from contextlib import asynccontextmanager
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+
+from rlm_ipc.daemon_protocol import Tidied
+from rlm_ipc.daemon_rows import OpenSession
+from rlm_mcp.client_info import current_handshake
+
+EXTRA = [name for name in os.environ.get("TOY_TOOLS", "").split(",") if name]
+NAMES = ["echo", "size", "who", "hang", "eval_code", "load_context", "status", *EXTRA]
+
+
+async def list_tools(context, params):
+    schema = {"type": "object"}
+    tools = [types.Tool(name=n, description=n, input_schema=schema) for n in NAMES]
+    return types.ListToolsResult(tools=tools)
+
+
+async def call_tool(context, params):
+    text = await answer(params.name, params.arguments or {})
+    return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+async def answer(name, given):
+    if name == "echo":
+        return given["text"]
+    if name == "size":
+        return str(len(given["text"]))
+    if name == "hang":
+        with open(os.environ["TOY_HANGING"], "w") as file:
+            file.write("hanging")
+        await asyncio.Event().wait()
+    handshake = current_handshake.get()
+    who = {"cwd": handshake.cwd, "env": dict(handshake.env), "pid": handshake.pid, "daemon": os.getpid()}
+    if name == "eval_code":
+        good = "raise" not in given["code"]
+        error = None if good else "Boom: it was told to"
+        return json.dumps({"success": good, "stdout": given["code"], "stderr": "", "error": error, **who})
+    if name == "load_context":
+        if given["name"] == "class":
+            said = {"message": "'class' is a keyword", "hint": "use 'klass'"}
+            return json.dumps({"error": "invalid_name", **said})
+        paths = given["path"] if isinstance(given["path"], list) else [given["path"]]
+        return json.dumps({"name": given["name"], "size": sum(map(os.path.getsize, paths))})
+    return json.dumps(who)
+
+
+@asynccontextmanager
+async def create():
+    gate = os.environ.get("TOY_GATE")
+    if gate:  # blocks until the test opens the other end
+        with open(gate) as file:
+            file.read()
+    handlers = {"on_list_tools": list_tools, "on_call_tool": call_tool}
+    yield Server("toy", version="1", instructions="Toy.", lifespan=lifespan, **handlers)
+
+
+class State:
+    def list_sessions(self):
+        rest = {
+            "workspace": "/srv/somebody/" + "a-folder/" * 20,
+            "contexts": 2,
+            "content_bytes": 2048,
+            "kernel": "not started",
+            "last_used": "2026-01-02T03:04:05.678+00:00",
+            "connection_file": "",
+        }
+        return OpenSession("a", "default", **rest), OpenSession("ses_b", "[x]", **rest)
+
+    def list_resting(self):
+        return ()
+
+    async def tidy(self):
+        return Tidied((), 0, 0, ())
+
+
+@asynccontextmanager
+async def lifespan(server):
+    yield State()
+
+
+def broken():
+    raise RuntimeError("the toy is broken")
+'''
+
+
+@pytest.fixture(scope="session")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keep what daemons compile: importing the SDK from source takes seconds each time."""
+    return tmp_path_factory.mktemp("bytecode")
+
+
+def _install_toy(root: Path, bytecode: Path, patch: pytest.MonkeyPatch) -> str:
+    folder = root / "toy"
+    folder.mkdir()
+    (folder / "rlm_toy.py").write_text(textwrap.dedent(TOY))
+    places = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    patch.setenv("PYTHONPATH", os.pathsep.join(places))
+    patch.setenv("TOY_HANGING", str(root / "hanging"))
+    patch.setenv("PYTHONPYCACHEPREFIX", str(bytecode))
+    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    return "rlm_toy:create"
+
+
+class Daemons:
+    """The daemon of the test's folders, whoever started it."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+
+    @property
+    def path(self) -> str:
+        """Where it listens."""
+        return socket_path(discovery.runtime_folder())
+
+    def start(self, *options: str) -> int:
+        """Start one, unless there is one; returns its process id."""
+        command = daemon_command(sys.executable, self.path, "--server", self.server, *options)
+        log = f"{discovery.state_folder()}/daemon.out"
+        with discovery.connect_or_start(self.path, command, log=log) as sock:
+            return discovery.peer(sock).pid
+
+    def pid(self) -> int | None:
+        """Return the process id of the one that listens."""
+        sock = discovery.connect(self.path)
+        if sock is None:
+            return None
+        with sock:
+            return discovery.peer(sock).pid
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End the one that listens, and wait until it has ended."""
+        if (pid := self.pid()) is not None:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                process.send_signal(number)
+                process.wait(PATIENCE)
+
+    def handshake(self, role: str = "mcp", **more: object) -> tuple[socket.socket, dict[str, Any]]:
+        """Connect to it in a role, with the fields of a request; returns the connection and the reply."""
+        sock = discovery.connect(self.path)
+        assert sock is not None
+        sock.settimeout(PATIENCE)
+        sock.sendall(handshake_line(role, request=more))
+        return sock, json.loads(_read_line(sock))
+
+
+def _read_line(sock: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        data = sock.recv(1)
+        assert data, "the daemon hung up"
+        line += data
+    return line
+
+
+@pytest.fixture
+def daemons(isolation: Any, bytecode: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemons]:
+    """Give the daemon of this test's own folders, which may be killed; at the end it is gone."""
+    yield from _daemons(isolation.root, bytecode, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def shared_daemon(module_isolation: Any, bytecode: Path) -> Iterator[Daemons]:
+    """Give a running daemon that all tests of the module use and none may harm."""
+    with pytest.MonkeyPatch.context() as patch:
+        for daemons in _daemons(module_isolation.root, bytecode, patch):
+            daemons.start()
+            yield daemons
+
+
+def _daemons(root: Path, bytecode: Path, patch: pytest.MonkeyPatch) -> Iterator[Daemons]:
+    daemons = Daemons(_install_toy(root, bytecode, patch))
+    yield daemons
+    while discovery.is_claimed(daemons.path):
+        daemons.kill()
+        time.sleep(0.01)  # one that starts or ends holds the claim, but does not listen
+
+
+class FrontProcess:
+    """A front as a client starts it, and what the client says and hears."""
+
+    def __init__(self, arguments: list[str], cwd: Path | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "rlm_mcp.front", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd,
+        )  # fmt: skip
+        self._pending = b""
+        self._ids = 0
+
+    def write(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def send(self, method: str, params: dict[str, Any] | None = None, *, notify: bool = False) -> int:
+        """Send a request (or notification); returns its id."""
+        self._ids += 1
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if not notify:
+            message["id"] = self._ids
+        if params is not None:
+            message["params"] = params
+        self.write(json.dumps(message).encode() + b"\n")
+        return self._ids
+
+    def call(self, tool: str, **arguments: Any) -> int:
+        """Send a tool call; returns its id."""
+        return self.send("tools/call", {"name": tool, "arguments": arguments})
+
+    def receive(self, seconds: float = PATIENCE) -> dict[str, Any]:
+        """Return the next message."""
+        assert self.process.stdout is not None
+        until = time.monotonic() + seconds
+        while b"\n" not in self._pending:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))
+            assert ready, "nothing came in time"
+            data = os.read(self.process.stdout.fileno(), 1 << 20)
+            assert data, "the front ended"
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def answer(self, request_id: int | None) -> dict[str, Any]:
+        """Return the response to a request, passing over what comes before."""
+        while True:
+            message = self.receive()
+            if "method" not in message and message.get("id") == request_id:
+                return message
+
+    def text(self, request_id: int) -> str:
+        """Return the text that a tool answered with."""
+        message = self.answer(request_id)
+        assert "result" in message, message
+        text: str = message["result"]["content"][0]["text"]
+        return text
+
+    def initialize(self) -> dict[str, Any]:
+        """Shake hands as a client of 2025 does; returns the result."""
+        info = {"name": "test", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+        result: dict[str, Any] = self.answer(self.send("initialize", params))["result"]
+        self.send("notifications/initialized", notify=True)
+        return result
+
+    def close(self) -> int:
+        """Close the client's side and wait for the end; returns the exit code."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        code = self.process.wait(PATIENCE)
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def open_front() -> Iterator[Callable[..., FrontProcess]]:
+    """Start fronts whose daemon runs the small server; at the end they are closed."""
+    fronts: list[FrontProcess] = []
+
+    def start(*arguments: str, cwd: Path | None = None) -> FrontProcess:
+        options = list(arguments) or ["--server", "rlm_toy:create"]
+        fronts.append(FrontProcess(options, cwd))
+        return fronts[-1]
+
+    yield start
+    for front in fronts:
+        if front.process.returncode is None:
+            front.process.kill()
+            front.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll a condition that nothing announces, such as a file that appears."""
+    until = time.monotonic() + PATIENCE
+    pause = select.poll()
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        pause.poll(10)
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Give the way to wait for what nothing announces."""
+    return wait_until

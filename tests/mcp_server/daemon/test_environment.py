@@ -1,0 +1,117 @@
+"""What the daemon's environment holds stays there: each process that the daemon starts is looked at while it lives."""
+
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rlm_client.client import call_tool
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_protocol import ShowStatus
+from rlm_ipc.environment import HELPER, SUPERVISOR, TRUST, ZYGOTE
+from rlm_ipc.errors import ToolFailed
+from rlm_kernel.supervisor.supervisor import LARGE_COPIES, QUIET_LIBRARIES
+
+SECONDS = 60
+SECRETS = {
+    "MY_PASSPHRASE": "correct horse",
+    "DATABASE_URL": "postgres://me:correct-horse@db/x",
+    "HTTPS_PROXY": "http://me:correct-horse@proxy:3128",
+    "RLM_KERNEL_OURS": "correct horse",
+    "AWS_SECRET_ACCESS_KEY": "correct horse",
+    "LC_PASS": "correct horse",
+}
+OWN_FOLDER = {"HOME", "TMPDIR"}
+FOR_KERNELS = {"LANG", "TMPDIR", "PYTHONDONTWRITEBYTECODE", *QUIET_LIBRARIES, *LARGE_COPIES}
+
+
+def environment(pid: int) -> dict[str, str]:
+    """What a process was started with, as anybody can read it who may read its memory."""
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(os.fsdecode(entry).split("=", 1) for entry in entries if entry)
+
+
+def helper(daemon: psutil.Process, module: str, call: Future[Any] | None = None) -> psutil.Process:
+    """The child of the daemon that runs a module, as soon as there is one; ``call`` is what has it started."""
+    until = threading.Event()
+    for _ in range(SECONDS * 100):
+        for child in daemon.children():
+            if module in child.cmdline():
+                return child
+        assert call is None or not call.done(), call.result()
+        until.wait(0.01)
+    raise AssertionError(f"no process runs {module}")
+
+
+@pytest.fixture
+def waiting_site() -> Any:
+    """A server that answers when it is told to, so that what asks it lives until then; and its address."""
+    go_on = threading.Event()
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            go_on.wait(SECONDS)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"late\n")
+
+        def log_message(self, *_: object) -> None:
+            """Tell nobody."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/", go_on
+        go_on.set()
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("ended")
+def test_no_process_that_is_started_has_a_secret_whatever_it_is_called(
+    isolation: Any, monkeypatch: pytest.MonkeyPatch, waiting_site: Any
+) -> None:
+    """Ours: supervisor, zygote, workers, helper processes and searches have the variables of a list, and no other."""
+    site, go_on = waiting_site
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    (isolation.config / "policies").mkdir()
+    (isolation.config / "policies" / "reader.yaml").write_text(f"extends: default\nurls: ['{site}']\n")
+
+    def call(tool: str, **arguments: Any) -> Any:
+        return call_tool(tool, arguments, session="s", policy="reader")
+
+    call("eval_code", code="1")
+    call("load_context", name="log", content="aab\n" * 10)
+    call("scan", name="log", pattern=r"(a+)b\1?(?=x|$)")
+    with DaemonConnection(ShowStatus()) as control:
+        daemon = psutil.Process(control.pid)
+    assert environment(daemon.pid).items() >= SECRETS.items()
+    with discovery.connect(discovery.runtime_dir() / "supervisor.sock") as line:  # type: ignore[union-attr]
+        supervisor = psutil.Process(discovery.peer(line).pid)
+    found = {
+        "supervisor": (supervisor, set(SUPERVISOR)),
+        "search": (helper(daemon, "rlm_contexts.search.search_process"), set(HELPER)),
+    }
+    found |= {
+        f"kernel {child.pid}": (child, FOR_KERNELS | set(ZYGOTE)) for child in supervisor.children(recursive=True)
+    }
+    assert len(found) > 3
+    with ThreadPoolExecutor() as pool:
+        loading = pool.submit(call, "load_context", name="page", path=site)
+        found["url"] = helper(daemon, "rlm_contexts.helpers", loading), {*HELPER, *TRUST, *OWN_FOLDER}
+        assert set(environment(found["url"][0].pid)) <= found["url"][1]
+        go_on.set()
+        assert loading.result()["size"] == 5
+        asking = pool.submit(call, "query", name="log", sql="SELECT count(*) FROM range(1000000000000)")
+        found["sql"] = helper(daemon, "rlm_contexts.helpers", asking), {*HELPER, *OWN_FOLDER}
+        has = {what: environment(process.pid) for what, (process, _) in found.items() if what != "url"}
+        found["sql"][0].kill()
+        assert isinstance(asking.exception(), ToolFailed)
+    for what, variables in has.items():
+        assert set(variables) <= found[what][1], what
+        assert "horse" not in repr(variables), what

@@ -1,0 +1,173 @@
+"""The relay's decisions without any process: which line goes where, and who is told what."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_ipc.json_lines import LineSplitter, Oversized, edge_id
+from rlm_mcp.front.cached_answers import Answers
+from rlm_mcp.front.proxy import DOWN, OWN_ID, STARTING, UP, FrontProxy
+
+
+class Wire:
+    """A relay whose client, daemon and starter are lists."""
+
+    def __init__(self, answers: Path) -> None:
+        self.client: list[dict[str, Any]] = []
+        self.daemon: list[Any] = []
+        self.starts = 0
+        self.now = 0.0
+        self.relay = FrontProxy(
+            Answers(str(answers)),
+            to_client=lambda line: self.client.append(json.loads(line)),
+            to_daemon=lambda line: self.daemon.append(json.loads(line)),
+            start=self._start,
+            clock=lambda: self.now,
+        )
+
+    def _start(self) -> None:
+        self.starts += 1
+
+    def say(self, **message: Any) -> None:
+        """Let the client send a message."""
+        self.relay.client_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def reply(self, **message: Any) -> None:
+        """Let the daemon send a message."""
+        self.relay.daemon_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+
+INITIALIZE = {"id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+CALL = {"id": 5, "method": "tools/call", "params": {"name": "eval_code"}}
+
+
+@pytest.fixture
+def wire(tmp_path: Path) -> Wire:
+    """Give a relay without a daemon."""
+    return Wire(tmp_path / "answers.json")
+
+
+def test_lines_wait_in_order_until_there_is_a_daemon(wire: Wire) -> None:
+    """The first line starts one daemon; what came meanwhile is sent in the order it came."""
+    wire.say(**INITIALIZE)
+    wire.say(**CALL)
+    assert (wire.relay.state, wire.starts, wire.daemon) == (STARTING, 1, [])
+    wire.relay.daemon_started()
+    assert wire.relay.state == UP
+    assert [message["id"] for message in wire.daemon] == [0, 5]
+
+
+def test_a_new_daemon_is_brought_to_where_the_client_is(wire: Wire) -> None:
+    """After a crash the handshake is replayed under an id of our own, and its answer is swallowed."""
+    wire.say(**INITIALIZE)
+    wire.relay.daemon_started()
+    wire.reply(id=0, result={"protocolVersion": "2025-11-25"})
+    wire.say(method="notifications/initialized")
+    wire.daemon.clear()
+    wire.relay.daemon_lost()
+    wire.relay.daemon_started()
+    assert [message["method"] for message in wire.daemon] == ["initialize", "notifications/initialized"]
+    own_id = wire.daemon[0]["id"]
+    assert own_id.startswith(OWN_ID)
+    heard = len(wire.client)
+    wire.reply(id=own_id, result={"protocolVersion": "2025-11-25"})
+    assert len(wire.client) == heard
+
+
+def test_a_lost_call_is_reported_and_a_harmless_request_repeated_once(wire: Wire) -> None:
+    """eval_code may have had an effect: it is reported. prompts/list has none: it is asked again, once."""
+    wire.relay.need_daemon()
+    wire.relay.daemon_started()
+    wire.say(**CALL)
+    wire.say(id=6, method="prompts/list")
+    wire.relay.daemon_lost()
+    assert [message["id"] for message in wire.client] == [5]
+    assert "tools/call eval_code was lost" in wire.client[0]["error"]["message"]
+    wire.daemon.clear()
+    wire.relay.daemon_started()
+    assert [message["id"] for message in wire.daemon] == [6]
+    wire.relay.daemon_lost()
+    assert [message["id"] for message in wire.client] == [5, 6]
+
+
+def test_daemons_that_keep_crashing_are_not_started_for_ever(wire: Wire) -> None:
+    """Three quick deaths in a row: after that only a call starts another."""
+    wire.relay.need_daemon()
+    for _ in range(3):
+        wire.relay.daemon_started()
+        wire.relay.daemon_lost()
+    assert (wire.relay.state, wire.starts) == (DOWN, 3)
+    wire.say(**CALL)
+    assert wire.starts == 4
+
+
+def test_a_daemon_that_lived_long_is_replaced_at_once(wire: Wire) -> None:
+    """One death after a long life says nothing about the next daemon."""
+    wire.relay.need_daemon()
+    for number in range(6):
+        wire.relay.daemon_started()
+        wire.now += 3600
+        wire.relay.daemon_lost()
+        assert wire.starts == number + 2
+
+
+def test_a_cancelled_call_is_never_answered(wire: Wire) -> None:
+    """The protocol forbids an answer to a cancelled request, also one that says the daemon died."""
+    wire.relay.need_daemon()
+    wire.relay.daemon_started()
+    wire.say(**CALL)
+    wire.say(method="notifications/cancelled", params={"requestId": 5})
+    assert not wire.relay.busy
+    wire.relay.daemon_lost()
+    assert wire.client == []
+
+
+def test_answers_are_remembered_only_for_the_same_question(wire: Wire, tmp_path: Path) -> None:
+    """Another protocol version or a page of a longer list is asked of the daemon."""
+    wire.say(**INITIALIZE)
+    wire.relay.daemon_started()
+    wire.reply(id=0, result={"serverInfo": {"name": "x"}})
+    again = Wire(tmp_path / "answers.json")
+    again.say(**INITIALIZE)
+    assert again.client == [{"jsonrpc": "2.0", "id": 0, "result": {"serverInfo": {"name": "x"}}}]
+    again.say(id=1, method="initialize", params={"protocolVersion": "2024-11-05"})
+    again.say(id=2, method="tools/list", params={"cursor": "page 2"})
+    assert len(again.client) == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "\0" * 100])
+def test_a_broken_file_of_answers_is_no_answers(tmp_path: Path, content: str) -> None:
+    """Whatever happened to the file, the front works without it and writes it anew."""
+    file = tmp_path / "answers.json"
+    file.write_text(content)
+    answers = Answers(str(file))
+    key = answers.key(INITIALIZE)
+    assert key is not None
+    assert answers.get(key) is None
+    assert answers.put(key, {"fine": True})
+    assert Answers(str(file)).get(key) == {"fine": True}
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_an_id_is_found_at_either_end_of_a_long_message() -> None:
+    """Clients put the id first or last; text that looks like an id does not count."""
+    assert edge_id(b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"text":"aaa', b"") == (True, 7)
+    assert edge_id(b'{"method":"x","params":{', b'"},"jsonrpc":"2.0","id":"a-1"}') == (True, "a-1")
+    assert edge_id(b'{"method":"x","params":{"id":3,', b'\\",\\"id\\":4}"}}') == (False, None)
+    assert edge_id(b'{"params":{"a":', b',"id":5}}') == (False, None)
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 1000])
+def test_lines_are_cut_the_same_however_they_arrive(step: int) -> None:
+    """Reads end anywhere: within a line, at its end, after several."""
+    data = b"one\n\ntwo\n" + b"x" * 50 + b"\nthree\nrest"
+    splitter = LineSplitter(limit=20)
+    lines: list[Any] = []
+    for start in range(0, len(data), step):
+        lines += splitter.feed(data[start : start + step])
+    assert lines[:3] == [b"one", b"", b"two"]
+    assert isinstance(lines[3], Oversized)
+    assert (lines[3].size, lines[3].head, lines[3].tail) == (50, b"x" * 50, b"x" * 50)
+    assert lines[4:] == [b"three"]

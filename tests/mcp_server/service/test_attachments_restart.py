@@ -1,0 +1,103 @@
+"""Attachments and the end of the daemon: what goes on without it, and what the next one makes of what is left."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import start_new_kernel
+
+from rlm_client.client import call_tool
+from rlm_ipc.daemon_connection import DaemonConnection, ask
+from rlm_ipc.daemon_protocol import (
+    AddAttachment,
+    AttachmentKind,
+    ListAttachments,
+    RevokeAttachment,
+    ShowRecord,
+    ShowStatus,
+)
+from rlm_kernel.jupyter import kernelspecs
+
+SECONDS = 60
+
+
+def value(client: BlockingKernelClient, code: str) -> str:
+    """Run a cell in a front end; the text of its value."""
+    texts: list[str] = []
+    client.execute_interactive(
+        code, timeout=SECONDS, output_hook=lambda m: texts.append(m["content"].get("data", {}).get("text/plain", ""))
+    )
+    return "".join(texts)
+
+
+@pytest.mark.usefixtures("ended")
+def test_an_attachment_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) -> None:
+    """K-29: front ends talk to the supervisor; of kernelspecs only those go whose session is no more."""
+    call_tool("eval_code", {"code": "found = 1"}, session="stays")
+    name = kernelspecs.spec_name("stays", "execute")
+    manager, client = start_new_kernel(kernel_name=name)
+    try:
+        command = [Path(sys.executable).with_name("rlm-kernel"), "daemon", "stop"]
+        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        assert value(client, "found") == "1"
+        assert [row.open for row in ask(ListAttachments(), start=True).attachments] == [1]
+
+        kernelspecs.publish("00" * 6, "ghost", "execute", "key")
+        theirs = kernelspecs.kernels_folder() / "rlm-session-theirs"
+        theirs.mkdir()
+        about = {"rlm": {"attachment": "00" * 6, "state": str(tmp_path)}}
+        (theirs / "kernel.json").write_text(json.dumps({"argv": [], "metadata": about}))
+        with DaemonConnection(ShowStatus()) as control:
+            daemon = psutil.Process(control.pid)
+        daemon.kill()
+        daemon.wait(SECONDS)
+        assert call_tool("eval_code", {"code": "found"}, session="stays")["result"] == "1"
+        assert value(client, "found + 1") == "2"
+        listed = KernelSpecManager().find_kernel_specs()
+        assert name in listed
+        assert kernelspecs.spec_name("ghost", "execute") not in listed
+        assert theirs.exists()
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    subprocess.run([*command, "--all"], capture_output=True, timeout=60, check=True)
+    assert name not in KernelSpecManager().find_kernel_specs()
+    assert call_tool("eval_code", {"code": "'found' in dir()"}, session="stays")["result"] == "False"
+    assert name in KernelSpecManager().find_kernel_specs()
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) -> None:
+    """K-29: the next daemon counts it, has its cells in the journal, and closes it when the attachment is revoked."""
+    folder = isolation.config / "policies"
+    folder.mkdir()
+    (folder / "confirmable.yaml").write_text("extends: default\nattachments: {trusted: true}\n")
+    call_tool("eval_code", {"code": "found = [1]"}, session="kept", policy="confirmable")
+    attachment = ask(AddAttachment("kept", AttachmentKind.TRUSTED), start=True).attachment
+    manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("kept", "trusted"))
+    try:
+        assert value(client, "eval('found')") == "[1]"
+        with DaemonConnection(ShowStatus()) as control:
+            daemon = psutil.Process(control.pid)
+        daemon.kill()
+        daemon.wait(SECONDS)
+        assert value(client, "eval('found + [2]')") == "[1, 2]"
+        assert [row.open for row in ask(ListAttachments(), start=True).attachments if row.attachment == attachment] == [
+            1
+        ]
+        assert value(client, "eval('found + [3]')") == "[1, 3]"
+        with DaemonConnection(ShowRecord(session="kept")) as control:
+            cells = [(cell["author"], cell["code"]) for cell in control.reply.record["cells"]]
+        trusted = [("trusted", f"eval('found{more}')") for more in ("", " + [2]", " + [3]")]
+        assert cells == [("agent", "found = [1]"), *trusted]
+        assert ask(RevokeAttachment(attachment), start=True).closed == 1
+        manager.provisioner.process.wait(SECONDS)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

@@ -1,0 +1,132 @@
+"""What becomes of a session that nobody uses: what is kept for its queries, until when, and what it says of itself."""
+
+import asyncio
+
+import pytest
+
+from rlm_mcp.service.tool_answers import moment
+from rlm_memory import sessions
+
+pytestmark = pytest.mark.anyio
+
+IDLE, WAITS = 301.0, 3600.0
+TEXT = "line\n" * 50_000
+
+
+def stored(own) -> int:
+    """Bytes of the texts on disk."""
+    return sum(path.stat().st_size for path in (own.snapshots._files.root / "texts").iterdir())
+
+
+async def test_texts_of_an_unanswered_query_go_after_a_time_of_their_own(connect_own, own, clock) -> None:
+    """K-14, K-23: not before, not never; whoever comes back is told once by each of the two, and never again."""
+    async with connect_own("asks") as agent, connect_own("other") as other:
+        await agent("load_context", name="log", content=TEXT)
+        await agent.run("note = llm_query('why?')")
+        held = stored(own)
+        assert held > len(TEXT)
+        clock.now += IDLE
+        await other("list_vars")
+        clock.now += WAITS - 1
+        await other("list_vars")
+        assert (stored(own), [row.session for row in own.list_resting()]) == (held, ["asks"])
+        clock.now += 2
+        await other("list_vars")
+        assert (stored(own), own.list_resting(), sessions.find(own._store, "asks")) == (0, (), None)
+        said = (
+            "the session was not used for 300 s and expired: 1 text (250,000 bytes), its variables and "
+            "1 unanswered query went; load them again"
+        )
+        listed = await agent("list_vars")
+        assert (listed["variables"], listed["notice"]) == ([], said)
+        missing = await agent.run("note")
+        assert ("NameError" in missing["error"], missing["notice"]) == (True, said)
+        assert "notice" not in await agent("list_vars")
+        assert "notice" not in await agent.run("1")
+        assert (await agent("answer_queries", answers={"q_000": "late"}))["failed"][0]["error"] == "query_not_found"
+        assert stored(own) == 0
+
+
+async def test_a_session_without_queries_says_what_went(connect_own, clock) -> None:
+    """K-14: texts and variables, or what there was of them; a session that held nothing says nothing."""
+    async with connect_own("s") as agent, connect_own("other") as other:
+        await agent("load_context", name="log", content="abc")
+        await agent("load_context", name="more", content="abcd")
+        clock.now += IDLE
+        await other("list_vars")
+        said = (await agent.run("1"))["notice"]
+        assert said == "the session was not used for 300 s and expired: 2 texts (7 bytes) went; load them again"
+        clock.now += IDLE
+        assert "notice" not in await other("list_vars")
+        assert (await agent("list_vars"))["notice"].endswith("expired: its variables went; load them again")
+
+
+async def test_who_comes_back_in_time_is_told_what_went_and_what_stays(connect_own, clock) -> None:
+    """K-14, K-23: the text and the query are there, the variables are not."""
+    async with connect_own("asks") as agent, connect_own("other") as other:
+        await agent("load_context", name="log", content="x")
+        await agent.run("note = llm_query('why?')")
+        clock.now += IDLE
+        await other("list_vars")
+        listed = await agent("list_vars")
+        said = "the session was not used for 300 s: its variables went, texts and queries stay"
+        assert ([row["name"] for row in listed["variables"]], listed["notice"]) == (["log"], said)
+        assert (await agent.run("print(log['content'])"))["notice"] == said
+        assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
+
+
+async def test_an_ended_session_leaves_no_word_of_what_it_held(connect_own, own) -> None:
+    """K-6: its user ended it."""
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="x")
+        await agent("end_session")
+        assert sessions.ending_of(own._store, "s").went is None
+        assert "notice" not in await agent("list_vars")
+
+
+async def test_answering_by_a_cell_leaves_nothing_to_be_kept(connect_own, own, clock) -> None:
+    """K-14, K-23: the way in which the first programs answer."""
+    async with connect_own("s") as agent, connect_own("other") as other:
+        await agent("load_context", name="log", content=TEXT)
+        await agent.run("notes = llm_query_batched(['a', 'b'])")
+        await agent.run("llm_answers = ['A', 'B']")
+        clock.now += IDLE
+        await other("list_vars")
+        assert own.list_resting() == ()
+        async with asyncio.timeout(60):  # its kernel, which reads the text, takes a moment to end
+            while stored(own):
+                await asyncio.sleep(0.01)
+
+
+async def test_status_says_what_is_kept_and_until_when(connect_own, own, clock) -> None:
+    """K-14: of a session that is open, and, without waking it, of one that rests."""
+    async with connect_own("asks") as agent, connect_own("other") as other:
+        await agent("load_context", name="log", content="abc")
+        idle = moment(clock.now + 300)
+        assert (await agent("status"))["kept_until"] == {"variables": idle, "texts_and_queries": idle}
+        await agent.run("note = llm_query('why?')")
+        until = moment(clock.now + 300 + WAITS)
+        assert (await agent("status"))["kept_until"] == {"variables": idle, "texts_and_queries": until}
+        clock.now += IDLE
+        await other("list_vars")
+        (row,) = own.list_resting()
+        assert (row.session, row.content_bytes, row.pending_llm_queries) == ("asks", 3, ("q_000",))
+        assert row.kept_until == moment(clock.now + WAITS)
+        assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
+
+
+async def test_tidying_frees_what_nobody_can_reach_and_nothing_else(connect_own, own, clock) -> None:
+    """K-14: texts that a crash left without a row, and sessions that were due; what is held stays."""
+    async with connect_own("held") as held, connect_own("asks") as asks:
+        await held("load_context", name="log", content="held")
+        await asks("load_context", name="log", content=TEXT)
+        await asks("llm_query", prompt="why?")
+        own.snapshots._files.put_text("nobody's " * 1000)
+        done = await own.tidy()
+        assert (done.ended, done.freed_bytes > 9000, done.resting) == ((), True, ())
+        assert (await held("peek", name="log"))["content"] == "held"
+        clock.now += IDLE
+        await own.tidy()
+        clock.now += WAITS
+        done = await own.tidy()
+        assert (done.freed_bytes > len(TEXT), done.resting, stored(own)) == (True, (), 0)

@@ -1,0 +1,169 @@
+"""What is opened is what was judged: while somebody renames as fast as it can, nothing from outside is ever loaded."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from rlm_contexts.loading import folder
+from rlm_ipc import discovery
+from rlm_mcp.service.service import Service
+
+pytestmark = pytest.mark.anyio
+ROUNDS = 1500
+SECRET = "from outside"
+POLICY = "extends: default\nfiles: {{read: ['{folder}'], write: []}}\n"
+
+
+@contextmanager
+def swapping(*pairs: tuple[Path, Path]) -> Iterator[None]:
+    """Two names change places, again and again: each of the pairs is what a name stands for, now this, now that."""
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.is_set():
+            for one, other in pairs:
+                spare = one.with_name("spare")
+                os.rename(one, spare)
+                os.rename(other, one)
+                os.rename(spare, other)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder that may be read and in which somebody renames, and one that may not be read; both look the same."""
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for place, text in ((inside / "notes", "harmless"), (outside, SECRET)):
+        place.mkdir(parents=True)
+        (place / "a.txt").write_text(text)
+    (inside / "other").symlink_to(outside)
+    (inside / "file").write_text("harmless")
+    (inside / "link").symlink_to(outside / "a.txt")
+    return inside, outside
+
+
+@pytest.fixture
+def remote(connect: Any, isolation: Any, ground: tuple[Path, Path]) -> Any:
+    """A client that may load what its policy lets code read: the folder inside."""
+    (isolation.config / "policies").mkdir()
+    (isolation.config / "policies" / "held.yaml").write_text(POLICY.format(folder=ground[0]))
+    return connect(RLM_KERNEL_POLICY="held")
+
+
+async def loaded(agent: Any, paths: list[str]) -> dict[str, int]:
+    """Load each path many times; nothing of what arrives comes from outside. Returns how many loads came to what."""
+    came: dict[str, int] = {}
+    for number in range(ROUNDS):
+        answer = await agent("load_context", name="x", path=paths[number % len(paths)])
+        came[answer.get("error", "loaded")] = came.get(answer.get("error", "loaded"), 0) + 1
+        if "error" not in answer:
+            text = (await agent("peek", name="x", max_chars=100_000))["content"]
+            assert SECRET not in text, paths[number % len(paths)]
+    return came
+
+
+async def test_a_remote_client_gets_nothing_from_outside_by_a_rename(remote: Any, ground: tuple[Path, Path]) -> None:
+    """K-21: for folders and files that change places with links: paths, folders and patterns."""
+    inside, _ = ground
+    paths = [f"{inside}/notes/a.txt", f"{inside}/file", f"{inside}/notes", f"{inside}/notes/*.txt", f"{inside}/*/a.txt"]
+    async with remote as agent:
+        for path in paths:
+            assert "error" not in await agent("load_context", name="x", path=path), path
+        with swapping((inside / "notes", inside / "other"), (inside / "file", inside / "link")):
+            came = await loaded(agent, paths)
+    assert set(came) <= {"loaded", "cannot_read"}
+    assert min(came.get("loaded", 0), came.get("cannot_read", 0)) > 10, came
+
+
+async def test_a_local_client_gets_nothing_of_other_sessions(connect: Any, ground: tuple[Path, Path]) -> None:
+    """K-21: our own folders stay closed, also to what goes through a link that code in a session swaps."""
+    inside, _ = ground
+    state = Path(discovery.state_folder()) / "notes"
+    state.mkdir()
+    (state / "a.txt").write_text(SECRET)
+    (inside / "other").unlink()
+    (inside / "other").symlink_to(state)
+    async with connect(cwd=str(inside)) as agent:
+        with swapping((inside / "notes", inside / "other")):
+            came = await loaded(agent, ["notes/a.txt", "notes", "notes/*", "**/a.txt"])
+            await agent("load_context", name="y", path="file")
+            os.unlink(inside / "file")
+            (inside / "file").symlink_to(state / "a.txt")
+            assert (await agent("refresh", name="y"))["error"] == "cannot_read"
+    assert set(came) <= {"loaded", "cannot_read"}
+
+
+async def test_whether_something_is_there_is_not_told_of_what_may_not_be_read(
+    remote: Any, ground: tuple[Path, Path]
+) -> None:
+    """K-21: to a remote client a file outside and none outside are one thing, by a path as by a link."""
+    inside, outside = ground
+    async with remote as agent:
+        for there, none in (
+            (outside / "a.txt", outside / "b.txt"),
+            (inside / "other" / "a.txt", inside / "other" / "b.txt"),
+            (outside / "a.txt", outside / "a.txt" / "b.txt"),
+        ):
+            said = [await agent("load_context", name="x", path=str(path)) for path in (there, none)]
+            told = [answer["message"].replace(str(path), "") for answer, path in zip(said, (there, none), strict=True)]
+            assert told[0] == told[1]
+
+
+async def test_a_pattern_that_never_ends_is_refused_while_others_are_answered(
+    quiet: Service, connect: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-10: folders are looked through in a thread, within a bound; another client's call is answered meanwhile."""
+    reached, go_on = threading.Event(), threading.Event()
+    whole = folder.Look.into
+
+    def held(look: Any, place: Any) -> Any:
+        reached.set()
+        assert go_on.wait(60)
+        return whole(look, place)
+
+    monkeypatch.setattr(folder.Look, "into", held)
+    monkeypatch.setattr(folder, "MOST_ENTRIES", 50)
+    for number in range(60):
+        (tmp_path / f"{number}.txt").touch()
+    async with connect("a", cwd=str(tmp_path)) as one, connect("b", cwd=str(tmp_path)) as other:
+        answers: list[Any] = []
+
+        async def load() -> None:
+            answers.append(await one("load_context", name="x", path="**/*.log"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(load)
+            assert await anyio.to_thread.run_sync(reached.wait, 60)
+            assert "variables" in await other("list_vars")
+            assert answers == []
+            go_on.set()
+        assert (answers[0]["error"], "more than 50 files" in answers[0]["message"]) == ("cannot_read", True)
+
+
+async def test_links_from_one_allowed_folder_into_another_are_followed(remote: Any, ground: tuple[Path, Path]) -> None:
+    """K-21: relative and absolute links, and .. , lead where they lead; only that is judged."""
+    inside, _ = ground
+    (inside / "notes" / "up").symlink_to("../file")
+    (inside / "notes" / "away").symlink_to(inside / "notes" / "up")
+    (inside / "loop").symlink_to("loop")
+    os.mkfifo(inside / "pipe")
+    async with remote as agent:
+        for path in ("notes/up", "notes/away", "notes/../file", "other/../notes/a.txt"):
+            answer = await agent("load_context", name="x", path=f"{inside}/{path}")
+            expected = "cannot_read" if path.startswith("other") else None  # above where the link leads
+            assert answer.get("error") == expected, path
+        for path in ("loop", "pipe", "file/x"):
+            assert (await agent("load_context", name="x", path=f"{inside}/{path}"))["error"] == "cannot_read"

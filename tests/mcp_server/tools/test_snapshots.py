@@ -1,0 +1,581 @@
+"""Saving a session to a file and opening it again: what comes back, what is named, and what a hostile file can do."""
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import time
+import zipfile
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from rlm_ipc.daemon_protocol import KeepTurn, RestoreSession
+from rlm_ipc.daemon_rows import NotKept
+from rlm_ipc.messages import read
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.formats.notebook import Record
+from rlm_mcp.formats.snapshot import Archive, SnapshotRefused
+from rlm_mcp.formats.trajectory import as_json_lines
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions import snapshots
+from rlm_mcp.service.sessions.record import note_turn
+from rlm_memory import queries
+
+pytestmark = pytest.mark.anyio
+
+HELLO = ClientInfo(cwd="/")
+CELLS = """
+import math, json as j, datetime, decimal, fractions, re, enum, pathlib, types, array
+from collections import Counter, deque, OrderedDict, defaultdict
+from dataclasses import dataclass
+---
+LIMIT = 3
+def twice(x, top=LIMIT):
+    return min(2 * x, top)
+---
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+    def norm(self):
+        return math.hypot(self.x, self.y)
+---
+class Colour(enum.Enum):
+    RED = 1
+---
+class Base:
+    tag = 'base'
+class Child(Base):
+    pass
+---
+square = lambda x: x * x
+alias = twice
+---
+numbers, texts, raw = [1, 2.5, 1 + 2j, True, None], {'a': 'b\\n', 'ü': '漢'}, b'abc'
+nested = ({1, 2}, frozenset({3}))
+---
+point = Point(3, 4)
+points, red, child, table = [point, point], Colour.RED, Child(), {'f': twice}
+child.note = 'mine'
+---
+count, queue, ordered = Counter('abca'), deque([1, 2], maxlen=5), OrderedDict(z=1, a=2)
+groups, when = defaultdict(list, {'x': [1]}), datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+price, half, pattern = decimal.Decimal('1.10'), fractions.Fraction(1, 2), re.compile('a+', re.I)
+place, box, ints = pathlib.PurePosixPath('/a/b'), types.SimpleNamespace(a=1), array.array('i', [1, 2, 3])
+failure, ranged = ValueError('no'), range(3)
+---
+whole, holder = log['content'], {'log': log}
+---
+asked, later = llm_query('why?'), llm_query('when?')
+---
+def make():
+    return lambda: 1
+stream, inner, lock = (n for n in range(3)), make(), types.MethodType(make, 1)
+""".strip("\n").split("\n---\n")
+CHECKS = """
+math.pi > 3, j.dumps(1)
+    (True, '1')
+twice(1), twice(9), alias(1), square(3)
+    (2, 3, 2, 9)
+point.norm(), points[0] is points[1], point == Point(3, 4)
+    (5.0, True, True)
+red is Colour.RED, child.note, child.tag, isinstance(child, Base)
+    (True, 'mine', 'base', True)
+table['f'](1), table['f'] is twice
+    (2, True)
+numbers, texts, raw, nested
+    ([1, 2.5, (1+2j), True, None], {'a': 'b\\n', 'ü': '漢'}, b'abc', ({1, 2}, frozenset({3})))
+count['a'], queue.maxlen, list(ordered), groups['y'], when.isoformat()
+    (2, 5, ['z', 'a'], [], '2026-01-02T00:00:00+00:00')
+price + 1, half * 2, pattern.findall('xAay'), str(place), box.a, list(ints), failure.args, list(ranged)
+    (Decimal('2.10'), Fraction(1, 1), ['Aa'], '/a/b', 1, [1, 2, 3], ('no',), [0, 1, 2])
+whole == log['content'], holder['log'] is log
+    (True, True)
+str(asked), str(later)
+    ('because', '[DEFERRED:q_001] LLM query queued')
+""".strip("\n").split("\n")
+
+
+async def filled(agent) -> None:
+    """Give the agent's session one of everything."""
+    await agent("load_context", name="log", content="alpha\nbeta", content_type="log", metadata={"k": "v"})
+    for code in CELLS:
+        answer = await agent.run(code)
+        assert answer["success"], answer
+    await agent("answer_queries", answers={"q_000": "because"})
+
+
+async def checked(agent) -> None:
+    """Assert that everything is there again."""
+    for code, shown in zip(CHECKS[::2], CHECKS[1::2], strict=True):
+        answer = await agent.run(code)
+        assert " ".join(str(answer.get("result")).split()) == shown.strip()
+
+
+def reasons(rows: Sequence[NotKept]) -> dict[str, str]:
+    return {row.name: row.reason for row in rows}
+
+
+async def test_a_session_comes_back_from_a_file_on_another_machine(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """Contexts, variables, functions, classes, imports, queries and journal; the rest is named with its reason."""
+    file = tmp_path / "work.rlmsnap"
+    async with connect_own("first") as agent:
+        await filled(agent)
+        saved = await own.save_session("first", file, embed=True)
+        await agent("end_session")
+    assert saved.contexts == ("log",)
+    assert set(reasons(saved.not_saved)) == {"stream", "inner", "lock"}
+    assert "generator" in reasons(saved.not_saved)["stream"]
+    async with elsewhere() as (other, connect):
+        answer = await other.restore_session(RestoreSession("", str(file), "second", ""), HELLO)
+        assert answer.pending_llm_queries == ("q_001",)
+        assert set(reasons(answer.not_restored)) == {"stream", "inner", "lock"}
+        assert [row.code for row in other.list_journal("second")] == CELLS
+        async with connect("second") as agent:
+            await checked(agent)
+            await agent("answer_queries", answers={"q_001": "soon"})
+            fresh = await agent.run("str(later), str(llm_query('new'))")
+            assert fresh["result"] == "('soon', '[DEFERRED:q_002] LLM query queued')"
+            again = await other.save_session("second", tmp_path / "again.rlmsnap", embed=True)
+            assert set(again.variables) == set(saved.variables)
+            assert set(again.code) == set(saved.code)
+
+
+async def test_saving_again_does_not_need_the_first_life(connect_own, own, tmp_path: Path) -> None:
+    """A file by hash is small, and enough where the texts are; without them it names what is missing."""
+    file = tmp_path / "small.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha\n" * 50_000)
+        await agent.run("n = len(log['lines'])")
+        saved = await own.save_session("s", file, embed=False)
+    assert saved.bytes < 10_000
+    answer = await own.restore_session(RestoreSession("", str(file), "copy", ""), HELLO)
+    assert answer.contexts == ("log",)
+    async with connect_own("copy") as agent:
+        assert (await agent.run("n, log['line_count']"))["result"] == "(50000, 50000)"
+
+
+@pytest.mark.parametrize("origin", ["attached", "output"])
+async def test_a_file_fills_no_session_beyond_its_quota(connect_own, own, tmp_path: Path, origin: str) -> None:
+    """What came by a handle is the restored session's own, and kept outputs fill no more than their allowance."""
+    small, file, forged = (tmp_path / name for name in ("small.yaml", "s.rlmsnap", "f.rlmsnap"))
+    small.write_text("description: Little.\nextends: default\nlimits:\n  content_bytes: 1000\n")
+
+    def change(manifest: dict, _members: dict) -> None:
+        for row in manifest["contexts"]:
+            row["origin"] = origin
+
+    async with connect_own("s") as agent:
+        for name in "abc":
+            await agent("load_context", name=name, content=name * 400)
+        await own.save_session("s", file, embed=True)
+    request = RestoreSession("", str(rewrite(file, forged, change)), "copy", str(small))
+    answer = await own.restore_session(request, HELLO)
+    assert answer.contexts == ("a", "b")
+    assert "800 bytes held, 400 more asked" in reasons(answer.not_restored)["c"]
+    async with connect_own("copy") as agent:
+        assert (await agent("status"))["content_bytes"] == (800 if origin == "attached" else 0)
+
+
+async def test_texts_that_are_not_on_this_machine_are_named(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """By hash and elsewhere: the variables come, the context does not, and that is said."""
+    file = tmp_path / "small.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await agent.run("n, text = 1, log['content']")
+        await own.save_session("s", file, embed=False)
+    async with elsewhere() as (other, _connect):
+        answer = await other.restore_session(RestoreSession("", str(file), "", ""), HELLO)
+    assert (answer.variables, answer.contexts) == (("n",), ())
+    said = reasons(answer.not_restored)
+    assert "load it again" in said["log"]
+    assert "'log', which was not restored" in said["text"]
+
+
+async def test_a_parquet_file_is_there_again_where_it_still_is(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """A snapshot holds texts: on another machine a binary table is named as missing, and nothing passes for it."""
+    pd.DataFrame({"n": [1, 2]}).to_parquet(tmp_path / "table.parquet")
+    file = tmp_path / "table.rlmsnap"
+    async with connect_own("first", cwd=str(tmp_path)) as agent:
+        await agent("load_context", name="table", path="table.parquet")
+        await agent.run("n = 1")
+        await own.save_session("first", file, embed=True)
+    async with elsewhere() as (other, _connect):
+        answer = await other.restore_session(RestoreSession("", str(file), "", ""), HELLO)
+        assert "load it again" in reasons(answer.not_restored)["table"]
+    assert (await own.restore_session(RestoreSession("", str(file), "copy", ""), HELLO)).contexts == ("table",)
+    async with connect_own("copy") as agent:
+        assert (await agent("query", name="table", sql="SELECT sum(n) FROM table"))["error"] == "invalid_query"
+        assert (await agent("query", name="table", sql='SELECT sum(n) FROM "table"'))["rows"] == [[3]]
+
+
+async def test_a_saved_session_reopens_by_itself_when_its_policy_says_so(
+    connect_alone, alone, isolation, monkeypatch
+) -> None:
+    """After its machine (here: the supervisor, then idling) took all: contexts, variables, and a word about it."""
+    policies = isolation.config / "policies"
+    policies.mkdir()
+    (policies / "lasting.yaml").write_text("description: Comes back.\nextends: default\nreopen: true\n")
+    async with connect_alone("s", RLM_KERNEL_POLICY="lasting") as agent, connect_alone("t") as other:
+        await agent("load_context", name="log", content="alpha")
+        await agent.run("kept = [1]\ndef f(): return kept")
+        await other.run("gone = 1")
+        for session in ("s", "t"):
+            await alone.save_session(session, None, embed=True)
+        client = await alone.gateway.client()
+        os.kill(client.pid, signal.SIGKILL)
+        await client.wait_gone()
+        assert (await agent.run("kept"))["error"] == "kernel_died"
+        answer = await agent.run("kept.append(2); (f(), log['content'])")
+        assert answer.get("result") == "([1, 2], 'alpha')", answer
+        assert "as they were saved at" in answer["notice"]
+        assert (await other.run("gone"))["error"] == "kernel_died"
+        assert "NameError" in (await other.run("gone"))["error"]
+        with monkeypatch.context() as patch:
+            patch.setattr(alone.sessions, "_clock", lambda: time.time() + 1000)
+            patch.setattr(alone.sessions, "_steady", lambda: time.monotonic() + 1000)
+            assert await alone.sweep() == ["s", "t"]
+        assert (await agent("peek", name="log"))["content"] == "alpha"
+        assert (await agent.run("f()"))["result"] == "[1, 2]"  # it was saved anew before it ended
+        await agent("restart_session")
+        assert "NameError" in (await agent.run("kept"))["error"]
+
+
+async def test_a_snapshot_is_replaced_whole_or_not_at_all(connect_own, own, tmp_path: Path) -> None:
+    """K-17: a target that cannot be written is a clear error; a session without a kernel destroys nothing."""
+    async with connect_own("s") as agent:
+        await agent.run("x = 1")
+        first = await own.save_session("s", None, embed=True)
+        with pytest.raises(ToolFault, match="cannot be written"):
+            await own.save_session("s", tmp_path / "no" / "such.rlmsnap", embed=True)
+        await own.sessions.get("s").kernel.stop()
+        with pytest.raises(ToolFault, match="no kernel now"):
+            await own.save_session("s", None, embed=True)
+    folder = Path(first.file).parent
+    assert [path.name for path in folder.iterdir()] == ["s.rlmsnap"]
+
+
+async def test_a_session_with_something_in_it_is_not_overwritten(connect_own, own, tmp_path: Path) -> None:
+    """Restoring is for an empty session; the answer says how to get there."""
+    async with connect_own("s") as agent:
+        await agent.run("x = 1")
+        await own.save_session("s", None, embed=True)
+        with pytest.raises(ToolFault, match="running kernel"):
+            await own.restore_session(RestoreSession("s", None, "", ""), HELLO)
+        with pytest.raises(ToolFault, match="no snapshot"):
+            await own.restore_session(RestoreSession("never", None, "", ""), HELLO)
+        assert (await agent.run("x"))["result"] == "1"
+
+
+def rewrite(source: Path, target: Path, change) -> Path:
+    """Make another snapshot of one: ``change(manifest, members)`` alters both; sums are set right afterwards."""
+    with zipfile.ZipFile(source) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members.pop("manifest.json"))
+    change(manifest, members)
+    for name in manifest["files"]:
+        data = members.get(name, b"")
+        manifest["files"][name] = {"size": len(data), "sha256": sha256(data).hexdigest()}
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.writestr("manifest.json", json.dumps(manifest))
+    return target
+
+
+class Runs:
+    """Pickles as a call of whatever it was given."""
+
+    def __init__(self, function, *arguments) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def changes_a_class() -> bytes:
+    """A pickle that builds ``Fraction`` itself: an attribute of a library's class would change."""
+    return b"\x80\x05cfractions\nFraction\n(N}\x8c\x04evil\x8c\x01xstb."
+
+
+HOSTILE = {
+    "calls the system": pickle.dumps(Runs(os.system, "touch /tmp/rlm-owned")),
+    "evaluates": pickle.dumps(Runs(eval, "1")),
+    "imports": pickle.dumps(Runs(__import__, "os")),
+    "gets attributes": pickle.dumps(Runs(getattr, "", "join")),
+    "makes classes": pickle.dumps(Runs(type, "T", (), {})),
+    "reads our modules": b"\x80\x05crlm_kernel.image.pickling\nimportlib\n.",
+    "walks a dotted name": b"\x80\x05cfractions\nFraction.__class__\n.",
+    "changes a class": changes_a_class(),
+    "is cut": pickle.dumps([1, 2, 3])[:-2],
+    "is no pickle": b"rubbish",
+    "refers outside": b"\x80\x05X\x01\x00\x00\x00aQ.",
+    "names what is not there": b"\x80\x05crlm_kernel.image.pickling\nnamed\nX\x01\x00\x00\x00z\x85R.",
+    "needs much memory": b"\x80\x05\x8e" + (1 << 40).to_bytes(8, "little") + b"x.",
+}
+
+
+async def test_hostile_variables_are_refused_one_by_one(connect_own, own, tmp_path: Path) -> None:
+    """Bytes that anybody may have made: none is carried out, each is named, the sound variable comes back."""
+    sound = tmp_path / "sound.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent.run("good = [1]")
+        await own.save_session("s", sound, embed=True)
+
+    def plant(manifest, members) -> None:
+        for number, data in enumerate(HOSTILE.values()):
+            members[f"variables/h{number}.pickle"] = data
+            manifest["files"][f"variables/h{number}.pickle"] = {}
+            manifest["variables"].append({"name": f"h{number}", "type": "x", "file": f"variables/h{number}.pickle"})
+        for name in ("_private", "print(1)", "In", "llm_query", "class"):
+            members[f"variables/{name}"] = pickle.dumps(1)
+            manifest["files"][f"variables/{name}"] = {}
+            manifest["variables"].append({"name": name, "type": "int", "file": f"variables/{name}"})
+        manifest["code"] += [
+            {"name": "bad", "source": "import subprocess"},
+            {"name": "worse", "source": "worse = ().__class__.__base__.__subclasses__()"},
+            {"name": "ends", "source": "raise SystemExit"},
+            {"name": "broken", "source": "def ("},
+        ]
+
+    answer = await own.restore_session(
+        RestoreSession("", str(rewrite(sound, tmp_path / "h", plant)), "victim", ""), HELLO
+    )
+    said = reasons(answer.not_restored)
+    assert answer.variables == ("good",)
+    expected = {f"h{number}" for number in range(len(HOSTILE))} | {"bad", "worse", "ends", "broken"}
+    assert set(said) == expected | {"_private", "print(1)", "In", "llm_query", "class"}
+    assert not Path("/tmp/rlm-owned").exists()
+    async with connect_own("victim") as agent:
+        assert (await agent.run("good"))["result"] == "[1]"
+
+
+async def test_the_policy_decides_what_a_file_may_make(connect_own, own, tmp_path: Path) -> None:
+    """A file cannot choose its rules: modules that the session's policy does not admit do not come with it."""
+    file = tmp_path / "s.rlmsnap"
+    async with connect_own("s", RLM_KERNEL_POLICY="trusted") as agent:
+        await agent.run("import pathlib\nplace = pathlib.PosixPath('/etc')\nplain = 1")
+        await own.save_session("s", file, embed=True)
+        await agent("end_session")
+    answer = await own.restore_session(RestoreSession("", str(file), "s", "strict"), HELLO)
+    assert (answer.policy, answer.variables) == ("strict", ("plain",))
+    assert "'trusted'" in (answer.notice or "")
+    assert "does not admit" in reasons(answer.not_restored)["place"]
+    assert "allow-list" in reasons(answer.not_restored)["pathlib"]
+
+
+DAMAGE = {
+    "no archive": (b"rubbish", 0),
+    "cut": (b"", 2),
+    "empty": (b"", 0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_a_damaged_file_changes_nothing(connect_own, own, tmp_path: Path, damage: str) -> None:
+    """What cannot be read is refused as a whole, with the reason."""
+    file = tmp_path / "s.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await own.save_session("s", file, embed=True)
+    instead, part = DAMAGE[damage]
+    file.write_bytes(instead or file.read_bytes()[: part and file.stat().st_size // part])
+    with pytest.raises(SnapshotRefused, match="nothing was changed"):
+        await own.restore_session(RestoreSession("", str(file), "new", ""), HELLO)
+    assert own.sessions.get("new") is None
+
+
+FORGED = {
+    "version 1 without a journal": (lambda m, _: (m.update(version=1), m.pop("journal")), "version"),
+    "an unknown version": (lambda m, _: m.update(version=3), "version"),
+    "an unknown field": (lambda m, _: m.update(more=1), "more"),
+    "another type": (lambda m, _: m.update(session=[1]), "session"),
+    "a member that is not listed": (lambda _, files: files.update(extra=b"x"), "members"),
+    "a listed member that is missing": (lambda m, _: m["files"].update(gone={}), "members"),
+    "a variable without its bytes": (
+        lambda m, _: m["variables"].append({"name": "v", "type": "x", "file": "../../etc/passwd"}),
+        "not there",
+    ),
+    "a digest that is a path": (lambda m, _: m["contexts"][0].update(digest="../../x"), "digest"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+async def test_a_forged_manifest_is_refused(connect_own, own, tmp_path: Path, forged: str) -> None:
+    """Everything that the manifest says is checked before anything is done."""
+    sound, change = tmp_path / "s.rlmsnap", FORGED[forged]
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await own.save_session("s", sound, embed=True)
+    with pytest.raises(SnapshotRefused, match=change[1]):
+        await own.restore_session(RestoreSession("", str(rewrite(sound, tmp_path / "f", change[0])), "new", ""), HELLO)
+
+
+async def test_a_snapshot_of_version_1_is_restored(connect_own, own, tmp_path: Path) -> None:
+    """It called attachments doors, in the cells of notebooks and in the policy that it holds."""
+    sound = tmp_path / "s.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent.run("n = llm_query('of code')")
+        await agent("llm_query", prompt="of an agent")
+        await agent("answer_queries", answers={"q_000": "A"})
+        await own.save_session("s", sound, embed=True)
+
+    def older(manifest: dict[str, Any], _: dict[str, bytes]) -> None:
+        policy = json.loads(manifest["policy_text"])
+        policy["doors"] = policy.pop("attachments")
+        manifest.update(version=1, policy_text=json.dumps(policy))
+        for cell in manifest["journal"]:
+            cell["door"] = cell.pop("attachment") or "d1"
+        for query in manifest["queries"]:
+            query["settled_at"] = query.pop("resolved_at")
+            del query["asked_by"], query["number"]
+
+    await own.restore_session(RestoreSession("", str(rewrite(sound, tmp_path / "old", older)), "new", ""), HELLO)
+    record = await own.record("new")
+    assert [cell["code"] for cell in record["cells"]] == ["n = llm_query('of code')"]
+    session = own.sessions.get("new")
+    by_code, by_tool = queries.of_session(own._store, session.key)
+    assert (by_code.asked_by, by_code.number, by_code.answer) == (queries.Asker.CODE, 0, "A")
+    assert by_code.resolved_at is not None
+    assert (by_tool.asked_by, by_tool.number, by_tool.prompt) == (queries.Asker.TOOL, 0, "of an agent")
+    async with connect_own("new") as agent:  # their numbers are not given out again
+        assert (await agent("llm_query", prompt="more"))["id"] == "q_t001"
+        assert [query["id"] for query in (await agent.run("llm_query('more')"))["pending_llm_queries"]] == ["q_001"]
+
+
+def test_a_file_that_somebody_swaps_for_a_fifo_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It is looked at once more when it is open, and opening it waits for nobody."""
+    os.mkfifo(tmp_path / "s.rlmsnap")
+    with pytest.raises(SnapshotRefused, match="not a regular file"):
+        Archive.open(tmp_path / "s.rlmsnap")
+
+
+async def test_a_byte_changed_in_a_member_is_noticed(connect_own, own, tmp_path: Path) -> None:
+    """The sums in the manifest hold for every byte."""
+    sound, forged = tmp_path / "s.rlmsnap", tmp_path / "f.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await own.save_session("s", sound, embed=True)
+    with zipfile.ZipFile(sound) as archive, zipfile.ZipFile(forged, "w") as out:
+        for name in archive.namelist():
+            out.writestr(name, archive.read(name).replace(b"alpha", b"alphb"))
+    with pytest.raises(SnapshotRefused, match="not what the manifest says"):
+        await own.restore_session(RestoreSession("", str(forged), "new", ""), HELLO)
+
+
+async def test_a_large_variable_costs_only_itself(connect_own, own, monkeypatch, tmp_path: Path) -> None:
+    """A session saves what fits; what does not is named. Several rounds bring the many that fit."""
+    monkeypatch.setattr(snapshots, "_LARGEST_VARIABLE", 3_000_000)
+    monkeypatch.setattr(snapshots, "_ROOM", 1_500_000)
+    async with connect_own("s") as agent:
+        await agent.run("huge, small, none = b'x' * 4_000_000, 1, None")
+        await agent.run("a, b, c = (bytes([n]) * 1_000_000 for n in (1, 2, 3))")
+        saved = await own.save_session("s", tmp_path / "s.rlmsnap", embed=True)
+    assert "larger than the 3,000,000 bytes" in reasons(saved.not_saved)["huge"]
+    assert set(saved.variables) == {"small", "none", "a", "b", "c"}
+    answer = await own.restore_session(RestoreSession("", str(tmp_path / "s.rlmsnap"), "t", ""), HELLO)
+    async with connect_own("t") as agent:
+        shown = await agent.run("a[0] + b[0] + c[0], len(a + b + c), none, small")
+    assert (shown["result"], answer.variables) == ("(6, 3000000, None, 1)", saved.variables)
+
+
+TURN = {
+    "model": "m",
+    "said": [{"role": "system", "content": "You work in turns."}, {"role": "user", "content": "Why?"}],
+    "reply": "```repl\nx = 1\n```",
+    "final": None,
+    "input_tokens": 7,
+    "output_tokens": 3,
+}
+
+
+async def trajectory(service, session: str) -> list[dict]:
+    """The session's record as the visualiser reads it, without the id of the session."""
+    record = Record.model_validate(await service.record(session))
+    lines = [json.loads(line) for line in as_json_lines(record).splitlines()]
+    del lines[0]["environment_kwargs"]
+    return lines
+
+
+async def test_what_a_model_did_comes_back(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """Turns, their cells, queries and tokens make the same trajectory as before; a second restore doubles none."""
+    file, now = tmp_path / "work.rlmsnap", own.journal.now()
+    async with connect_own("first") as agent:
+        await agent.run("x = llm_query('why?')")
+        await agent("answer_queries", answers={"q_000": "because"})
+        used = {"query": "q_000", "model": "m", "input_tokens": 5, "output_tokens": 2}
+        for number, final in enumerate((None, "because")):
+            answers = [] if final else [used]
+            told = {**TURN, "final": final, "started_at": now + number, "ended_at": now + number, "answers": answers}
+            note_turn(own._store, read(KeepTurn, {**told, "session": "first"}))
+        before = await trajectory(own, "first")
+        await own.save_session("first", file, embed=True)
+        await agent("end_session")
+    assert [line.get("final_answer") for line in before[1:]] == [None, "because"]
+    call = before[1]["code_blocks"][0]["result"]["rlm_calls"][0]
+    assert (call["response"], call["prompt_tokens"], call["completion_tokens"]) == ("because", 5, 2)
+    async with elsewhere() as (other, connect):
+        for _ in range(2):
+            await other.restore_session(RestoreSession("", str(file), "second", ""), HELLO)
+            assert await trajectory(other, "second") == before
+            async with connect("second") as agent:
+                await agent("end_session")
+
+
+async def test_a_snapshot_of_an_earlier_form_is_restored(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """A file from before turns, recursion and tokens were kept lacks their fields, and is a sound snapshot."""
+    file = tmp_path / "new.rlmsnap"
+    async with connect_own("first") as agent:
+        await agent.run("kept = [llm_query('why?')]")
+        await agent("answer_queries", answers={"q_000": "because"})
+        await own.save_session("first", file, embed=True)
+        await agent("end_session")
+
+    def earlier(manifest, members) -> None:
+        del manifest["turns"]
+        for query in manifest["queries"]:
+            for name in ("mode", "form", "answered_by", "recursive", "input_tokens", "output_tokens"):
+                del query[name]
+
+    old = rewrite(file, tmp_path / "old.rlmsnap", earlier)
+    async with elsewhere() as (other, connect):
+        answer = await other.restore_session(RestoreSession("", str(old), "second", ""), HELLO)
+        assert (answer.variables, answer.not_restored) == (("kept",), ())
+        async with connect("second") as agent:
+            assert (await agent.run("kept[0], llm_answers['q_000']"))["result"] == "('because', 'because')"
+        assert [line["type"] for line in await trajectory(other, "second")] == ["metadata", "iteration", "iteration"]
+
+
+@pytest.mark.parametrize("provided", [True, False], ids=["asked again", "an agent's"])
+async def test_what_a_provider_had_not_answered_is_answered_after_all(
+    connect_own, own, elsewhere, endpoint, isolation, tmp_path: Path, provided: bool
+) -> None:
+    """K-23: by the provider where the policy permits one, at the new session's cost; else by an agent."""
+    endpoint.configure(isolation.config)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("extends: default\nllm: {mode: provider}\n" if provided else "extends: default\n")
+    file = tmp_path / "work.rlmsnap"
+    async with connect_own("first") as agent:
+        await agent.run("1")
+        asked = queries.NewQuery("q_000", 0, "why?", mode="provider")
+        queries.record(own._store, own.sessions.get("first").key, [asked], own.journal.now())
+        await own.save_session("first", file, embed=True)
+        await agent("end_session")
+    async with elsewhere() as (other, connect):
+        answer = await other.restore_session(RestoreSession("", str(file), "second", str(rules)), HELLO)
+        assert answer.pending_llm_queries == ("q_000",)
+        async with connect("second") as agent:
+            if not provided:
+                await agent("answer_queries", answers={"q_000": "echo: why?"})
+            async with asyncio.timeout(60):
+                while (await agent("status"))["pending_llm_queries"]:
+                    await asyncio.sleep(0.01)
+            assert (await agent.run("llm_answers['q_000']"))["result"] == "'echo: why?'"
+            assert len(endpoint.requests) == provided
+            assert bool((await agent("budget"))["tokens"]["used"]) == provided

@@ -1,0 +1,195 @@
+"""Blocking queries through the tools: eval_code tells what the code waits for, answer_queries what comes of it."""
+
+import asyncio
+import secrets
+
+import pytest
+from jupyter_client import AsyncKernelClient
+
+from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.kernel_reports import AskedQuery
+from rlm_memory import queries
+from rlm_memory.queries import QueryState
+
+pytestmark = pytest.mark.anyio
+
+BLOCKING = "extends: default\nllm: {mode: blocking}\n"
+
+
+@pytest.fixture
+def blocking(tmp_path) -> str:
+    """A policy of the blocking mode."""
+    path = tmp_path / "blocking.yaml"
+    path.write_text(BLOCKING)
+    return str(path)
+
+
+@pytest.fixture
+async def agent(attach, blocking):
+    """An agent in a session of its own under the blocking mode, ended afterwards."""
+    async with attach(f"s{secrets.token_hex(4)}", RLM_KERNEL_POLICY=blocking) as agent:
+        yield agent
+        await agent("end_session")
+
+
+async def notebook(agent) -> AsyncKernelClient:
+    """A Jupyter client on the agent's kernel."""
+    client = AsyncKernelClient()
+    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
+    client.start_channels()
+    await client.wait_for_ready(timeout=60)
+    return client
+
+
+async def test_the_complex_log_analysis_runs_in_one_cell(agent, live) -> None:
+    """K-22, K-23: one eval_code, a question and a batch, and each answer_queries returns what comes next."""
+    await agent("load_context", name="log", content="ok\nERROR: disk\nok\nERROR: net\n")
+    code = """
+errors = [line for line in log['lines'] if 'ERROR' in line]
+print(len(errors), 'errors')
+kind = llm_query('What is common to ' + ' and '.join(errors), model='flash')
+notes = llm_query_batched([f'{kind}: {error}' for error in errors])
+print('|'.join(notes))
+kind
+"""
+    asked = await agent.run(code)
+    assert (asked["status"], asked["stdout"]) == ("waiting", "2 errors\n")
+    prompt = "What is common to ERROR: disk and ERROR: net"
+    assert asked["pending_llm_queries"] == [{"id": "q_000", "prompt": prompt, "model": "flash"}]
+    assert "answer_queries" in asked["hint"]
+    assert await agent("wait", run=asked["run"]) == asked  # nothing happens until somebody answers
+    again = await agent.answered(q_000="Hardware", q_777="?")
+    assert (again["answered"], [row["id"] for row in again["failed"]]) == (["q_000"], ["q_777"])
+    assert (again["status"], again["run"]) == ("waiting", asked["run"])
+    assert [row["prompt"] for row in again["pending_llm_queries"]] == ["Hardware: ERROR: disk", "Hardware: ERROR: net"]
+    half = await agent.answered(q_002="cable")
+    assert ([row["id"] for row in half["pending_llm_queries"]], half["still_pending"]) == (["q_001"], ["q_001"])
+    done = await agent.answered(q_001="replace it")
+    assert (done["answered"], done["still_pending"]) == (["q_001"], [])
+    assert (done["success"], done["stdout"], done["result"]) == (True, "2 errors\nreplace it|cable\n", "'Hardware'")
+    assert done["pending_llm_queries"] == []
+    assert (await agent("wait", run=asked["run"]))["result"] == "'Hardware'"
+    rows = queries.of_session(live._store, live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"]).key)
+    assert {(row.id, row.state) for row in rows} == {(f"q_00{n}", QueryState.ANSWERED) for n in range(3)}
+
+
+async def test_a_long_result_is_kept_whole_and_fits_with_what_was_answered(agent) -> None:
+    """K-19: the answer of answer_queries is cut like any other, and wait tells the same once more."""
+    asked = await agent.run("llm_query('p')\nfor n in range(1500): print('line', n)")
+    done = await agent.answered(q_000="go")
+    assert len(agent.text) <= 8000
+    assert (done["answered"], done["success"]) == (["q_000"], True)
+    whole = done["full_output"]
+    assert (await agent("peek", name=whole, offset=1499, limit=1))["content"] == "line 1499"
+    assert (await agent("wait", run=asked["run"]))["full_output"] == whole
+
+
+async def test_code_that_goes_on_for_long_is_running_again(agent) -> None:
+    """K-18: an answer does not make a call block longer than it may."""
+    asked = await agent.run(f"llm_query('p')\n{agent.HELD}'awake'")
+    going = await agent("answer_queries", answers={"q_000": "go"})
+    assert (going["answered"], going["status"], going["run"]) == (["q_000"], "running", asked["run"])
+    await agent.let_go()
+    assert (await agent.finished(going))["result"] == "'awake'"
+
+
+async def test_a_cell_that_waits_is_interrupted_and_what_it_asked_can_be_answered_later(agent) -> None:
+    """K-18: the run ends with its error; its query is pending like a deferred one."""
+    asked = await agent.run("kept = 1\nllm_query('p')")
+    assert (await agent("interrupt"))["interrupted"] == [asked["run"]]
+    ended = await agent.run("kept")
+    assert ended["result"] == "1"
+    stopped = await agent("wait", run=asked["run"])
+    assert "CellInterrupted" in stopped["error"]
+    assert [row["id"] for row in stopped["pending_llm_queries"]] == ["q_000"]
+    assert (await agent.answered(q_000="late"))["still_pending"] == []
+    assert (await agent.run("llm_answers['q_000']"))["result"] == "'late'"
+
+
+async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> None:
+    """K-17: the second cell runs after the first; loading texts goes on meanwhile."""
+    asked = await agent.run("first = llm_query('p')")
+    queued = await agent("eval_code", code="first + log['content']")
+    assert (queued["status"], "answer_queries: q_000" in queued["hint"]) == ("running", True)
+    assert (await agent("status"))["runs"] == {asked["run"]: "waiting", queued["run"]: "queued"}
+    await agent("load_context", name="log", content="!")
+    assert (await agent.answered(q_000="A"))["success"] is True
+    assert (await agent.finished(queued))["result"] == "'A!'"
+
+
+async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_cancelled(agent, live) -> None:
+    """K-18: nobody waits for the answer any more; the next cell runs."""
+    asked = await agent.run("llm_query('p')")
+    session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
+    await session.kernel.ask(lambda client, kernel_id: client.call(protocol.SIGNAL, protocol.Signal(kernel_id, 9)))
+    async with asyncio.timeout(30):
+        while (died := await agent("wait", run=asked["run"])).get("status") in ("waiting", "running"):
+            await asyncio.sleep(0.02)
+    assert (died["error"], died["cancelled_llm_queries"]) == ("kernel_died", ["q_000"])
+    assert (await agent.answered(q_000="?"))["answered"] == []
+    asked = await agent.run("llm_query('again')")
+    assert [row["id"] for row in asked["pending_llm_queries"]] == ["q_001"]
+    assert (await agent.answered(q_001="yes"))["result"] == "'yes'"
+
+
+async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
+    """K-22: its question is in the same table; the notebook goes on when the agent has answered."""
+    await agent.run("1")
+    client = await notebook(agent)
+    replied = asyncio.ensure_future(client.execute("got = llm_query('p')", reply=True, timeout=60))
+    async with asyncio.timeout(40):
+        while (await agent("status"))["pending_llm_queries"] != ["q_000"]:
+            await asyncio.sleep(0.02)
+    await agent("load_context", name="log", content="!")
+    assert (await agent.answered(q_000="A"))["answered"] == ["q_000"]
+    assert (await replied)["content"]["status"] == "ok"
+    client.stop_channels()
+    assert (await agent.run("got"))["result"] == "'A'"
+
+
+async def test_a_list_says_what_it_leaves_out_while_a_notebooks_cell_runs(agent) -> None:
+    """K-4: the kernel cannot be asked for its variables then."""
+    await agent.run("mine = 1")
+    client = await notebook(agent)
+    replied = asyncio.ensure_future(client.execute(agent.HELD, reply=True, timeout=60))
+    async with asyncio.timeout(40):
+        while (await agent("status"))["kernel"]["state"] != "busy":
+            await asyncio.sleep(0.02)
+    assert "code is running" in (await agent("list_vars"))["note"]
+    await agent.let_go()
+    await replied
+    client.stop_channels()
+    listed = await agent("list_vars")
+    assert ("mine" in {row["name"] for row in listed["variables"]}, "note" in listed) == (True, False)
+
+
+async def test_a_daemon_that_comes_later_answers_a_cell_that_waits(connect_own, own, reopen, blocking) -> None:
+    """K-23: the kernel goes on waiting while no daemon is there."""
+    async with connect_own("s", RLM_KERNEL_POLICY=blocking) as agent:
+        await agent.run("got = llm_query('p')")
+    async with reopen() as connect, connect("s", RLM_KERNEL_POLICY=blocking) as agent:
+        assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
+        assert (await agent.answered(q_000="A"))["answered"] == ["q_000"]
+        assert (await agent.run("got"))["result"] == "'A'"
+
+
+async def test_a_fork_asks_as_its_own_policy_says(agent, attach) -> None:
+    """K-22: the mode is the session's, not that of the one it comes from."""
+    await agent.run("1")
+    fork = (await agent("fork_session", policy="default"))["session"]
+    async with attach(fork) as other:
+        assert (await other.run("print(llm_query('p'))"))["stdout"] == "[DEFERRED:q_000] LLM query queued\n"
+        await other("end_session")
+    assert (await agent.run("llm_query('p')"))["status"] == "waiting"
+    assert (await agent.answered(q_000="A"))["result"] == "'A'"
+
+
+async def test_a_cell_that_waits_says_what_for_in_the_same_moment(agent, live) -> None:
+    """K-23: whoever looks between two turns of the event loop sees the question of a cell that is seen to wait."""
+    await agent.run("1")
+    kernel = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"]).kernel
+    query = AskedQuery(7, "why?", None, "blocking", None, recursive=False)
+    kernel._on_event(protocol.QueriesAsked((query,)))
+    kernel._on_event(protocol.WaitsFor(("q_007",)))
+    assert kernel.asks == {row.id for row in queries.pending(live._store, kernel.session.key)} == {"q_007"}
+    kernel._on_event(protocol.WaitsFor(()))

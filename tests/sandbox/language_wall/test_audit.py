@@ -1,0 +1,157 @@
+"""The audit hook: when it is armed, for whom, and what it refuses."""
+
+import contextlib
+import ctypes
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from rlm_sandbox.language_wall.audit_hook import trusted
+
+
+@trusted
+def trusted_read(path):
+    return path.read_text()
+
+
+def test_it_is_armed_only_while_user_code_runs(session, folders):
+    """The host's own code opens what it likes, before, after and in trusted sections."""
+    secret = folders["outside"] / "secret.txt"
+    assert secret.read_text()
+    with session.wall.user():
+        with pytest.raises(PermissionError):
+            secret.read_text()
+        assert trusted_read(secret)
+        with pytest.raises(PermissionError):
+            secret.read_text()
+    assert secret.read_text()
+
+
+def test_it_stays_armed_after_an_error(session, folders):
+    """A section ends however its block ends."""
+    with contextlib.suppress(ValueError), session.wall.user():
+        raise ValueError
+    assert (folders["outside"] / "secret.txt").read_text()
+
+
+def test_processes_and_sockets_are_refused(session):
+    """As a library would start them."""
+    with session.wall.user():
+        for action in (lambda: subprocess.run(["true"], check=True), socket.socket):
+            with pytest.raises(PermissionError, match="not available in this session"):
+                action()
+
+
+def test_a_policy_may_allow_the_network(make_session):
+    """``network: true`` lifts that rule and no other."""
+    wide = make_session(network=True)
+    with wide.wall.user():
+        socket.socket().close()
+        with pytest.raises(PermissionError):
+            subprocess.run(["true"], check=True)
+
+
+def test_threads_of_user_code_are_watched_for_their_whole_life(session, folders):
+    """Also after the cell that started them has ended, also a subclass, also a pool's."""
+    path = str(folders["outside"] / "secret.txt")
+    session.run(f"""
+        import threading, pathlib
+        from concurrent.futures import ThreadPoolExecutor
+        go, results = threading.Event(), []
+        def steal():
+            go.wait(10)
+            try: results.append(pathlib.Path({path!r}).read_text())
+            except PermissionError: results.append("held")
+        class Mine(threading.Thread):
+            def run(self): steal()
+        threads = [threading.Thread(target=steal), Mine(), threading.Timer(0, steal)]
+        for thread in threads: thread.start()
+        pool = ThreadPoolExecutor(1)
+        future = pool.submit(steal)
+    """)
+    session.namespace["go"].set()
+    for thread in session.namespace["threads"]:
+        thread.join(10)
+    session.namespace["future"].result(10)
+    session.namespace["pool"].shutdown()
+    assert session.namespace["results"] == ["held"] * 4
+
+
+def test_threads_of_the_host_are_not(session, folders):
+    """Started by the host, before or during user code."""
+    results = []
+    secret = folders["outside"] / "secret.txt"
+    session.run("import threading\nt = threading.Thread(target=len, args=('',)); t.start(); t.join()")
+    thread = threading.Thread(target=lambda: results.append(secret.read_text()))
+    thread.start()
+    thread.join(10)
+    assert results
+
+
+def test_threads_of_the_host_make_the_classes_they_like(session):
+    """Once no cell runs: where a process has tried code and goes on with work of its own."""
+    made = []
+    session.run("x = 1")
+    thread = threading.Thread(target=lambda: made.append(ctypes.c_ubyte * 7919))
+    thread.start()
+    thread.join(10)
+    assert [cls.__name__ for cls in made] == ["c_ubyte_Array_7919"]
+
+
+def test_user_code_cannot_switch_it_off(make_session, session, folders):
+    """User code gets no context, and no variable of one has a say."""
+    session = make_session(imports=(*session.wall.policy.language.imports, "contextvars"))
+    path = str(folders["outside"] / "secret.txt")
+    for source in (
+        "import contextvars; contextvars.Context().run(open, PATH)",
+        "import contextvars; contextvars.copy_context()",
+        "import asyncio\nasync def f(): return asyncio.current_task().get_context()\nasyncio.run(f())",
+        (
+            "import contextvars; v = contextvars.ContextVar('rlm_sandbox_armed'); v.set(False)\n"
+            "import pathlib; pathlib.Path(PATH).read_text()"
+        ),
+    ):
+        with pytest.raises((AttributeError, PermissionError, RuntimeError)):
+            session.run(f"PATH = {path!r}\n{source}")
+
+
+def test_a_thread_is_watched_before_threading_knows_it(session, folders):
+    """A subclass that replaces the start-up code runs before the thread is registered."""
+    session.run(f"""
+        import threading, pathlib
+        done, results = threading.Event(), []
+        class Early(threading.Thread):
+            def _bootstrap(self):
+                try: results.append(pathlib.Path({str(folders["outside"] / "secret.txt")!r}).read_text())
+                except PermissionError: results.append("held")
+                finally: self._started.set(); done.set()
+        Early(daemon=True).start()
+        done.wait(10)
+    """)
+    assert session.namespace["results"] == ["held"]
+
+
+def test_text_that_a_library_compiles_must_need_no_guard(session):
+    """The hook sees every compilation; only text that means the same with and without guards passes."""
+    with session.wall.user():
+        assert eval("1 + 1") == 2
+        for text in (
+            "().__class__.__base__.__subclasses__()",
+            "__builtins__",
+            "x.gi_frame",
+            "getattr(x, 'y').z._q",
+        ):
+            with pytest.raises(PermissionError, match="compile text"):
+                eval(text)
+
+
+def test_libraries_that_generate_code_still_work(same):
+    """namedtuple, dataclasses, ast, inspect and enum compile text of their own."""
+    same("""
+        import ast, collections, dataclasses, inspect, string, typing
+        P = collections.namedtuple("P", "x y", defaults=[2])
+        result = (P(1), ast.literal_eval("{'a': [1, -2.5]}"), ast.dump(ast.parse("x.__class__")),
+                  str(inspect.signature(len)), typing.NamedTuple("N", [("a", int)])(1))
+    """)
