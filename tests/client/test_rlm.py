@@ -486,5 +486,5 @@ def test_a_query_without_an_answer_says_so_in_json_lines() -> None:
 
 def test_a_turn_of_a_session_that_never_was_is_refused(module_isolation: Any) -> None:
     """Nothing is written down for nobody."""
-    with pytest.raises(DaemonRefused, match="no session never is known; open it first"):
+    with pytest.raises(DaemonRefused, match="no session never is known; list them"):
         ask(KeepTurn("never", "m", (), "", None, 0, 0, 0.0, 1.0), start=True)

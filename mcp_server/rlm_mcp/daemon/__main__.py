@@ -16,71 +16,36 @@ import asyncio
 import contextlib
 import faulthandler
 import importlib
-import json
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_ipc import discovery, processes
 from rlm_ipc.daemon_protocol import (
-    ROLES,
-    Accepted,
-    AddAttachment,
-    ApplyPolicy,
-    AttachmentInfo,
-    AttachmentList,
-    AttachmentOpened,
-    AttachmentRevoked,
     DaemonStatus,
-    EnterAttachment,
     Fault,
-    HttpServed,
-    JournalPage,
-    KeepTurn,
-    ListAttachments,
-    ListJournal,
-    ListQueries,
-    ListSessions,
     McpServed,
-    PolicyApplied,
-    QueryList,
-    RecordShown,
-    Refused,
     Request,
-    RestoreSession,
-    RevokeAttachment,
-    SaveSession,
     ServeHttp,
     ServeMcp,
     ServeWeb,
-    SessionList,
-    SessionRestored,
-    SessionSaved,
-    SessionsSeen,
-    ShowOverview,
-    ShowRecord,
     ShowStatus,
     StopDaemon,
     Stopping,
-    Tidied,
-    Tidy,
-    TurnKept,
-    WebServed,
     role_of,
 )
 from rlm_ipc.errors import ProtocolError
-from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS, PROTOCOL
-from rlm_ipc.json_size import has_too_many_values
-from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS
 from rlm_ipc.version import VERSION
-from rlm_mcp.client_info import ClientInfo, parse_handshake
+from rlm_mcp.daemon.caller import Caller
 from rlm_mcp.daemon.logs import current_client, log_to
+from rlm_mcp.daemon.requests import answer
 from rlm_mcp.daemon.sdk_stubs import import_sdk
 from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
 
@@ -94,8 +59,6 @@ __all__ = ["DEFAULT_SERVER", "Daemon", "main"]
 DEFAULT_SERVER = "rlm_mcp.daemon.mcp_server:create"
 """Import string of the server factory: a function without arguments that returns an async context manager,
 which yields the SDK's low-level ``Server``."""
-HELLO_SECONDS = 10.0
-"""How long a new connection may take to say handshake."""
 CLOSE_SECONDS = 10.0
 """How long connections may take to end when the daemon stops."""
 TICK_SECONDS = 2.0
@@ -117,23 +80,6 @@ class Daemon:
         self._started = time.time()
         self._last_used = time.monotonic()
         self._http: list[str] = []
-        self._answers: dict[type[Request[Any]], Callable[[Any], Awaitable[object]]] = {
-            ShowStatus: self._status,
-            ListSessions: self._sessions,
-            Tidy: self._tidy,
-            ShowOverview: self._overview,
-            ListJournal: self._journal,
-            ShowRecord: self._record,
-            ListQueries: self._queries,
-            KeepTurn: self._turn,
-            SaveSession: self._save,
-            ApplyPolicy: self._policy,
-            ListAttachments: self._list_attachments,
-            AddAttachment: self._add_attachment,
-            RevokeAttachment: self._revoke_attachment,
-            EnterAttachment: self._enter_attachment,
-        }
-        """What is answered once and needs to know nothing of who asks."""
 
     async def run(self, claim: discovery.InstanceLock, ready_fd: int | None = None) -> None:
         """Listen, announce it, and serve until the end. The caller holds ``claim`` for the path."""
@@ -206,7 +152,7 @@ class Daemon:
         if peer.uid != os.getuid():
             log.warning("stranger refused", extra={"pid": peer.pid, "uid": peer.uid})
             return
-        caller = _Caller(reader, writer)
+        caller = Caller(reader, writer)
         try:
             request = await caller.listen()
         except (HandshakeRefused, ProtocolError) as refused:
@@ -215,10 +161,10 @@ class Daemon:
             return
         await self._serve(caller, request)
 
-    async def _serve(self, caller: _Caller, request: Request[Any]) -> None:
+    async def _serve(self, caller: Caller, request: Request[Any]) -> None:
         """Do what a connection is for. Whatever is refused is told with its hint."""
         if isinstance(request, ServeMcp):
-            await self._serve_mcp(caller)
+            await self._serve_mcp(caller, request)
             return
         try:
             match request:
@@ -227,12 +173,12 @@ class Daemon:
                 case ServeWeb():
                     await self._serve_web(caller, request)
                 case StopDaemon():
-                    caller.accept(Stopping())
+                    caller.accept(request, Stopping())
                     self.stop("asked to")
-                case RestoreSession():
-                    caller.accept(await self._restore(request, caller.client))
+                case ShowStatus():
+                    caller.accept(request, self._status())
                 case _:
-                    caller.accept(await self._answers[type(request)](request))
+                    await answer(caller, self._state, request)
         except RlmMcpError as error:
             hint = getattr(error, "hint", "")
             fault = Fault.USAGE if isinstance(error, WrongUsage) else Fault.REQUEST
@@ -246,40 +192,39 @@ class Daemon:
 
     # --- roles that last as long as their connection ------------------------------------------------
 
-    async def _serve_mcp(self, caller: _Caller) -> None:
+    async def _serve_mcp(self, caller: Caller, request: ServeMcp) -> None:
         from rlm_mcp.daemon.mcp_stream import serve_client
 
         current_client.set(caller.client.pid)
         log.info("client connected", extra={"cwd": caller.client.cwd})
-        caller.accept(McpServed())
+        caller.accept(request, McpServed())
         await serve_client(self._server, self._state, caller.reader, caller.writer, caller.client)
         log.info("client left")
 
-    async def _serve_http(self, caller: _Caller, request: ServeHttp) -> None:
+    async def _serve_http(self, caller: Caller, request: ServeHttp) -> None:
         from rlm_mcp.web.mcp_endpoint import http_endpoint
 
         async with http_endpoint(self._server, request.host, request.port) as served:
-            await self._hold_open(caller, served)
+            caller.accept(request, served)
+            await self._hold_open(caller, served.url)
 
-    async def _serve_web(self, caller: _Caller, request: ServeWeb) -> None:
+    async def _serve_web(self, caller: Caller, request: ServeWeb) -> None:
         from rlm_mcp.web.page_server import web_page
 
         async with web_page(self._state, request.host, request.port) as served:
-            await self._hold_open(caller, served)
+            caller.accept(request, served)
+            await self._hold_open(caller, served.url)
 
-    async def _hold_open(self, caller: _Caller, served: HttpServed | WebServed) -> None:
+    async def _hold_open(self, caller: Caller, url: str) -> None:
         """Serve HTTP for as long as whoever asked for it stays connected."""
-        self._http.append(served.url)
-        caller.accept(served)
+        self._http.append(url)
         try:
             while await caller.reader.read(CHUNK):
                 pass
         finally:
-            self._http.remove(served.url)
+            self._http.remove(url)
 
-    # --- roles that are answered once -------------------------------------------------------------
-
-    async def _status(self, _: ShowStatus) -> DaemonStatus:
+    def _status(self) -> DaemonStatus:
         return DaemonStatus(
             clients=len(self._connections) - 1,
             uptime_seconds=round(time.time() - self._started, 1),
@@ -287,103 +232,6 @@ class Daemon:
             python=sys.version.split()[0],
             http=tuple(self._http),
         )
-
-    async def _sessions(self, _: ListSessions) -> SessionList:
-        return SessionList(self._state.list_sessions(), self._state.list_resting())
-
-    async def _tidy(self, _: Tidy) -> Tidied:
-        return await self._state.tidy()
-
-    async def _overview(self, _: ShowOverview) -> SessionsSeen:
-        return await self._state.watch.overview()
-
-    async def _journal(self, request: ListJournal) -> JournalPage:
-        return JournalPage(self._state.list_journal(request.session, request.last))
-
-    async def _record(self, request: ShowRecord) -> RecordShown:
-        return RecordShown(await self._state.record(request.session, request.last))
-
-    async def _queries(self, request: ListQueries) -> QueryList:
-        return QueryList(self._state.queries.list_pending(request.session))
-
-    async def _turn(self, request: KeepTurn) -> TurnKept:
-        return self._state.note_turn(request)
-
-    async def _save(self, request: SaveSession) -> SessionSaved:
-        path = Path(request.file) if request.file else None
-        return await self._state.save_session(request.session, path, embed=request.embed)
-
-    async def _restore(self, request: RestoreSession, client: ClientInfo) -> SessionRestored:
-        return await self._state.restore_session(request, client)
-
-    async def _policy(self, request: ApplyPolicy) -> PolicyApplied:
-        return await self._state.apply_policy(request.session, request.policy, looser=request.looser)
-
-    async def _list_attachments(self, _: ListAttachments) -> AttachmentList:
-        return AttachmentList(self._state.attachments.rows())
-
-    async def _add_attachment(self, request: AddAttachment) -> AttachmentInfo:
-        return self._state.attachments.add(request.session, request.mode)
-
-    async def _revoke_attachment(self, request: RevokeAttachment) -> AttachmentRevoked:
-        return await self._state.attachments.revoke(request.attachment)
-
-    async def _enter_attachment(self, request: EnterAttachment) -> AttachmentOpened:
-        return await self._state.enter_attachment(request.attachment, request.key)
-
-
-class _Caller:
-    """A connection that says handshake."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.client = ClientInfo()
-
-    async def listen(self) -> Request[Any]:
-        """Read what the connection is for.
-
-        Raises:
-            HandshakeRefused: it does not open with our handshake, or in no role of ours.
-            ProtocolError: the request is none of that role; the text names the field.
-        """
-        try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                line = await self.reader.readline()
-        except (TimeoutError, ValueError):
-            line = b""
-        handshake = parse_handshake(line)
-        self.client = handshake.client
-        role = ROLES.get(handshake.role)
-        if role is None:
-            raise HandshakeRefused(f"there is no role {handshake.role[:80]!r}; roles are {', '.join(ROLES)}")
-        request = handshake.request if handshake.size is None else await self._behind(handshake.size)
-        return read(role.request, request)
-
-    async def _behind(self, size: int) -> Json:
-        """Read a request that is too long for the handshake line."""
-        try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                data = await self.reader.readexactly(size)
-        except (TimeoutError, asyncio.IncompleteReadError) as error:
-            raise HandshakeRefused(f"the request of {size:,} bytes did not come whole; try again") from error
-        try:
-            if not has_too_many_values(data):
-                return json.loads(data)
-        except (ValueError, RecursionError):
-            pass
-        raise HandshakeRefused(f"the request of {size:,} bytes is no JSON that can be read; send less at once")
-
-    def accept(self, reply: object) -> None:
-        """Reply to the handshake."""
-        self._write(Accepted(PROTOCOL, True, VERSION, os.getpid(), plain(reply)))
-
-    def refuse(self, error: str, fault: Fault) -> None:
-        """Reply to the handshake that it is not served, and why."""
-        self._write(Refused(PROTOCOL, False, error, fault))
-
-    def _write(self, reply: Accepted | Refused) -> None:
-        self.writer.write(json.dumps(plain(reply)).encode() + b"\n")
 
 
 # --- the process ----------------------------------------------------------------------------------

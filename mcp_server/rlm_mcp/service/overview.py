@@ -6,6 +6,7 @@ says is bounded here before it goes further.
 
 from __future__ import annotations
 
+import itertools
 import re
 from contextlib import suppress
 from typing import Any
@@ -75,12 +76,12 @@ class Overview:
             ]
             resting = sessions.all_sessions(self.store, SessionStatus.RESTING, most=_MOST_PAST)
             endings = sessions.latest_endings(self.store, _MOST_PAST)
-        asked = [_asked(session.id, query) for session in live for query in pending[session.key]]
+        asked = ((session.id, query) for session in live for query in pending[session.key])
         return SessionsSeen(
             sessions=tuple(rows),
             resting=tuple(RestingLine(row.id, row.policy, row.last_used_at, row.kept_until) for row in resting),
             past=tuple(PastLine(end.id, end.how.value, end.at) for end in endings),
-            asked=tuple(asked[:_MOST_QUERIES]),
+            asked=tuple(_asked(*one) for one in itertools.islice(asked, _MOST_QUERIES)),
         )
 
     def viewer(self, session: str) -> Viewer:
@@ -140,7 +141,7 @@ class Viewer:
             about = {"session": row.id, "state": row.state.value, "policy": row.policy, "workspace": row.workspace}
             closed: dict[str, Any] = {"about": about, "walls": [], "running": None, "queries": []}
             return {**closed, "variables": {"rows": [], "note": ""}, "journal": self._cells}
-        kernel = await self._kernel(session)
+        kernel = await session.kernel.seen()
         await self._follow_variables(session, kernel, last)
         return {
             "about": _about(session, kernel),
@@ -150,15 +151,6 @@ class Viewer:
             "variables": self._listed,
             "journal": self._cells,
         }
-
-    async def _kernel(self, session: Session) -> KernelInfo | None:
-        info = session.kernel.info
-        if info is None:
-            return None
-        with suppress(KernelError, OSError):
-            client = await self._watch.gateway.client(start=False)
-            return await client.kernel_info(info.kernel_id)
-        return None
 
     async def _running(self, session: Session, kernel: KernelInfo | None) -> dict[str, Any] | None:
         if kernel is None or kernel.state != "busy":

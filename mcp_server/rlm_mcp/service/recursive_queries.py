@@ -111,9 +111,7 @@ class Recursion:
         """Fork a session for a task; raises ModelRefused when that cannot be."""
         try:
             forked = await self.service.fork(parent, None, None)
-            session = self.service.sessions.get(forked.fields["session"])
-            if session is None:
-                raise ToolFault("session_not_found", "the fork has ended")
+            session = self.service.sessions.named(forked.fields["session"])
             workspace = _ServiceWorkspace(self, session, payer, forked.fields.get("notice", ""))
             try:
                 await workspace.load(task)

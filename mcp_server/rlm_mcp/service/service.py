@@ -35,7 +35,8 @@ from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.service.cells.runs import CUTTABLE, Run, Runs, Waiting
+from rlm_mcp.service.cells.cell_answers import CUTTABLE
+from rlm_mcp.service.cells.runs import Run, Runs, Waiting
 from rlm_mcp.service.contexts.citations import Citing
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.contexts.handles import Handles
@@ -123,7 +124,7 @@ class Service:
         self.control = SessionControl(store, self.sessions, self.runs, self.gateway, clock)
         self.attachments = Attachments(store, self.sessions, self.gateway, self.journal, clock)
         self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables)
-        self._forks = Forks(store, self.sessions, self.policies, clock)
+        self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()
 
@@ -174,7 +175,8 @@ class Service:
         end = loop.time() + self.runs.longest
         while True:
             came = await self.runs.follow(run, caller.progress, longest=end - loop.time())
-            rows = [row for row in queries.pending(self._store, session.key) if row.id in session.kernel.asks]
+            asked = session.kernel.queries.of_agent
+            rows = [row for row in queries.pending(self._store, session.key) if row.id in asked]
             if not run.suspended or not rows or loop.time() >= end:
                 return came
             given = await sampling.ask(run.id, rows, end - loop.time())
@@ -183,7 +185,7 @@ class Service:
 
     async def answer_queries(self, session: Session, given: list[GivenAnswer], caller: Caller) -> ToolAnswer:
         """Take answers. Of a cell that waited for one of them the answer tells what came of it, or what it asks now."""
-        waiting, run = session.kernel.waiting, self.runs.suspended(session)
+        waiting, run = session.kernel.queries.waiting, self.runs.suspended(session)
         taken = await self.queries.answer(session, given)
         if run is None or waiting.isdisjoint(taken.fields["answered"]):
             return taken
@@ -238,9 +240,7 @@ class Service:
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> SessionSaved:
         """Write an open session to a file; raises ToolFault (with what to do) when that cannot be done."""
-        found = self.sessions.get(session)
-        if found is None:
-            raise ToolFault("session_not_found", f"no session {session[:80]} is open", "list them: rlm-kernel sessions")
+        found = self.sessions.named(session)
         try:
             with self.sessions.use(found):
                 return await self.snapshots.save(found, path, embed=embed)

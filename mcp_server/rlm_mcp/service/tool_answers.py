@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rlm_contexts.shares import ShownShare
+from rlm_ipc.messages import Json
 
-__all__ = ["ToolAnswer", "clean", "clean_text", "encode", "encoded_length", "fit", "moment", "whole_of"]
+__all__ = ["Fields", "ToolAnswer", "clean", "clean_text", "encode", "encoded_length", "fit", "moment", "whole_of"]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SHORTEST_PREVIEW = 160
@@ -35,6 +35,10 @@ _HEAD_SHARE = 0.6
 """How much of a preview is the head: errors stand at the end of an output, its nature at the start."""
 
 
+Fields = dict[str, Json]
+"""The fields of an answer: JSON that goes out to an agent as it stands, and that nothing of ours reads again."""
+
+
 @dataclass
 class ToolAnswer:
     """What a tool found.
@@ -43,7 +47,7 @@ class ToolAnswer:
     ``spool`` is a file with the whole of the first of them, when the field holds only a part already.
     """
 
-    fields: dict[str, Any]
+    fields: Fields
     cuttable: tuple[str, ...] = ()
     spool: Path | None = None
     limit: int | None = None
@@ -59,7 +63,7 @@ def clean_text(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text) if not text.isascii() else text
 
 
-def clean(value: Any) -> Any:
+def clean(value: Json) -> Json:
     """Replace lone surrogates in every text inside a JSON value."""
     if isinstance(value, str):
         return clean_text(value)
@@ -70,7 +74,7 @@ def clean(value: Any) -> Any:
     return value
 
 
-def encode(fields: dict[str, Any]) -> str:
+def encode(fields: Fields) -> str:
     """Write compact JSON; characters beyond ASCII stand for themselves, which saves tokens."""
     return clean_text(json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=str))
 
@@ -85,7 +89,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def fit(fields: dict[str, Any], cuttable: Sequence[str], limit: int, whole: str) -> str:
+def fit(fields: Fields, cuttable: Sequence[str], limit: int, whole: str) -> str:
     """Encode ``fields``, cutting the ``cuttable`` ones until the text has at most ``limit`` characters.
 
     None is cut to less than its share of half the room while another one is larger than that, and no query goes while
@@ -114,7 +118,7 @@ def fit(fields: dict[str, Any], cuttable: Sequence[str], limit: int, whole: str)
     return encode({**_tiny_fields(shown), "truncated": True})
 
 
-def whole_of(fields: dict[str, Any], cuttable: Sequence[str]) -> str:
+def whole_of(fields: Fields, cuttable: Sequence[str]) -> str:
     """Write the long ones of the cuttable fields as one text: one as it is, several under headings."""
     held = [(name, fields[name]) for name in cuttable if fields.get(name)]
     held = [part for part in held if len(encode({"": part[1]})) > _LONG] or held
@@ -123,7 +127,7 @@ def whole_of(fields: dict[str, Any], cuttable: Sequence[str]) -> str:
     return "\n".join(f"--- {name} ---\n{_as_text(value)}" for name, value in held)
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: Json) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -131,7 +135,7 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1, default=str)
 
 
-def _shorter(value: Any, excess: int, whole: str, *, every_query: bool) -> Any:
+def _shorter(value: Json, excess: int, whole: str, *, every_query: bool) -> Json:
     if isinstance(value, str):
         return _preview(value, max(encoded_length(value) - excess, _SHORTEST_PREVIEW), whole)
     if isinstance(value, list):
@@ -152,7 +156,7 @@ def _preview(text: str, room: int, whole: str) -> str:
     return text[: max(head, 0)] + marker + (text[-tail:] if tail > 0 else "")
 
 
-def _first_items(items: list[Any], excess: int, every_query: bool) -> list[Any]:
+def _first_items(items: list[Json], excess: int, every_query: bool) -> list[Json]:
     """The items without ``excess`` encoded characters: long texts in them are shortened, then the last go.
 
     So a match keeps its line number, and a pending query its id: its prompt is whole or not there. If ``every_query``
@@ -170,7 +174,7 @@ def _first_items(items: list[Any], excess: int, every_query: bool) -> list[Any]:
     return _dropped(kept, room)
 
 
-def _dropped(items: list[Any], room: int) -> list[Any]:
+def _dropped(items: list[Json], room: int) -> list[Json]:
     """The first items that take at most ``room`` encoded characters together."""
     kept, excess = list(items), len(encode({"": items})) - room
     while kept and excess > 0:
@@ -178,11 +182,11 @@ def _dropped(items: list[Any], room: int) -> list[Any]:
     return kept
 
 
-def _is_query(item: Any) -> bool:
+def _is_query(item: Json) -> bool:
     return isinstance(item, dict) and "id" in item and isinstance(item.get(_PROMPT), str)
 
 
-def _queries(items: list[Any], room: int) -> list[Any]:
+def _queries(items: list[Json], room: int) -> list[Json]:
     """Every query, the first ones with their prompts as long as there is room for these, the others without."""
     kept = [_without_prompt(item) for item in items]
     room -= len(encode({"": kept}))
@@ -194,7 +198,7 @@ def _queries(items: list[Any], room: int) -> list[Any]:
     return kept
 
 
-def _without_prompt(query: dict[str, Any]) -> dict[str, Any]:
+def _without_prompt(query: Fields) -> Fields:
     """A query whose prompt is read by its id."""
     if not _is_query(query):
         return query
@@ -202,7 +206,7 @@ def _without_prompt(query: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "cut": True, "chars": len(query[_PROMPT]), "rest": f"peek({query['id']!r})"}
 
 
-def _clipped(item: Any, longest: int) -> Any:
+def _clipped(item: Json, longest: int) -> Json:
     """The item with its texts cut to ``longest`` characters; what it holds under names then says so."""
     if isinstance(item, ShownShare | str):
         text = item if isinstance(item, ShownShare) else ShownShare(item, len(item))
@@ -215,11 +219,11 @@ def _clipped(item: Any, longest: int) -> Any:
     return item
 
 
-def _tiny_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def _tiny_fields(fields: Fields) -> Fields:
     return {key: _tiny(value) for key, value in fields.items()}
 
 
-def _tiny(value: Any) -> Any:
+def _tiny(value: Json) -> Json:
     """The last resort, when even previews do not fit: a little of each text, two items of each list."""
     if isinstance(value, ShownShare | str):
         return _clipped(value, _SHORTEST_PREVIEW // 2) if len(str(value)) > _SHORTEST_PREVIEW else value

@@ -150,9 +150,7 @@ def _deed(service: Service, model: type[BaseModel], act: Act) -> Callable[[Reque
         name = request.path_params["session"]
         try:
             given = model.model_validate_json(await request.body())
-            session = service.sessions.get(name)
-            if session is None:
-                raise ToolFault("session_not_found", f"no session {name[:80]} is open", "it may have ended meanwhile")
+            session = service.sessions.named(name)
             with service.sessions.use(session):
                 return Response(encode(await act(session, given)), media_type="application/json")
         except ValidationError as error:

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from inventory import supervisor as serving
 
+from rlm_ipc.kernel_reports import KernelInfo
 from rlm_mcp.service.service import Service
 
 from .conftest import connector
@@ -25,18 +26,18 @@ async def test_a_host_that_ends_while_the_daemon_stops_is_not_started_again(isol
         async with connector(service)("s", RLM_KERNEL_POLICY=str(policy)) as agent:
             assert (await agent.run("n = 1"))["success"]
         (session,) = service.sessions
-        told = session.kernel.last_used
+        told = session.kernel.seen
 
-        async def last_used() -> float:
+        async def seen() -> KernelInfo | None:
             """What was true when it was told."""
-            when, process = await told(), serving()
+            info, process = await told(), serving()
             assert process is not None
             os.kill(process.pid, signal.SIGKILL)
             while service.gateway.connected:  # until this process knows
                 await asyncio.sleep(0.01)
-            return when
+            return info
 
-        session.kernel.last_used = last_used  # type: ignore[method-assign]
+        session.kernel.seen = seen  # type: ignore[method-assign]
     after = serving()
     if after is not None:
         after.terminate()

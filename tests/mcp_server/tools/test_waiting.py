@@ -191,5 +191,5 @@ async def test_a_cell_that_waits_says_what_for_in_the_same_moment(agent, live) -
     query = AskedQuery(7, "why?", None, "blocking", None, recursive=False)
     kernel._on_event(protocol.QueriesAsked((query,)))
     kernel._on_event(protocol.WaitsFor(("q_007",)))
-    assert kernel.asks == {row.id for row in queries.pending(live._store, kernel.session.key)} == {"q_007"}
+    assert kernel.queries.of_agent == {row.id for row in queries.pending(live._store, kernel.session.key)} == {"q_007"}
     kernel._on_event(protocol.WaitsFor(()))

@@ -6,21 +6,26 @@ A run waits for its turn in the session, runs one cell, and keeps what came of i
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
-from rlm_ipc.kernel_reports import AskedQuery, CellError, CellResult
+from rlm_ipc.kernel_reports import AskedQuery, CellResult
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
+from rlm_mcp.service.cells.cell_answers import (
+    cell_answer,
+    running_answer,
+    told_of_loss,
+    told_of_waiting,
+    waiting_answer,
+)
 from rlm_mcp.service.cells.pictures import PictureStore, pictures_in
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.progress import Progress
-from rlm_mcp.service.queries.answering import QueryService, asked_row, row_shown
+from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session
@@ -31,25 +36,16 @@ from rlm_memory.store import Store
 
 __all__ = ["Run", "Runs", "Waiting"]
 
-CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
 _MOST_WAITING = 32
 """Cells of one session that may wait for their turn."""
 _MOST_KEPT = 64
 """Finished runs of one session whose answers are kept."""
 _MOST_CHARS = 16_000_000
 """Characters of these answers together, the latest aside: under a policy with room an answer has millions."""
-_LONGEST_TAIL = 2000
-"""Characters shown of the output of a cell that still runs."""
 _LAST_WORD_SECONDS = 10.0
 """How long the end of a cell is awaited whose session ends."""
 _NUMBERS_TAKEN = 100
 """Run numbers reserved in the database at once, so that a cell costs no write."""
-_SHORTEST_WAIT = 0.1
-"""Seconds that a run has waited for others from which on its answer tells it."""
-_LONGEST_LINE = 60
-"""Characters shown of the code that was waited for."""
-_SIDE_BY_SIDE = "fork_session makes a copy of the session, whose code runs at the same time"
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,8 @@ class Run:
     outcome: asyncio.Future[ToolAnswer] = field(init=False)
     execution: Execution | None = None
     began: bool = False
-    ahead: tuple[Run, ...] = ()
-    """The session's runs that had not finished when it was queued."""
+    ahead: tuple[tuple[str, str], ...] = ()
+    """The session's runs that had not finished when it was queued: their ids and their code."""
     asked: set[str] = field(default_factory=set)
 
     @property
@@ -82,16 +78,15 @@ class Run:
         return "queued" if self.execution is None else "running"
 
     @property
-    def chars(self) -> int:
-        """How long the answer is that somebody got."""
-        outcome = self.outcome
-        told = outcome.done() and not outcome.cancelled() and outcome.exception() is None
-        return len(outcome.result().text or "") if told else 0
+    def answer(self) -> ToolAnswer | None:
+        """What came of it, unless that is a fault."""
+        ended = self.outcome.done() and not self.outcome.cancelled() and self.outcome.exception() is None
+        return self.outcome.result() if ended else None
 
     @property
     def suspended(self) -> bool:
         """Whether its cell, or a notebook's cell before it, waits for answers of an agent."""
-        return self.state == "running" and bool(self.session.kernel.asks)
+        return self.state == "running" and bool(self.session.kernel.queries.of_agent)
 
     async def stdout_so_far(self) -> str:
         """Return what the cell has printed until now."""
@@ -123,9 +118,8 @@ class Run:
 
     def let_go(self) -> None:
         """Keep of an answer that somebody got only what it was rendered to: a cell may show a megabyte."""
-        outcome = self.outcome
-        if outcome.done() and not outcome.cancelled() and outcome.exception() is None and outcome.result().text:
-            outcome.result().fields = {}
+        if (answer := self.answer) and answer.text:
+            answer.fields = {}
 
 
 class Runs:
@@ -162,14 +156,16 @@ class Runs:
         Raises:
             ToolFault: too many cells of the session wait already.
         """
-        if len(self.active(session)) >= _MOST_WAITING:
+        active = self.active(session)
+        if len(active) >= _MOST_WAITING:
             raise ToolFault(
                 "busy",
                 f"{_MOST_WAITING} cells of this session wait for their turn already",
                 "wait for one of them, or interrupt the running one",
-                active=[run.id for run in self.active(session)],
+                active=[run.id for run in active],
             )
-        run = Run(f"r{self._next_number()}", session, code, ahead=tuple(self.active(session)))
+        ahead = tuple((one.id, one.code) for one in active)
+        run = Run(f"r{self._next_number()}", session, code, ahead=ahead)
         run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
         run.outcome.add_done_callback(run.finish)
         held = self._runs.setdefault(session.key, {})
@@ -211,8 +207,9 @@ class Runs:
                 return await self._suspended(run)
             left = limit - (loop.time() - began)
             if left <= 0:
-                return await _running(run)
-            ends: set[asyncio.Future[Any]] = {run.outcome, kernel.next_suspension()}
+                printed = await run.stdout_so_far()
+                return running_answer(run.id, printed, kernel.queries.of_agent, queued=run.state == "queued")
+            ends: set[asyncio.Future[Any]] = {run.outcome, kernel.queries.next_suspension()}
             pause = min(left, self._waiting.progress)
             done, _ = await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if not done and loop.time() - began < limit:
@@ -224,17 +221,10 @@ class Runs:
         return next((run for run in self.active(session) if run.suspended), None)
 
     async def _suspended(self, run: Run) -> ToolAnswer:
-        waiting = run.session.kernel.asks
+        waiting = run.session.kernel.queries.of_agent
         asked = [row for row in queries.pending(self._store, run.session.key) if row.id in waiting]
         run.session.listed = tuple(row.id for row in asked)
-        fields = {
-            "status": "waiting",
-            "run": run.id,
-            **_tail(await run.stdout_so_far()),
-            "pending_llm_queries": [row_shown(row) for row in asked],
-            "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
-        }
-        return ToolAnswer(fields, CUTTABLE)
+        return waiting_answer(run.id, await run.stdout_so_far(), asked)
 
     def abandon(self, run: Run) -> None:
         """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
@@ -276,7 +266,8 @@ class Runs:
         kernel, began, queued = run.session.kernel, self._journal.now(), asyncio.get_running_loop().time()
         try:
             async with kernel.exclusive():
-                waited, run.ahead = _told_of_waiting(run.ahead, asyncio.get_running_loop().time() - queued), ()
+                seconds = asyncio.get_running_loop().time() - queued
+                waited, run.ahead = told_of_waiting(run.ahead, seconds), ()
                 run.execution, run.began = await kernel.execute(run.code), True
                 notice, kernel.notice = "; ".join(filter(None, (kernel.notice, waited))), ""
                 began = self._journal.now()
@@ -284,7 +275,7 @@ class Runs:
                     async with kernel.watched():
                         result = await run.execution.result()
                 finally:
-                    kernel.tell_all()
+                    kernel.queries.write_all()
                 _raise_if_died(result, kernel.expelled)
                 self._journal.ran(run.session.key, run.code, began, result)
                 return await self._resolve(run, result, notice)
@@ -307,15 +298,15 @@ class Runs:
             self.note_queries(session, untold)
         if result.given:
             notices.append(await self._queries.given(session, result.given))
-        notices.append(_told_of_loss(result))
+        notices.append(told_of_loss(result))
         unanswered = self._unanswered(session, result)
         if unanswered:
             session.listed = tuple(query.id for query in unanswered)
-        fields = _fields(result, "; ".join(filter(None, notices)), unanswered)
+        answer = cell_answer(result, "; ".join(filter(None, notices)), unanswered)
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.key, run.id, shown)
-            fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
-        return ToolAnswer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+            answer.fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
+        return answer
 
     def _unanswered(self, session: Session, result: CellResult) -> list[AskedQuery]:
         """The cell's queries without those that were answered while it waited for them."""
@@ -357,7 +348,8 @@ class Runs:
         task = asyncio.create_task(work)
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
-        task.add_done_callback(_retrieved)
+        # Its outcome is looked at, so that one nobody waits for is not reported as forgotten.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _asked(query: AskedQuery) -> NewQuery:
@@ -388,7 +380,7 @@ def _surplus(finished: Sequence[Run]) -> Sequence[Run]:
     """The oldest finished runs, beyond those whose answers are kept."""
     kept = chars = 0
     for run in reversed(finished):
-        chars += run.chars
+        chars += len(run.answer.text or "") if run.answer else 0
         if kept and (kept == _MOST_KEPT or chars > _MOST_CHARS):
             break
         kept += 1
@@ -403,80 +395,3 @@ def _result_of(run: Run) -> ToolAnswer:
     if isinstance(error, Exception):
         raise fault_from(error).anew()
     return run.outcome.result()
-
-
-async def _running(run: Run) -> ToolAnswer:
-    fields: dict[str, Any] = {
-        "status": "running",
-        "run": run.id,
-        **_tail(await run.stdout_so_far()),
-        "hint": f"call wait(run={run.id!r}) for the result",
-    }
-    if run.state == "queued":
-        fields["hint"] += f"; it waits until other code of this session has finished; {_SIDE_BY_SIDE}"
-        if run.session.kernel.asks:
-            fields["hint"] += f", which waits for answer_queries: {', '.join(sorted(run.session.kernel.asks))}"
-    return ToolAnswer(fields)
-
-
-def _told_of_waiting(ahead: Sequence[Run], seconds: float) -> str:
-    """Say for which code of the session a run has waited, and how to avoid it; empty if it was not worth telling."""
-    if not ahead or seconds < _SHORTEST_WAIT:
-        return ""
-    first = ahead[0].code.strip().partition("\n")[0]
-    if len(first) > _LONGEST_LINE:
-        first = f"{first[:_LONGEST_LINE]}…"
-    more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-    return f"waited {seconds:.1f} s for run {ahead[0].id} ({first}){more} in the same session: {_SIDE_BY_SIDE}"
-
-
-def _told_of_loss(result: CellResult) -> str:
-    """Say that there is more output than was kept; empty if all of it was."""
-    if not result.truncated or result.spool_complete:
-        return ""
-    where = "full_output has only the beginning" if result.spool else "only the beginning was kept"
-    return f"the output has {result.output_bytes:,} bytes, and {where}: print less, or write it to a file"
-
-
-def _tail(text: str) -> dict[str, Any]:
-    """The end of what a cell has printed so far; all of it comes with the result."""
-    if len(text) <= _LONGEST_TAIL:
-        return {"stdout": text}
-    before = f"…[{len(text) - _LONGEST_TAIL:,} characters before, which come with the result]…"
-    return {"stdout": f"{before}\n{text[-_LONGEST_TAIL:]}", "cut": True}
-
-
-def _fields(result: CellResult, notice: str, asked: Sequence[AskedQuery]) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "success": result.status == "ok",
-        "stdout": result.stdout,
-        "stderr": result.stderr,
-        "error": _error_text(result),
-        "execution_time_seconds": round(result.seconds, 3),
-        "pending_llm_queries": [asked_row(query) for query in asked],
-        "defined_variables": list(result.defined),
-    }
-    if result.result is not None:
-        fields["result"] = result.result
-    if notice:
-        fields["notice"] = notice
-    return fields
-
-
-def _error_text(result: CellResult) -> str | None:
-    """The traceback as plain text, its last line the error itself; None for a cell that ended well."""
-    if result.status == "ok":
-        return None
-    error = result.error or CellError("", "", ())
-    name = error.ename or "Error"
-    last = f"{name}: {error.evalue}" if error.evalue else name
-    text = _ANSI.sub("", "\n".join(error.traceback)).rstrip()
-    # A refusal tells its place above its message, and in a value of its own words: one of them is enough.
-    told = re.search(rf"^(?:[\w.]+\.)?{re.escape(name)}(?::|$)", text, re.MULTILINE)
-    return text if told else f"{text}\n{last}".lstrip()
-
-
-def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Look at a task's outcome, so that one nobody waits for is not reported as forgotten."""
-    if not task.cancelled():
-        task.exception()

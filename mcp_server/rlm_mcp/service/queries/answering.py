@@ -17,6 +17,7 @@ from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
 from rlm_ipc.messages import Json
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
+from rlm_mcp.service.sessions.kernel_queries import outcome_of
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import ToolAnswer, clean_text
 from rlm_memory import known_answers, queries, sessions
@@ -24,7 +25,7 @@ from rlm_memory.errors import RowRequestError
 from rlm_memory.queries import Asker, QueryRow, Resolved
 from rlm_memory.store import Store
 
-__all__ = ["AnswerOutcome", "GivenAnswer", "QueryService", "asked_row", "row_shown", "waiting"]
+__all__ = ["GivenAnswer", "QueryService", "asked_row", "row_shown", "waiting"]
 
 
 AN_ITEM = 'an item is {"id": text, "answer": text}'
@@ -44,16 +45,6 @@ class GivenAnswer:
     """What is wrong with the item itself; it resolves nothing."""
     is_json: bool = False
     """Whether ``answer`` was given as a value and not as a text: only a query with a schema takes that."""
-
-
-@dataclass(frozen=True)
-class AnswerOutcome:
-    """What came of a query that no agent had to answer; ``over`` says that its budget was used up."""
-
-    row: QueryRow
-    answer: str | None = None
-    error: str | None = None
-    over: bool = False
 
 
 class QueryService:
@@ -121,7 +112,7 @@ class QueryService:
         """
         outcomes, failed = await self._take(session, given)
         fields: dict[str, Any] = {"answered": list(outcomes), "failed": failed}
-        fields |= await self._inject(session, outcomes)
+        fields |= await self.hand_in(session, outcomes)
         fields["still_pending"] = queries.pending_ids(self._store, session.key)
         return ToolAnswer(fields, ("failed", "answered", "still_pending"))
 
@@ -162,7 +153,7 @@ class QueryService:
     def _is_known(self, session: Session, query: str, said: object) -> bool:
         """Whether that is the query's answer already: who adds to the answers gives the others again."""
         with suppress(RowRequestError):
-            told = _told(queries.get(self._store, session.key, query))
+            told = outcome_of(queries.get(self._store, session.key, query))
             return said in (told.answer, f"[FAILED:{query}] {told.error}")
         return False
 
@@ -179,24 +170,16 @@ class QueryService:
             except (RowRequestError, ToolFault, ModelError) as error:
                 failed.append({"id": item.id[:80], **fault_from(error).answer()})
                 continue
-            outcomes[row.id] = _told(row)
+            outcomes[row.id] = outcome_of(row)
             if session.policy.llm.cache and row.answer is not None:
                 known_answers.keep(self._store, row, row.answer, self._clock())
         return outcomes, failed
 
-    def resolve(self, session: Session, outcomes: list[AnswerOutcome]) -> list[AnswerOutcome]:
+    def resolve(self, session: Session, outcomes: dict[str, QueryOutcome]) -> dict[str, QueryOutcome]:
         """Write down what came of queries without an agent; returns those that were still waited for."""
-        resolved = [Resolved(outcome.row.id, outcome.answer, outcome.error) for outcome in outcomes]
+        resolved = [Resolved(query, outcome.answer, outcome.error) for query, outcome in outcomes.items()]
         waiting = queries.resolve_pending(self._store, session.key, resolved, self._clock())
-        return [outcome for outcome in outcomes if outcome.row.id in waiting]
-
-    async def hand_in(self, session: Session, outcomes: list[AnswerOutcome]) -> None:
-        """Tell code what came of its queries."""
-        told = {}
-        for outcome in outcomes:
-            answer = outcome.answer or "" if outcome.error is None else None
-            told[outcome.row.id] = QueryOutcome(answer, outcome.error, over=outcome.over)
-        await self._inject(session, told)
+        return {query: outcome for query, outcome in outcomes.items() if query in waiting}
 
     async def _resolve(self, session: Session, item: GivenAnswer, asked: QueryRow | None) -> QueryRow:
         """Write an item down; ``asked`` is its query as it was pending when the items came."""
@@ -217,8 +200,11 @@ class QueryService:
             hint = "the query is still pending: answer it again with JSON that fits `schema`"
             raise ToolFault("answer_does_not_fit", str(error), hint, schema=form) from None
 
-    async def _inject(self, session: Session, outcomes: dict[str, QueryOutcome]) -> dict[str, str]:
-        """Hand the answers to the kernel. One that is not there gets them when it starts, from the rows."""
+    async def hand_in(self, session: Session, outcomes: dict[str, QueryOutcome]) -> dict[str, str]:
+        """Hand answers to the kernel, and say if that was not possible.
+
+        One that is not there gets them when it starts, from the rows.
+        """
         if not outcomes or not session.kernel.alive:
             return {}
         try:
@@ -258,11 +244,6 @@ def _number_said(count: int, pending: list[str], last: list[str]) -> str:
     if last and len(last) != len(pending):
         said += f", {len(last)} of them of the last cell that asked"
     return f"{said}: none was taken"
-
-
-def _told(row: QueryRow) -> QueryOutcome:
-    """What the kernel is told of a resolved query."""
-    return QueryOutcome(error=row.error) if row.error is not None else QueryOutcome(answer=row.answer or "")
 
 
 def asked_row(query: AskedQuery) -> dict[str, Any]:

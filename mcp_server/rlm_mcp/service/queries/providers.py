@@ -20,7 +20,8 @@ from rlm_client.models.interface import ChatMessage, Completion
 from rlm_client.models.router import Models, open_models
 from rlm_client.models.settings import settings_file
 from rlm_client.models.validation import until_fitting
-from rlm_mcp.service.queries.answering import AnswerOutcome, QueryService
+from rlm_ipc.kernel_reports import QueryOutcome
+from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.queries.provider_queue import ProviderQueue
 from rlm_mcp.service.sessions.budgets import Budgets, OverBudget, Payer
 from rlm_mcp.service.sessions.sessions import Clock, Session
@@ -45,7 +46,7 @@ class _Desk:
     """What is under way for one session."""
 
     line: ProviderQueue
-    ready: list[AnswerOutcome] = field(default_factory=list)
+    ready: dict[str, QueryOutcome] = field(default_factory=dict)
     handing: asyncio.Task[None] | None = None
 
 
@@ -78,7 +79,7 @@ class Providers:
         known = known_answers.find(self._store, rows, self._clock()) if session.policy.llm.cache else {}
         for row in rows:
             if row.id in known:
-                self._ready(session, AnswerOutcome(row, answer=known[row.id]))
+                self._ready(session, row.id, QueryOutcome(known[row.id]))
             elif row.mode == "provider":
                 if row.model not in at_once:
                     at_once[row.model] = self._at_once(row.model)
@@ -120,17 +121,15 @@ class Providers:
             answer = await self._answer(session, row)
             if session.policy.llm.cache:
                 known_answers.keep(self._store, row, answer, self._clock())
-            outcome = AnswerOutcome(row, answer=answer)
+            outcome = QueryOutcome(answer)
         except OverBudget as error:
-            outcome = AnswerOutcome(row, error=str(error), over=True)
+            outcome = QueryOutcome(error=str(error), over=True)
         except ModelError as error:
-            outcome = AnswerOutcome(row, error=str(error))
+            outcome = QueryOutcome(error=str(error))
         except Exception as error:
             log.exception("query %s of session %s failed in an unexpected way", row.id, session.id)
-            outcome = AnswerOutcome(
-                row, error=f"rlm-kernel failed: {type(error).__name__}; the daemon's log has the details"
-            )
-        self._ready(session, outcome)
+            outcome = QueryOutcome(error=f"rlm-kernel failed: {type(error).__name__}; the daemon's log has the details")
+        self._ready(session, row.id, outcome)
 
     async def _answer(self, session: Session, row: QueryRow) -> str:
         """Ask until the answer fits its form, as often as the policy says."""
@@ -183,10 +182,10 @@ class Providers:
 
     # --- handing in -------------------------------------------------------------------------------
 
-    def _ready(self, session: Session, outcome: AnswerOutcome) -> None:
+    def _ready(self, session: Session, query: str, outcome: QueryOutcome) -> None:
         """Hand in what came, and write down what it has used."""
         desk = self._desk(session)
-        desk.ready.append(outcome)
+        desk.ready[query] = outcome
         self._soon(session, desk)
 
     def _soon(self, session: Session, desk: _Desk) -> None:
@@ -196,7 +195,7 @@ class Providers:
 
     async def _hand_in(self, session: Session, desk: _Desk) -> None:
         while desk.ready or self._budgets.owes(session.key):
-            outcomes, desk.ready = desk.ready, []
+            outcomes, desk.ready = desk.ready, {}
             try:
                 with self._store.transaction():
                     self._budgets.write(session.key)

@@ -69,7 +69,7 @@ class Attachments:
 
         Raises ToolFault if the policy does not permit it.
         """
-        session = self._open(session_id)
+        session = self._sessions.named(session_id)
         self._refuse_more(session, mode)
         known = [
             attachment
@@ -273,12 +273,6 @@ class Attachments:
         attachments.grant(self._store, attachment)
         kernelspecs.publish(attachment.id, session.id, mode.value, key)
         return attachment
-
-    def _open(self, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            raise ToolFault("session_not_found", f"no session {session_id[:80]} is open", "list: rlm-kernel sessions")
-        return session
 
     @staticmethod
     def _refuse_more(session: Session, mode: str) -> None:

@@ -14,6 +14,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.names import check_session_id
 from rlm_mcp.service.sessions.policies import Policies, as_row
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
+from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.contexts import ContextOrigin, ContextRow
@@ -29,8 +30,9 @@ _LONGEST_STEM = 110
 class Forks:
     """Makes sessions out of sessions."""
 
-    def __init__(self, store: Store, live: Sessions, policies: Policies, clock: Clock) -> None:
+    def __init__(self, store: Store, live: Sessions, gateway: KernelGateway, policies: Policies, clock: Clock) -> None:
         self._store = store
+        self._gateway = gateway
         self._policies = policies
         self._live = live
         self._clock = clock
@@ -55,7 +57,7 @@ class Forks:
         try:
             child = self._enter(parent, child_id, key, rules, forked, asked)
         except BaseException:
-            await parent.kernel.discard(forked.kernel)
+            await self._gateway.discard(forked.kernel)
             raise
         return child, self._answer(parent, child, forked)
 

@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
-from rlm_contexts.errors import ContextError
-from rlm_ipc import discovery, errors
+from rlm_ipc import errors
 from rlm_ipc import supervisor_protocol as protocol
-from rlm_ipc.errors import KernelBusy, KernelDied, KernelError, SupervisorGone, UnknownKernel, machine_full
-from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, CellResult, ForkInfo, KernelInfo, QueryOutcome, RollbackInfo
+from rlm_ipc.errors import KernelBusy, KernelDied, KernelError, SupervisorGone, UnknownKernel
+from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, QueryOutcome, RollbackInfo
 from rlm_ipc.outcomes import Loss, Lost
-from rlm_ipc.supervisor_protocol import Event, SpawnRequest
+from rlm_ipc.supervisor_protocol import Event
 from rlm_kernel.supervisor_client import Execution, SupervisorClient
+from rlm_mcp.service.sessions.bound_contexts import BoundContexts, of_names
 from rlm_mcp.service.sessions.kernel_events import KernelEvents
+from rlm_mcp.service.sessions.kernel_queries import KernelQueries
+from rlm_mcp.service.sessions.kernel_start import KernelStart
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
-from rlm_mcp.service.text_access import shared_text_of
-from rlm_memory import contexts, queries, sessions
-from rlm_memory.contexts import ContextRow
 from rlm_memory.errors import SessionEnded
-from rlm_memory.queries import QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
-from rlm_sandbox.policy import PinnedPolicy, without_language_wall
+from rlm_sandbox.policy import PinnedPolicy
 
 __all__ = ["KernelProxy"]
 
@@ -42,8 +38,6 @@ Fresh = Callable[[SupervisorClient, str], Awaitable[None]]
 """Is given the connection and the id of a kernel."""
 
 _STOP_SECONDS = 5.0
-_TOLD_AT_ONCE = 64
-"""Queries written down before the event loop sees to something else."""
 LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
 
 
@@ -62,31 +56,20 @@ class KernelProxy:
         self.names: set[str] = set()
         """Globals that cells have defined; names that the service makes up must not hide them."""
         self._events = events
-        self._fill: Fresh = events.fill
+        self._fill: Fresh | None = events.fill
         """Fills a kernel that has just started, after its contexts and before its first cell."""
         self.attachments: list[str] = []
         """The attachments by which front ends have the session open, each as often as it is open."""
         self.expelled = ""
         """Why the supervisor has ended the kernel, and the session is about to end with it."""
-        self.waiting: frozenset[str] = frozenset()
-        """The queries that the running cell waits for."""
-        self.provided: set[str] = set()
-        """Queries that a provider is to answer."""
-        self._told: list[AskedQuery] = []
-        self._suspension: asyncio.Future[None] | None = None
-        self._store = store
+        self.queries = KernelQueries(store, row.key, events)
+        self.bound = BoundContexts(store, row.key, gateway.texts)
         self._gateway = gateway
+        self._begin = KernelStart(store, gateway)
         self._turn = asyncio.Lock()
         self._cells = 0
         self._starting = asyncio.Lock()
-        self._attached: dict[str, int] = {}
-        self._stale = True
         self._fresh = False
-        self._refused = False
-        """Whether the kernel has to hear that its code's own answers are not taken."""
-        self._untold = False
-        """Whether the kernel does not know what is used of the budget."""
-        self._outcomes: dict[str, QueryOutcome] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -98,18 +81,7 @@ class KernelProxy:
     @property
     def alive(self) -> bool:
         """Whether the session has a kernel, as far as is known."""
-        return self.kernel_id is not None
-
-    def next_suspension(self) -> asyncio.Future[None]:
-        """Return the future that is done when a cell begins to wait for answers; never cancel it."""
-        if self._suspension is None:
-            self._suspension = asyncio.get_running_loop().create_future()
-        return self._suspension
-
-    @property
-    def asks(self) -> frozenset[str]:
-        """The queries that the running cell waits for and an agent is to answer."""
-        return self.waiting - self.provided
+        return self.info is not None
 
     @property
     def busy(self) -> bool:
@@ -152,26 +124,34 @@ class KernelProxy:
         """Return the id of the live kernel for a front end: at once if it runs a cell, else when it is up to date."""
         if self.busy and self.kernel_id is not None:
             return self.kernel_id
-        await self._ready_alone()
-        return await self.start()
+        return await self._ready_alone()
 
     def adopt(self, info: KernelInfo) -> None:
-        """Take over a live kernel, one that an earlier daemon has started or a fork of another session's."""
-        self._became(info)
+        """Take over a live kernel: a new one, one that an earlier daemon started, or a fork of another session's."""
+        self.forget()
+        self.info = info
+        self.queries.waiting = frozenset(info.waiting)
+        self.attachments = list(info.attachments)
+        self.bound.revisions.update(info.contexts)
+        self._gateway.listen(info.kernel_id, self._on_event)
+
+    async def seen(self) -> KernelInfo | None:
+        """Return the kernel as the supervisor sees it now; None if there is none, or the supervisor does not say."""
+        if self.info is None:
+            return None
+        try:
+            client = await self._gateway.client(start=False)
+            return await client.kernel_info(self.info.kernel_id)
+        except (KernelError, OSError):
+            return None
 
     async def shadowed(self) -> set[str]:
         """Return the names of contexts that mean something else in code: a variable that took the name.
 
         A context that the kernel has not been given yet is none of them: it will take the name back.
         """
-        if self.info is None:
-            return set()
-        try:
-            client = await self._gateway.client(start=False)
-            info = await client.kernel_info(self.info.kernel_id)
-        except (KernelError, OSError):
-            return set()
-        return self.current(info.shadowed)
+        info = await self.seen()
+        return set() if info is None else self.bound.current(info.shadowed)
 
     async def fork(self, session: str, key: int, policy: PinnedPolicy) -> ForkInfo:
         """Fork the kernel for another session, of that name and key: as it is, or as it was before the cell that runs.
@@ -180,9 +160,9 @@ class KernelProxy:
         """
         async with self.watched():
             if self.busy:  # the kernel cannot be brought up to date before its cell ends
-                return await self._fork(await self.start(), session, key, policy)
+                return await self._begin.fork(await self.start(), self.session, session, key, policy)
             async with self.exclusive():
-                return await self._fork(await self._ready(), session, key, policy)
+                return await self._begin.fork(await self._ready(), self.session, session, key, policy)
 
     async def copy_for(self, attachment: str) -> str:
         """Fork the kernel without its language wall, for the front end at an attachment; returns the copy's kernel id.
@@ -190,19 +170,7 @@ class KernelProxy:
         Raises what `SupervisorClient.fork` does.
         """
         async with self.watched():
-            kernel_id = await self.open()
-            rules = without_language_wall(self.policy.policy)
-            label = {"copy_of": self.session.key, "attachment": attachment, "owner": self._gateway.owner}
-            label["policy"] = self.policy.digest
-            request = self._request(self.session.id, self.session.key, self.policy)
-            request = replace(request, label=label, connection_file=None, trusted=True)
-            client = await self._gateway.client()
-            return (await client.fork(kernel_id, request, rules, writable=self._writable())).kernel.kernel_id
-
-    async def _fork(self, kernel_id: str, session: str, key: int, policy: PinnedPolicy) -> ForkInfo:
-        client = await self._gateway.client()
-        request = self._request(session, key, policy)
-        return await client.fork(kernel_id, request, policy.policy, writable=self._writable())
+            return await self._begin.copy(await self.open(), self.session, self.policy, attachment)
 
     async def execute(self, code: str) -> Execution:
         """Start a cell in an up-to-date kernel; the caller holds it (`exclusive`).
@@ -239,30 +207,20 @@ class KernelProxy:
 
     def changed(self) -> None:
         """Note that the contexts have changed: an idle kernel learns it soon, a busy one after its cell."""
-        self._stale = True
+        self.bound.stale = True
         if self.alive and not self.busy:
             self._later(self._catch_up_alone())
-
-    async def last_used(self) -> float:
-        """When the kernel was last asked for something, by a notebook too (seconds since the epoch; 0: not known)."""
-        if self.info is None:
-            return 0.0
-        try:
-            client = await self._gateway.client(start=False)
-            return (await client.kernel_info(self.info.kernel_id)).last_used
-        except (KernelError, OSError):
-            return 0.0
 
     async def hand_over(self, outcomes: Mapping[str, QueryOutcome], *, refused: bool = False) -> None:
         """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended.
 
         ``refused`` says that what code has assigned to ``llm_answers`` is not taken.
         """
-        self._refused = self._refused or refused
-        if self.waiting:
+        self.queries.refused = self.queries.refused or refused
+        if self.queries.waiting:
             await asyncio.wait({self._later(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
             return
-        self._outcomes.update(outcomes)
+        self.queries.outcomes.update(outcomes)
         if self.alive and not self.busy:
             await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
 
@@ -276,14 +234,14 @@ class KernelProxy:
 
     def budget_changed(self) -> None:
         """Have the kernel told, before its next cell, what is used of the budget."""
-        self._untold = True
+        self.queries.budget_changed = True
 
     async def _answer_cell(self, outcomes: Mapping[str, QueryOutcome]) -> None:
         """Hand answers to a cell that waits, past everything that is queued behind it."""
         try:
-            await self.ask(lambda client, kernel_id: client.answer(kernel_id, outcomes, self._events.used()))
+            await self.ask(lambda client, kernel_id: self.queries.answer(client, kernel_id, outcomes))
         except (KernelError, OSError, SessionEnded) as error:
-            self._outcomes = {**outcomes, **self._outcomes}
+            self.queries.outcomes = {**outcomes, **self.queries.outcomes}
             log.warning("the kernel of session %s has not taken its answers: %s", self.session.id, error)
 
     def finished(self, result: CellResult) -> str:
@@ -292,12 +250,7 @@ class KernelProxy:
         A context that was loaded again while the cell ran is not one of them: the cell took the earlier one's.
         """
         self.names.update(result.defined)
-        return _of_names(self.current(result.shadowed), self.current(result.returned))
-
-    def current(self, names: Iterable[str]) -> set[str]:
-        """Return those of the names whose contexts the kernel has as they are now."""
-        rows = {name: contexts.find(self._store, self.session.key, name) for name in names}
-        return {name for name, row in rows.items() if row and self._attached.get(name) == row.revision}
+        return of_names(self.bound.current(result.shadowed), self.bound.current(result.returned))
 
     async def stop(self) -> None:
         """End the kernel and free its memory, for good: no other is started in its place."""
@@ -310,14 +263,9 @@ class KernelProxy:
             task.cancel()
         info = self.info
         self.forget()
-        self._outcomes.clear()
-        self._told.clear()
+        self.queries.stop()
         if info is not None:
-            await self.discard(info)
-
-    async def discard(self, info: KernelInfo) -> None:
-        """End a kernel that is, or was to become, this session's or a fork's, and remove what it leaves."""
-        await self._gateway.discard(info)
+            await self._gateway.discard(info)
 
     async def rollback(self, cells: int) -> RollbackInfo:
         """Undo the last completed cells.
@@ -339,130 +287,62 @@ class KernelProxy:
             await self.ask(lambda client, kernel_id: client.restart(kernel_id))
         self.names.clear()
         self.notice = ""
-        self._attached.clear()
-        self._stale = self._untold = True
-        await self.ready(_leave_empty)  # who wants it empty does not want what was saved
+        self.bound.forget()
+        self.budget_changed()
+        await self.ready(None)  # who wants it empty does not want what was saved
 
     def forget(self) -> None:
         """Let go of the kernel without ending it."""
         if self.info is not None:
             self._gateway.unlisten(self.info.kernel_id)
         self.info = None
-        self._waits_for(frozenset())
+        self.queries.wait_for(frozenset())
         self.attachments.clear()
         self.names.clear()
-        self._attached.clear()
-        self._stale = True
+        self.bound.forget()
 
     # --- starting and catching up -----------------------------------------------------------------
 
     async def _spawn(self) -> str:
-        request = self._request(self.session.id, self.session.key, self.policy)
-        try:
-            client = await self._gateway.client()
-            info = await client.spawn(request, self.policy.policy, writable=self._writable())
-        except SupervisorGone:
-            # The supervisor ended since it was last used: one more try with a new one.
-            self._gateway.lost()
-            client = await self._gateway.client()
-            info = await client.spawn(request, self.policy.policy, writable=self._writable())
+        info = await self._begin.spawn(self.session, self.policy)
         if self._stopped:  # while it was started
-            await self.discard(info)
+            await self._gateway.discard(info)
             raise SessionEnded
-        self._became(info)
+        self.adopt(info)
         self._fresh = True
-        self._untold = self._events.used() != BudgetUsed()
-        self._outcomes = self._resolved()
+        self.queries.start()
         return info.kernel_id
 
-    def _request(self, session: str, key: int, policy: PinnedPolicy) -> SpawnRequest:
-        kernel_id = secrets.token_hex(8)
-        return SpawnRequest(
-            kernel_id=kernel_id,
-            workspace=self.session.workspace or None,
-            connection_file=str(discovery.runtime_dir() / "connections" / f"{kernel_id}.json"),
-            query_base=queries.next_in_code(self._store, session),
-            label={"session": session, "key": key, "owner": self._gateway.owner, "policy": policy.digest},
-        )
-
-    def _writable(self) -> frozenset[str]:
-        """The folders that any session may write."""
-        return frozenset(sessions.writable(self._store))
-
-    def _became(self, info: KernelInfo) -> None:
-        self.forget()
-        self.info = info
-        self.waiting = frozenset(info.waiting)
-        self.attachments = list(info.attachments)
-        self._attached.update(info.contexts)
-        self._gateway.listen(info.kernel_id, self._on_event)
-
-    def _resolved(self) -> dict[str, QueryOutcome]:
-        """The answers that a fresh kernel's predecessor had, so that its ``llm_answers`` holds them too."""
-        resolved = queries.of_session(self._store, self.session.key, QueryState.ANSWERED, QueryState.FAILED)
-        return {row.id: _outcome(row) for row in resolved}
-
-    async def ready(self, fill: Fresh) -> None:
+    async def ready(self, fill: Fresh | None) -> None:
         """Start a kernel that is filled by ``fill``; raises the KernelError that kept it from that."""
-        self._fill, before = fill, self._fill
+        self._fill = fill
         try:
             await self._ready_alone()
         finally:
-            self._fill = before
+            self._fill = self._events.fill  # not what it was before: that may be what another caller has set
 
-    async def _ready_alone(self) -> None:
+    async def _ready_alone(self) -> str:
         async with self._turn, self.watched():
-            await self._ready()
+            return await self._ready()
 
     async def _ready(self) -> str:
         kernel_id = await self.start()
         if self._behind:
             await self._catch_up(kernel_id)
-        if self._fresh:
-            self._fresh = False
+        fresh, self._fresh = self._fresh, False
+        if fresh and self._fill is not None:
             await self._fill(await self._gateway.client(), kernel_id)
         return kernel_id
 
     @property
     def _behind(self) -> bool:
-        return self._stale or self._untold or self._refused or bool(self._outcomes)
+        return self.bound.stale or self.queries.has_news
 
     async def _catch_up(self, kernel_id: str) -> None:
         """Bind and unbind until the kernel has what the rows say; hand in answers."""
         client = await self._gateway.client()
-        if self._stale:
-            self._stale = False
-            await self._catch_up_contexts(client, kernel_id)
-        if self._outcomes or self._untold or self._refused:
-            outcomes, refused = self._outcomes, self._refused
-            self._outcomes, self._untold, self._refused = {}, False, False
-            await client.answer(kernel_id, outcomes, self._events.used(), refused=refused)
-
-    async def _catch_up_contexts(self, client: SupervisorClient, kernel_id: str) -> None:
-        wanted = {row.name: row for row in contexts.of_session(self._store, self.session.key)}
-        for name in [name for name in self._attached if name not in wanted]:
-            del self._attached[name]
-            await client.unbind(kernel_id, name)
-        for row in wanted.values():
-            if self._attached.get(row.name) != row.revision:
-                await self._bind(client, kernel_id, row)
-
-    async def _bind(self, client: SupervisorClient, kernel_id: str, row: ContextRow) -> None:
-        """Bind one context. One that cannot be bound is told with the next answer; cells run without it."""
-        self._attached[row.name] = row.revision
-        texts = self._gateway.texts
-        try:
-            with await shared_text_of(texts, row.digest) as shared_text:
-                facts = row.type, row.metadata
-                await client.bind(kernel_id, row.name, shared_text, *facts, revision=row.revision)
-        except (KernelDied, SupervisorGone, UnknownKernel):
-            raise
-        except (ContextError, KernelError, OSError, RuntimeError) as error:
-            if machine_full(error) is not None:  # for now: the next cell tries again
-                del self._attached[row.name]
-                self._stale = True
-            log.warning("context %s of session %s cannot be attached: %s", row.name, row.session, error)
-            self.notice = f"{row.name!r} could not be made a variable, but peek and scan read it: {error}"
+        self.notice = await self.bound.catch_up(client, kernel_id) or self.notice
+        await self.queries.catch_up(client, kernel_id)
 
     async def _catch_up_alone(self) -> None:
         try:
@@ -470,7 +350,7 @@ class KernelProxy:
                 if self.kernel_id is not None and self._behind:
                     await self._catch_up(self.kernel_id)
         except (KernelError, OSError) as error:
-            self._stale = True  # the next cell tries again, and says what is wrong
+            self.bound.stale = True  # the next cell tries again, and says what is wrong
             log.warning("the kernel of session %s is not up to date: %s", self.session.id, error)
 
     # --- events -----------------------------------------------------------------------------------
@@ -478,24 +358,25 @@ class KernelProxy:
     def _on_event(self, event: Event) -> None:
         match event:
             case protocol.QueriesAsked(queries=asked):
-                self._asked(asked)
+                self.queries.add(asked)
             case protocol.Recovered():
                 self.budget_changed()
             case protocol.WaitsFor(ids=ids):
-                self._suspended(frozenset(ids))
+                if known := self.queries.suspend(frozenset(ids)):
+                    self._later(self._answer_cell(known))
             case protocol.CellEnded(cell=cell):
                 self._events.cell(self.kernel_id or "", cell)
             case protocol.AttachmentChanged():
                 self._attachment(event)
             case protocol.AnswersAssigned(given=given):
-                self.tell_all()
+                self.queries.write_all()
                 self._events.given(given)
             case protocol.KernelEnded(expelled=expelled):
                 self._ended(expelled)
 
     def _ended(self, expelled: str) -> None:
         """The kernel is gone; its session ends with it if it was ``expelled``."""
-        self.tell_all()
+        self.queries.write_all()
         if not self.busy:  # a running cell's own answer tells it
             self.notice = LOST
         self.forget()
@@ -511,75 +392,8 @@ class KernelProxy:
             self.attachments.remove(event.attachment)
         self._events.attachment(event)
 
-    def _asked(self, told: Sequence[AskedQuery]) -> None:
-        """Take note of queries, together with those that come with them; before whatever the cell does next."""
-        self.provided.update(query.id for query in told if query.mode == "provider")
-        if not self._told:
-            asyncio.get_running_loop().call_soon(self._tell_some)
-        self._told += told
-
-    def _tell_some(self) -> None:
-        """Have some queries written down; while the others wait, requests for these go out."""
-        some, self._told = self._told[:_TOLD_AT_ONCE], self._told[_TOLD_AT_ONCE:]
-        if self._told:
-            asyncio.get_running_loop().call_soon(self._tell_some)
-        if some:
-            self._events.asked(some)
-
-    def tell_all(self) -> None:
-        """Have all queries that were told written down."""
-        told, self._told = self._told, []
-        if told:
-            self._events.asked(told)
-
-    def _suspended(self, ids: frozenset[str]) -> None:
-        """A cell waits for answers, or goes on. Answers that came before it waited are handed in now."""
-        if not ids or not ids <= self.provided:
-            self.tell_all()  # whoever sees that the cell waits for an agent, or for nobody, has to see what was asked
-        self._waits_for(ids)
-        if not ids:
-            return
-        suspension, self._suspension = self._suspension, None
-        if suspension is not None:
-            suspension.set_result(None)
-        known = {name: self._outcomes.pop(name) for name in ids if name in self._outcomes}
-        if known:
-            self._later(self._answer_cell(known))
-
-    def _waits_for(self, ids: frozenset[str]) -> None:
-        before, self.waiting = self.waiting, ids
-        if before - ids:
-            self._events.dropped(before - ids)
-
     def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-def _of_names(taken: Collection[str], returned: Collection[str]) -> str:
-    """Say which names of loaded texts a cell has taken, and which mean their texts again."""
-    told = []
-    if taken:
-        told.append(
-            f"{_listed(taken)}: in code now a variable, which shadows the loaded text. The text stays: peek, scan, "
-            "var_info and query read it by this name, `del` of the name brings it back in code, unload removes it"
-        )
-    if returned:
-        told.append(f"{_listed(returned)}: in code the loaded text again, which only unload removes")
-    return "; ".join(told)
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-async def _leave_empty(_client: SupervisorClient, _kernel_id: str) -> None:
-    """Fill a kernel with nothing."""
-
-
-def _outcome(row: queries.QueryRow) -> QueryOutcome:
-    if row.state is QueryState.FAILED:
-        return QueryOutcome(error=row.error or "failed")
-    return QueryOutcome(answer=row.answer or "")

@@ -62,10 +62,7 @@ def note_turn(store: Store, turn: KeepTurn) -> TurnKept:
     Raises:
         ToolFault: there is no such session.
     """
-    row = sessions.find(store, turn.session)
-    if row is None:
-        raise ToolFault("session_not_found", f"no session {turn.session[:80]} is known", "open it first")
-    keep_turn(store, row.key, turn)
+    keep_turn(store, known_session(store, turn.session).key, turn)
     return TurnKept(turn.session)
 
 

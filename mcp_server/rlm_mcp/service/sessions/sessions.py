@@ -21,6 +21,7 @@ from typing import Protocol
 
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.kernel_events import KernelEvents
 from rlm_mcp.service.sessions.kernel_proxy import KernelProxy
 from rlm_mcp.service.sessions.names import session_id_for, workspace_for
@@ -140,6 +141,13 @@ class Sessions:
         """Return the open session of that id, or None."""
         return self._open.get(session)
 
+    def named(self, name: str) -> Session:
+        """Return the open session of a name; raises ToolFault if there is none."""
+        session = self.get(name)
+        if session is None:
+            raise ToolFault("session_not_found", f"no session {name[:80]} is open", "list them: rlm-kernel sessions")
+        return session
+
     def of_key(self, key: object) -> Session | None:
         """Return the open session of that key, or None."""
         return next((session for session in self._open.values() if session.key == key), None)
@@ -251,8 +259,8 @@ class Sessions:
         try:
             idle = []
             for session in due:
-                if session.is_idle(now):
-                    session.last_used = max(session.last_used, await session.kernel.last_used())
+                if session.is_idle(now) and (kernel := await session.kernel.seen()):  # a notebook may have used it
+                    session.last_used = max(session.last_used, kernel.last_used)
                 if session.is_idle(now):
                     idle.append(session)
             ended = []

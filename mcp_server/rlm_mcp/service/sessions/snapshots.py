@@ -10,14 +10,10 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from rlm_contexts.errors import ContextError
 from rlm_contexts.store.pins import holding
@@ -29,33 +25,28 @@ from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.formats.snapshot import (
-    TEMPORARY,
-    Archive,
-    Code,
-    Manifest,
-    Missing,
-    SavedCell,
-    SavedContext,
-    SavedQuery,
-    SavedTurn,
-    SavedVariable,
-    Writer,
-)
+from rlm_mcp.formats.snapshot import TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
 from rlm_mcp.service.sessions.policies import Policies
+from rlm_mcp.service.sessions.saved_rows import (
+    entry_of,
+    query_row_of,
+    saved_cell,
+    saved_query,
+    saved_turn,
+    turn_row_of,
+)
+from rlm_mcp.service.sessions.saved_variables import PutBack, SavedVariables, missing, put_back, save_variables
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
-from rlm_mcp.service.tool_answers import clean_text, moment
+from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, journal, queries, sessions
 from rlm_memory import model_turns as turns
 from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
 from rlm_memory.errors import QuotaExceeded
-from rlm_memory.journal import Author, JournalEntry
-from rlm_memory.model_turns import TurnRow
-from rlm_memory.queries import Asker, QueryRow, QueryState
+from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
 from rlm_sandbox.errors import PolicyError
 
@@ -66,9 +57,6 @@ log = logging.getLogger(__name__)
 SUFFIX = ".rlmsnap"
 _LASTING = "lasting"
 """The folder of snapshots that belong to their sessions."""
-_LARGEST_VARIABLE = 128 << 20
-_ROOM = 64 << 20
-"""Bytes of variables that a kernel hands out at once."""
 _PIECE = 1 << 20
 _LASTING_SECONDS = 30.0
 
@@ -140,11 +128,12 @@ class Snapshots:
             raise _unwritable(target, error) from error
         try:
             async with session.kernel.exclusive():
-                code, variables, missing, shadowed = await self._variables(session, writer)
+                saved = await save_variables(session, writer)
                 rows = contexts.of_session(self._store, session.key)
-                hidden = session.kernel.current(shadowed)  # in the turn: a text that came since has the name to itself
+                # In the turn: a text that came since has the name to itself.
+                hidden = session.kernel.bound.current(saved.shadowed)
             texts, lost = await asyncio.to_thread(self._contexts, rows, writer, embed)
-            manifest = self._manifest(session, code, variables, texts, [*missing, *lost], writer)
+            manifest = self._manifest(session, saved, texts, lost, writer)
             manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
             size = await asyncio.to_thread(writer.finish, manifest, target)
             if path is None and session.policy.reopen:
@@ -157,16 +146,16 @@ class Snapshots:
             saved=session.id,
             file=str(target),
             bytes=size,
-            variables=tuple(item.name for item in variables),
-            code=tuple(item.name for item in code),
+            variables=tuple(item.name for item in saved.variables),
+            code=tuple(item.name for item in saved.code),
             contexts=tuple(item.name for item in texts),
             not_saved=tuple(NotKept(item.name, item.reason) for item in manifest.missing),
         )
 
     async def save_lasting(self, session: Session) -> None:
         """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell."""
-        if not session.policy.reopen or session.kernel.busy or not await session.kernel.last_used():
-            return  # not known when it was used: its kernel has gone, and none is to be started for this
+        if not session.policy.reopen or session.kernel.busy or await session.kernel.seen() is None:
+            return  # its kernel has gone, and none is to be started for this
         try:
             target = self.lasting(session.key)
             await asyncio.wait_for(self.save(session, target, embed=False), _LASTING_SECONDS)
@@ -182,49 +171,20 @@ class Snapshots:
         lasting.unlink(missing_ok=True)
         lasting.hardlink_to(saved)
 
-    async def _variables(
-        self, session: Session, writer: Writer
-    ) -> tuple[list[Code], list[SavedVariable], list[Missing], set[str]]:
-        """The variables, what of them could not be kept, and the contexts whose names they have taken."""
-        code: list[Code] = []
-        kept: list[SavedVariable] = []
-        missing: list[Missing] = []
-        shadowed: set[str] = set()
-        names: Sequence[str] | None = None
-        if not session.kernel.alive:
-            return code, kept, [Missing(name="(variables)", reason="the session has no kernel")], shadowed
-        limit = min(_LARGEST_VARIABLE, session.policy.limits.memory_bytes // 4)
-        while names is None or names:
-            before = names
-            reply, blobs = await session.kernel.ask(partial(_handed_out, names=names, limit=limit))
-            try:
-                shadowed.update(map(str, reply["shadowed"]))
-                code += [Code(name=item["name"], source=clean_text(item["source"])) for item in reply["code"]]
-                missing += [_missing(item["name"], item["reason"]) for item in reply["failed"]]
-                for row, blob in zip(reply["variables"], blobs, strict=True):
-                    kept.append(await asyncio.to_thread(_kept, writer, row, blob, len(kept)))
-                names = [str(name) for name in reply["left"]]
-            except (KeyError, TypeError, ValueError) as error:
-                raise KernelError("the kernel answered with something that is no list of variables") from error
-            if before is not None and len(names) >= len(before):
-                missing += [_missing(name, "the kernel did not hand it out") for name in names]
-                break
-        return code, kept, missing, shadowed
-
     def _contexts(
         self, rows: Sequence[ContextRow], writer: Writer, embed: bool
     ) -> tuple[list[SavedContext], list[Missing]]:
-        kept, missing = [], []
+        kept, lost = [], []
         for number, row in enumerate(rows):
             try:
                 whole = embed and not self._files.get(row.digest).data  # a binary file has to be there still
                 file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if whole else None
             except ContextError as error:
-                missing.append(_missing(row.name, str(error)))
+                lost.append(missing(row.name, str(error)))
                 continue
             facts = {name: getattr(row, name) for name in ("name", "digest", "size", "line_count", "type")}
             kept.append(SavedContext(**facts, metadata=dict(row.metadata), origin=row.origin.value, file=file))
-        return kept, missing
+        return kept, lost
 
     def _text(self, digest: str) -> Iterator[bytes]:
         with self._files.shared_text(self._files.get(digest)) as pin:
@@ -236,10 +196,9 @@ class Snapshots:
     def _manifest(
         self,
         session: Session,
-        code: list[Code],
-        variables: list[SavedVariable],
+        saved: SavedVariables,
         texts: list[SavedContext],
-        missing: list[Missing],
+        lost: list[Missing],
         writer: Writer,
     ) -> Manifest:
         return Manifest(
@@ -250,13 +209,13 @@ class Snapshots:
             policy=session.row.policy,
             policy_text=session.pinned.text,
             workspace=session.row.workspace,
-            code=code,
-            variables=variables,
+            code=saved.code,
+            variables=saved.variables,
             contexts=texts,
-            queries=[_query(row) for row in queries.of_session(self._store, session.key)],
-            journal=[_cell(entry) for entry in self._journal.of_session(session.key)],
-            turns=[_turn(row) for row in turns.of_session(self._store, session.key)],
-            missing=missing,
+            queries=[saved_query(row) for row in queries.of_session(self._store, session.key)],
+            journal=[saved_cell(entry) for entry in self._journal.of_session(session.key)],
+            turns=[saved_turn(row) for row in turns.of_session(self._store, session.key)],
+            missing=[*saved.missing, *lost],
             files=writer.files,
         )
 
@@ -275,32 +234,28 @@ class Snapshots:
         with await asyncio.to_thread(Archive.open, path) as archive:
             manifest = archive.manifest
             session = await self._open(manifest, request, handshake)
-            missing = list(manifest.missing)
-            missing += await self._rows(session, archive)
-            report: list[dict[str, Any]] = []
+            lost = [*manifest.missing, *await self._rows(session, archive)]
+            done = _none_back("the kernel was started by another call before it could be given them")
 
             async def fill(client: SupervisorClient, kernel: str) -> None:
-                report.append(await self._fill(session, client, kernel, archive, manifest.shadowed))
+                nonlocal done
+                done = await put_back(session, client, kernel, archive, manifest.shadowed)
 
             session.last_used = self._clock()
             try:
                 await session.kernel.ready(fill)
-                done = report[0]
             except (KernelError, OSError) as error:
-                done = {"restored": [], "failed": [{"name": "(variables)", "reason": str(error)}]}
+                done = _none_back(str(error))
         self._ask_again(session)
         notice = f"it was saved under the policy {manifest.policy!r}; --policy names one to restore under"
         return SessionRestored(
             restored=session.id,
             policy=session.row.policy,
             saved_at=moment(manifest.created_at),
-            variables=tuple(done["restored"]),
+            variables=done.restored,
             contexts=tuple(contexts.names(self._store, session.key)),
             pending_llm_queries=tuple(queries.pending_ids(self._store, session.key)),
-            not_restored=(
-                *(NotKept(item.name, item.reason) for item in missing),
-                *(NotKept(item["name"], item["reason"]) for item in done["failed"]),
-            ),
+            not_restored=(*(NotKept(item.name, item.reason) for item in lost), *done.failed),
             notice=notice if session.row.policy != manifest.policy else None,
         )
 
@@ -316,12 +271,13 @@ class Snapshots:
             return
         try:
             with await asyncio.to_thread(Archive.open, path) as archive:
-                done = await self._fill(session, client, kernel, archive, self._still_there(session, archive.manifest))
+                shadow = self._still_there(session, archive.manifest)
+                done = await put_back(session, client, kernel, archive, shadow)
                 when = moment(archive.manifest.created_at)
         except (ClientFault, OSError) as error:
             session.kernel.notice = f"the saved variables could not be restored: {error}"
             return
-        lost = "; ".join(f"{item['name']}: {item['reason']}" for item in done["failed"])
+        lost = "; ".join(f"{item.name}: {item.reason}" for item in done.failed)
         session.kernel.notice = f"variables are as they were saved at {when}" + (f"; without {lost}" if lost else "")
 
     async def _open(self, manifest: Manifest, request: RestoreSession, handshake: ClientInfo) -> Session:
@@ -347,28 +303,28 @@ class Snapshots:
 
     async def _rows(self, session: Session, archive: Archive) -> list[Missing]:
         """Write contexts, queries and journal down again; returns the contexts that could not be."""
-        manifest, missing = archive.manifest, []
+        manifest, lost = archive.manifest, []
         for context in manifest.contexts:
             try:
                 with holding():
                     await self._context(session, archive, context)
             except (ContextError, QuotaExceeded, ToolFault) as error:
-                missing.append(_missing(context.name, str(error)))
+                lost.append(missing(context.name, str(error)))
         self._queries(session, manifest)
         if not self._journal.of_session(session.key, 1):
-            journal.append(self._store, [_entry(session.key, cell) for cell in manifest.journal])
+            journal.append(self._store, [entry_of(session.key, cell) for cell in manifest.journal])
         if not turns.of_session(self._store, session.key):
             for turn in manifest.turns:
-                turns.append(self._store, _turn_row(session.key, turn))
+                turns.append(self._store, turn_row_of(session.key, turn))
         session.kernel.changed()
-        return missing
+        return lost
 
     def _queries(self, session: Session, manifest: Manifest) -> None:
         """Write the queries down again. What a provider had not answered it is to answer at the cost of this life.
 
         Where the policy does not permit that, or not as often, an agent is.
         """
-        rows = [_query_row(session.key, query) for query in manifest.queries]
+        rows = [query_row_of(session.key, query) for query in manifest.queries]
         left = self._budgets.calls_left(session) if session.policy.llm.permits("provider") else 0
         again = 0
         for number, row in enumerate(rows):
@@ -410,97 +366,9 @@ class Snapshots:
         rows = contexts.of_session(self._store, session.key)
         return {row.name for row in rows if manifest.shadowed.get(row.name) == row.revision}
 
-    async def _fill(
-        self, session: Session, client: SupervisorClient, kernel: str, archive: Archive, shadow: Collection[str]
-    ) -> dict[str, Any]:
-        """Hand the variables to a kernel, in one file; returns the names and reasons that it gives.
 
-        Of contexts only those in ``shadow`` lose their names to them.
-        """
-        manifest, room = archive.manifest, session.policy.limits.memory_bytes // 4
-        taken: list[SavedVariable] = []
-        rows: list[dict[str, Any]] = []
-        beyond: list[dict[str, Any]] = []
-        for item in manifest.variables:
-            size = 0 if item.file is None else manifest.files[item.file].size
-            if size > room:
-                said = f"its {size:,} bytes go beyond a quarter of the session's memory"
-                beyond.append(_missing(item.name, said).model_dump())
-                continue
-            room -= size
-            taken.append(item)
-            rows.append({"name": item.name, "bytes": size, "content_of": item.content_of})
-        file = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
-        try:
-            await asyncio.to_thread(_copy, archive, taken, file)
-            code = [item.model_dump() for item in manifest.code]
-            reply = await client.restore_variables(kernel, code, rows, file, shadow)
-        finally:
-            os.close(file)
-        try:
-            failed = [_missing(item["name"], item["reason"]).model_dump() for item in reply["failed"]]
-            return {"restored": [clean_text(str(name)) for name in reply["restored"]], "failed": [*beyond, *failed]}
-        except (KeyError, TypeError) as error:
-            raise KernelError("the kernel answered with something that is no list of variables") from error
-
-
-def _copy(archive: Archive, variables: list[SavedVariable], file: int) -> None:
-    for item in variables:
-        if item.file is not None:
-            for piece in archive.pieces(item.file):
-                view = memoryview(piece)
-                while view:
-                    view = view[os.write(file, view) :]
-
-
-async def _handed_out(
-    client: SupervisorClient, kernel: str, names: Sequence[str] | None, limit: int
-) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-    return await client.save_variables(kernel, names, limit, _ROOM)
-
-
-def _kept(writer: Writer, row: dict[str, Any], blob: bytes, number: int) -> SavedVariable:
-    of = row["content_of"]
-    try:
-        file = None if of is not None else writer.add(f"variables/{number}.pickle", [blob])
-        return SavedVariable(name=row["name"], type=row["type"][:200], file=file, content_of=of)
-    except ValidationError as error:
-        raise ValueError(str(error)) from error
-
-
-def _missing(name: object, reason: object) -> Missing:
-    return Missing(name=clean_text(str(name)[:200]), reason=clean_text(str(reason)[:1000]))
-
-
-def _query(row: QueryRow) -> SavedQuery:
-    values = asdict(row)
-    for name in ("session", "ordinal"):
-        del values[name]
-    return SavedQuery(**{**values, "state": row.state.value, "asked_by": row.asked_by.value})
-
-
-def _query_row(session: int, query: SavedQuery) -> QueryRow:
-    typed = {"state": QueryState(query.state), "asked_by": Asker(query.asked_by)}
-    return QueryRow(session=session, ordinal=0, **{**query.model_dump(), **typed})
-
-
-def _cell(entry: JournalEntry) -> SavedCell:
-    values = {name: getattr(entry, name) for name in SavedCell.model_fields}
-    return SavedCell.model_validate({**values, "author": entry.author.value})
-
-
-def _turn(row: TurnRow) -> SavedTurn:
-    values = asdict(row)
-    del values["session"]
-    return SavedTurn.model_validate(values)
-
-
-def _turn_row(session: int, turn: SavedTurn) -> TurnRow:
-    return TurnRow(session=session, **turn.model_dump())
-
-
-def _entry(session: int, cell: SavedCell) -> JournalEntry:
-    return JournalEntry(session=session, **{**cell.model_dump(), "author": Author(cell.author)})
+def _none_back(reason: str) -> PutBack:
+    return PutBack((), (NotKept("(variables)", reason),))
 
 
 def _unwritable(path: Path, error: OSError) -> ToolFault:

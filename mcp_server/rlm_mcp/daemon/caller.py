@@ -1,0 +1,76 @@
+"""A connection to the daemon: what it says that it is for, and the daemon's first line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any, TypeVar
+
+from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, Request
+from rlm_ipc.json_lines import PROTOCOL
+from rlm_ipc.json_size import has_too_many_values
+from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.version import VERSION
+from rlm_mcp.client_info import ClientInfo, parse_handshake
+from rlm_mcp.errors import HandshakeRefused
+
+__all__ = ["Caller"]
+
+HANDSHAKE_SECONDS = 10.0
+"""How long a new connection may take to say what it is for."""
+Reply = TypeVar("Reply")
+
+
+class Caller:
+    """Whoever has connected."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.client = ClientInfo()
+
+    async def listen(self) -> Request[Any]:
+        """Read what the connection is for.
+
+        Raises:
+            HandshakeRefused: it does not open with our handshake, or in no role of ours.
+            ProtocolError: the request is none of that role; the text names the field.
+        """
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                line = await self.reader.readline()
+        except (TimeoutError, ValueError):
+            line = b""
+        handshake = parse_handshake(line)
+        self.client = handshake.client
+        role = ROLES.get(handshake.role)
+        if role is None:
+            raise HandshakeRefused(f"there is no role {handshake.role[:80]!r}; roles are {', '.join(ROLES)}")
+        request = handshake.request if handshake.size is None else await self._behind(handshake.size)
+        return read(role.request, request)
+
+    async def _behind(self, size: int) -> Json:
+        """Read a request that is too long for the handshake line."""
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                data = await self.reader.readexactly(size)
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            raise HandshakeRefused(f"the request of {size:,} bytes did not come whole; try again") from error
+        try:
+            if not has_too_many_values(data):
+                return json.loads(data)
+        except (ValueError, RecursionError):
+            pass
+        raise HandshakeRefused(f"the request of {size:,} bytes is no JSON that can be read; send less at once")
+
+    def accept(self, request: Request[Reply], reply: Reply) -> None:
+        """Reply to a request, which says by its type what it is answered with."""
+        self._write(Accepted(PROTOCOL, True, VERSION, os.getpid(), plain(reply)))
+
+    def refuse(self, error: str, fault: Fault) -> None:
+        """Reply to the handshake that it is not served, and why."""
+        self._write(Refused(PROTOCOL, False, error, fault))
+
+    def _write(self, reply: Accepted | Refused) -> None:
+        self.writer.write(json.dumps(plain(reply)).encode() + b"\n")

@@ -1,0 +1,79 @@
+"""The requests that the service answers once: what each is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlm_ipc.daemon_protocol import (
+    AddAttachment,
+    ApplyPolicy,
+    AttachmentList,
+    EnterAttachment,
+    JournalPage,
+    KeepTurn,
+    ListAttachments,
+    ListJournal,
+    ListQueries,
+    ListSessions,
+    QueryList,
+    RecordShown,
+    Request,
+    RestoreSession,
+    RevokeAttachment,
+    SaveSession,
+    SessionList,
+    ShowOverview,
+    ShowRecord,
+    Tidy,
+    role_of,
+)
+from rlm_mcp.daemon.caller import Caller
+
+if TYPE_CHECKING:
+    from rlm_mcp.service.service import Service
+
+__all__ = ["answer"]
+
+
+async def answer(caller: Caller, service: Service, request: Request[Any]) -> None:
+    """Answer a request; raises RlmMcpError with what to do."""
+    match request:
+        case ListSessions():
+            caller.accept(request, SessionList(service.list_sessions(), service.list_resting()))
+        case Tidy():
+            caller.accept(request, await service.tidy())
+        case ShowOverview():
+            caller.accept(request, await service.watch.overview())
+        case ListJournal():
+            caller.accept(request, JournalPage(service.list_journal(request.session, request.last)))
+        case ShowRecord():
+            caller.accept(request, RecordShown(await service.record(request.session, request.last)))
+        case ListQueries():
+            caller.accept(request, QueryList(service.queries.list_pending(request.session)))
+        case KeepTurn():
+            caller.accept(request, service.note_turn(request))
+        case SaveSession():
+            path = Path(request.file) if request.file else None
+            caller.accept(request, await service.save_session(request.session, path, embed=request.embed))
+        case RestoreSession():
+            caller.accept(request, await service.restore_session(request, caller.client))
+        case ApplyPolicy():
+            applied = await service.apply_policy(request.session, request.policy, looser=request.looser)
+            caller.accept(request, applied)
+        case _:
+            await _answer_of_attachments(caller, service, request)
+
+
+async def _answer_of_attachments(caller: Caller, service: Service, request: Request[Any]) -> None:
+    match request:
+        case ListAttachments():
+            caller.accept(request, AttachmentList(service.attachments.rows()))
+        case AddAttachment():
+            caller.accept(request, service.attachments.add(request.session, request.mode))
+        case RevokeAttachment():
+            caller.accept(request, await service.attachments.revoke(request.attachment))
+        case EnterAttachment():
+            caller.accept(request, await service.enter_attachment(request.attachment, request.key))
+        case _:
+            raise NotImplementedError(role_of(request))

@@ -1,0 +1,108 @@
+"""What an agent is told of a cell: when it has ended, while it runs, and while it waits for answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from rlm_ipc.kernel_reports import AskedQuery, CellError, CellResult
+from rlm_mcp.service.queries.answering import asked_row, row_shown
+from rlm_mcp.service.tool_answers import Fields, ToolAnswer
+from rlm_memory.queries import QueryRow
+
+__all__ = ["CUTTABLE", "cell_answer", "running_answer", "told_of_loss", "told_of_waiting", "waiting_answer"]
+
+CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
+_LONGEST_TAIL = 2000
+"""Characters shown of the output of a cell that still runs."""
+_SHORTEST_WAIT = 0.1
+"""Seconds that a run has waited for others from which on its answer tells it."""
+_LONGEST_LINE = 60
+"""Characters shown of the code that was waited for."""
+_SIDE_BY_SIDE = "fork_session makes a copy of the session, whose code runs at the same time"
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def cell_answer(result: CellResult, notice: str, asked: Sequence[AskedQuery]) -> ToolAnswer:
+    """Return the answer about a cell that has ended; ``asked`` are its queries that have no answer."""
+    fields: Fields = {
+        "success": result.status == "ok",
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "error": _error_text(result),
+        "execution_time_seconds": round(result.seconds, 3),
+        "pending_llm_queries": [asked_row(query) for query in asked],
+        "defined_variables": list(result.defined),
+    }
+    if result.result is not None:
+        fields["result"] = result.result
+    if notice:
+        fields["notice"] = notice
+    return ToolAnswer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+
+def _error_text(result: CellResult) -> str | None:
+    """The traceback as plain text, its last line the error itself; None for a cell that ended well."""
+    if result.status == "ok":
+        return None
+    error = result.error or CellError("", "", ())
+    name = error.ename or "Error"
+    last = f"{name}: {error.evalue}" if error.evalue else name
+    text = _ANSI.sub("", "\n".join(error.traceback)).rstrip()
+    # A refusal tells its place above its message, and in a value of its own words: one of them is enough.
+    told = re.search(rf"^(?:[\w.]+\.)?{re.escape(name)}(?::|$)", text, re.MULTILINE)
+    return text if told else f"{text}\n{last}".lstrip()
+
+
+def waiting_answer(run: str, stdout: str, asked: Sequence[QueryRow]) -> ToolAnswer:
+    """Return the answer about a cell that waits for answers of these queries, and what it has printed so far."""
+    fields = {
+        "status": "waiting",
+        "run": run,
+        **_tail(stdout),
+        "pending_llm_queries": [row_shown(row) for row in asked],
+        "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
+    }
+    return ToolAnswer(fields, CUTTABLE)
+
+
+def running_answer(run: str, stdout: str, asked: Collection[str], *, queued: bool) -> ToolAnswer:
+    """Return the answer about a cell that runs or is queued; ``asked`` are what the running one waits for."""
+    hint = f"call wait(run={run!r}) for the result"
+    if queued:
+        hint += f"; it waits until other code of this session has finished; {_SIDE_BY_SIDE}"
+        if asked:
+            hint += f", which waits for answer_queries: {', '.join(sorted(asked))}"
+    return ToolAnswer({"status": "running", "run": run, **_tail(stdout), "hint": hint})
+
+
+def told_of_waiting(ahead: Sequence[tuple[str, str]], seconds: float) -> str:
+    """Say for which code of the session a run has waited, and how to avoid it; empty if it was not worth telling.
+
+    ``ahead`` are the ids of the runs before it, with their code.
+    """
+    if not ahead or seconds < _SHORTEST_WAIT:
+        return ""
+    run, code = ahead[0]
+    first = code.strip().partition("\n")[0]
+    if len(first) > _LONGEST_LINE:
+        first = f"{first[:_LONGEST_LINE]}…"
+    more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+    return f"waited {seconds:.1f} s for run {run} ({first}){more} in the same session: {_SIDE_BY_SIDE}"
+
+
+def told_of_loss(result: CellResult) -> str:
+    """Say that there is more output than was kept; empty if all of it was."""
+    if not result.truncated or result.spool_complete:
+        return ""
+    where = "full_output has only the beginning" if result.spool else "only the beginning was kept"
+    return f"the output has {result.output_bytes:,} bytes, and {where}: print less, or write it to a file"
+
+
+def _tail(text: str) -> Fields:
+    """The end of what a cell has printed so far; all of it comes with the result."""
+    if len(text) <= _LONGEST_TAIL:
+        return {"stdout": text}
+    before = f"…[{len(text) - _LONGEST_TAIL:,} characters before, which come with the result]…"
+    return {"stdout": f"{before}\n{text[-_LONGEST_TAIL:]}", "cut": True}

@@ -1,0 +1,159 @@
+"""The variables of a kernel: written into a snapshot, and handed to another kernel again.
+
+A kernel hands out its variables as bytes that nobody here looks into, and whatever else it says may be untrue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from rlm_ipc.daemon_rows import NotKept
+from rlm_ipc.errors import KernelError, ProtocolError
+from rlm_ipc.messages import Json, read
+from rlm_ipc.worker_protocol import SavedSource
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.formats.snapshot import Archive, Code, Missing, SavedVariable, Writer
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.tool_answers import clean_text
+
+__all__ = ["PutBack", "SavedVariables", "missing", "put_back", "save_variables"]
+
+T = TypeVar("T")
+_LARGEST_VARIABLE = 128 << 20
+_ROOM = 64 << 20
+"""Bytes of variables that a kernel hands out at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    type: str
+    content_of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _HandedOut:
+    """What `rlm_kernel.worker.snapshot.save` says of the bytes that come with it."""
+
+    variables: tuple[_Row, ...]
+    code: tuple[SavedSource, ...]
+    failed: tuple[NotKept, ...]
+    left: tuple[str, ...]
+    shadowed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """What came back of a snapshot's variables, and what did not; `rlm_kernel.worker.snapshot.restore` says it."""
+
+    restored: tuple[str, ...]
+    failed: tuple[NotKept, ...]
+
+
+@dataclass
+class SavedVariables:
+    """Variables in a snapshot, what could not be kept, and the contexts whose names variables have taken."""
+
+    code: list[Code] = field(default_factory=list)
+    variables: list[SavedVariable] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    shadowed: set[str] = field(default_factory=set)
+
+
+async def save_variables(session: Session, writer: Writer) -> SavedVariables:
+    """Write the variables of a session's kernel, which no cell uses meanwhile; raises KernelError."""
+    saved = SavedVariables()
+    if not session.kernel.alive:
+        saved.missing.append(Missing(name="(variables)", reason="the session has no kernel"))
+        return saved
+    limit = min(_LARGEST_VARIABLE, session.policy.limits.memory_bytes // 4)
+    names: Sequence[str] | None = None
+    while names is None or names:
+        before = names
+        said, blobs = await session.kernel.ask(partial(_handed_out, names=names, limit=limit))
+        told = _read(_HandedOut, said)
+        try:
+            saved.shadowed.update(told.shadowed)
+            saved.code += [Code(name=item.name, source=clean_text(item.source)) for item in told.code]
+            saved.missing += [missing(item.name, item.reason) for item in told.failed]
+            for row, blob in zip(told.variables, blobs, strict=True):
+                kept = await asyncio.to_thread(_kept, writer, row, blob, len(saved.variables))
+                saved.variables.append(kept)
+        except ValueError as error:  # which ValidationError is, too
+            raise _nonsense() from error
+        names = told.left
+        if before is not None and len(names) >= len(before):
+            saved.missing += [missing(name, "the kernel did not hand it out") for name in names]
+            break
+    return saved
+
+
+async def _handed_out(
+    client: SupervisorClient, kernel: str, names: Sequence[str] | None, limit: int
+) -> tuple[Json, tuple[bytes, ...]]:
+    return await client.save_variables(kernel, names, limit, _ROOM)
+
+
+def _kept(writer: Writer, row: _Row, blob: bytes, number: int) -> SavedVariable:
+    file = None if row.content_of is not None else writer.add(f"variables/{number}.pickle", [blob])
+    return SavedVariable(name=row.name, type=row.type[:200], file=file, content_of=row.content_of)
+
+
+async def put_back(
+    session: Session, client: SupervisorClient, kernel: str, archive: Archive, shadow: Collection[str]
+) -> PutBack:
+    """Hand the variables to a kernel, in one file. Of contexts only those in ``shadow`` lose their names to them."""
+    manifest, room = archive.manifest, session.policy.limits.memory_bytes // 4
+    taken: list[SavedVariable] = []
+    rows: list[dict[str, Json]] = []
+    beyond: list[NotKept] = []
+    for item in manifest.variables:
+        size = 0 if item.file is None else manifest.files[item.file].size
+        if size > room:
+            said = f"its {size:,} bytes go beyond a quarter of the session's memory"
+            beyond.append(NotKept(clean_text(item.name), said))
+            continue
+        room -= size
+        taken.append(item)
+        rows.append({"name": item.name, "bytes": size, "content_of": item.content_of})
+    file = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+    try:
+        await asyncio.to_thread(_copy, archive, taken, file)
+        code = [item.model_dump() for item in manifest.code]
+        told = _read(PutBack, await client.restore_variables(kernel, code, rows, file, shadow))
+    finally:
+        os.close(file)
+    failed = (missing(item.name, item.reason) for item in told.failed)
+    return PutBack(
+        tuple(map(clean_text, told.restored)), (*beyond, *(NotKept(item.name, item.reason) for item in failed))
+    )
+
+
+def _copy(archive: Archive, variables: list[SavedVariable], file: int) -> None:
+    for item in variables:
+        if item.file is not None:
+            for piece in archive.pieces(item.file):
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(file, view) :]
+
+
+def missing(name: str, reason: str) -> Missing:
+    """Return what a snapshot says of something that is not in it; a kernel's words are bounded."""
+    return Missing(name=clean_text(name[:200]), reason=clean_text(reason[:1000]))
+
+
+def _read(kind: type[T], said: Json) -> T:
+    try:
+        return read(kind, said)
+    except ProtocolError as error:
+        raise _nonsense() from error
+
+
+def _nonsense() -> KernelError:
+    return KernelError("the kernel answered with something that is no list of variables")
