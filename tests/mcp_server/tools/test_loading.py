@@ -409,6 +409,19 @@ async def test_refresh_loads_again_and_tells_what_changed(connect, project: Path
         assert (await agent("refresh", name="none"))["error"] == "variable_not_found"
 
 
+async def test_what_was_noted_of_an_earlier_load_goes_with_a_refresh(connect, tmp_path: Path) -> None:
+    """K-1, ours: whoever looks up how a text was loaded is not told of the file that lay there before."""
+    log = tmp_path / "app.log"
+    log.write_bytes(gzip.compress(b"one\ntwo\n"))
+    async with connect("s", cwd=str(tmp_path)) as agent:
+        await agent("load_context", name="log", path=str(log), metadata={"owner": "ops"})
+        noted = (await agent("var_info", name="log"))["metadata"]
+        assert noted == {"path": str(log), "compression": "gzip", "owner": "ops"}
+        log.write_text("one\ntwo\nthree\n")
+        assert (await agent("refresh", name="log"))["changed"] is True
+        assert (await agent("var_info", name="log"))["metadata"] == {"path": str(log), "owner": "ops"}
+
+
 async def test_compressed_files_are_unpacked_within_the_quota(connect, tmp_path: Path) -> None:
     """K-13: the quota counts what comes out."""
     (tmp_path / "a.log").write_bytes(gzip.compress(b"one\ntwo\n"))

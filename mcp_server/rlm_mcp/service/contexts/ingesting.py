@@ -21,7 +21,10 @@ from rlm_mcp.service.contexts.authority import (
 from rlm_mcp.service.progress import patiently
 from rlm_mcp.service.text_access import Texts
 
-__all__ = ["ExportVariable", "Ingested", "Ingestion"]
+__all__ = ["NOTED", "ExportVariable", "Ingested", "Ingestion"]
+
+NOTED = frozenset({"path", "paths", "files", "table", "compression", "replacements"})
+"""Metadata that is noted of a text from files or a URL. The next load may not note all of it again."""
 
 
 @dataclass(frozen=True, slots=True)

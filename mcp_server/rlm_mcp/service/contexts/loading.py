@@ -24,7 +24,7 @@ from rlm_contexts.store.pins import holding
 from rlm_contexts.text.changes import Changes, changes
 from rlm_contexts.text.text import Text
 from rlm_mcp.service.contexts.authority import Permitted
-from rlm_mcp.service.contexts.ingesting import Ingested
+from rlm_mcp.service.contexts.ingesting import NOTED, Ingested
 from rlm_mcp.service.contexts.sources import Load, Source, resolve_again
 from rlm_mcp.service.progress import Progress, telling
 from rlm_mcp.service.sessions.names import check_context_name
@@ -135,9 +135,7 @@ class Loader:
                 return Refreshed(before)
             old, new = await self.opened(before.digest), await self.opened(ingested.text.digest)
             found = await asyncio.to_thread(changes, old, new)
-            kept = {
-                key: value for key, value in before.metadata.items() if key not in {*ingested.notes, "replacements"}
-            }
+            kept = {key: value for key, value in before.metadata.items() if key not in NOTED}
             return Refreshed(before, await self._record(name, ingested, before.type, kept), found)
 
     async def _ingest(self, name: str, permitted: Permitted) -> Ingested:

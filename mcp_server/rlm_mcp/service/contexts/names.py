@@ -91,8 +91,8 @@ class SessionNames:
             notes["replacements"] = text.replacements
         with self.store.transaction():
             self._drop_table(name)
-            table = self._free_name(f"{name}_files" + "{}", "")
-            if ingested.table is not None:
+            table = "" if ingested.table is None else self._free_name(f"{name}_files" + "{}", "")
+            if table:
                 notes["files"] = {**notes["files"], "table": table}
             # The client's own metadata wins: it may correct what was guessed.
             content = StoredContent(text.digest, text.loaded, text.line_count, content_type, {**notes, **metadata})
