@@ -132,6 +132,9 @@ EQUIVALENT: dict[str, str] = {
     f"{_PICKLING}:_Pickler._array: if value.nbytes > self._limit: -> if (value.nbytes >= self._limit):": (
         "with its header an array that just fits is too large as well, and the same is said of it"
     ),
+    "kernel/rlm_kernel/supervisor/checkpoints.py:Checkpoints.equip: del self.live.attached[name] -> pass": (
+        "a kernel that is told again to let go of a context has let go of it already"
+    ),
     "kernel/rlm_kernel/worker/snapshot.py:_run: wall.prepare(worker.namespace) -> pass": (
         "a kernel begins with a namespace that was prepared, and no code under the wall can take that away"
     ),

@@ -300,6 +300,7 @@ class SupervisedSession:
 
         async def work() -> None:
             await self.checkpoints.renew()
+            self._forget_lost_cells()
             await self.checkpoints.equip()
 
         if self.relay.current is not None:
@@ -491,6 +492,7 @@ class SupervisedSession:
         reason = cause_of_death(dead) if dead is not None else "the kernel was gone"
         in_cell = self.relay.current is not None
         loss = await self.checkpoints.take_over(in_cell=in_cell)
+        self._forget_lost_cells()
         if loss.what is not Lost.NOTHING and not in_cell:
             self._untold = reason, loss
         self.emit(self.kernel_id, Recovered())
@@ -498,6 +500,10 @@ class SupervisedSession:
             with contextlib.suppress(PeerDied):
                 await self.copying.now()
         return loss
+
+    def _forget_lost_cells(self) -> None:
+        """Their numbers are given again, by a restored snapshot too: nothing would tell them from what it undoes."""
+        self.history.undo_after(self.checkpoints.cells)
 
     async def _copy_or_recover(self) -> None:
         """Take a copy; a kernel that dies of it is one that died, with what that loses."""

@@ -3,16 +3,24 @@
 No process is needed to ask it; that copies are what the book says is shown by the model in test_rollback_model.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
+from rlm_kernel.supervisor import checkpoint_timer
 from rlm_kernel.supervisor.cell_request import CellRequest
+from rlm_kernel.supervisor.checkpoint_timer import COPY_EVERY_SECONDS, CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.rollback import History, UndoneCell
+from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
+from rlm_kernel.supervisor.worker_link import ForkRefused
+from rlm_sandbox.policy import load_policy
 
 
 def _never(*_: Any) -> Any:
@@ -34,10 +42,15 @@ def copy_of(cells: int) -> Checkpoint:
 
 
 def book(
-    cells: int, *copies: Checkpoint, undoable: int = 3, pristine: bool = False, only_cells: bool = True
+    cells: int,
+    *copies: Checkpoint,
+    undoable: int = 3,
+    pristine: bool = False,
+    only_cells: bool = True,
+    kind: type[Checkpoints] = Checkpoints,
 ) -> Checkpoints:
     """The book of a session that has completed so many cells."""
-    checkpoints = Checkpoints(_never, worker_protocol.Start("{}", "/"), (), _never, _never, _never, Refusals(0, _never))
+    checkpoints = kind(_never, worker_protocol.Start("{}", "/"), (), _never, _never, _never, Refusals(0, _never))
     checkpoints.cells, checkpoints.copies, checkpoints.undoable = cells, list(copies), undoable
     checkpoints.pristine, checkpoints.only_cells = pristine, only_cells
     return checkpoints
@@ -110,6 +123,45 @@ def test_the_oldest_copies_are_given_up_and_the_newest_never() -> None:
     assert checkpoints.newest is copies[2]
     checkpoints.lost_copy(copies[2].peer)
     assert checkpoints.newest is None
+
+
+class Uncopied(Checkpoints):
+    """The book of a session whose process cannot be copied now."""
+
+    async def checkpoint(self, *, prefault: bool = True) -> None:
+        raise ForkRefused("it has threads")
+
+
+class BusySession:
+    """A session whose cells follow each other without a pause."""
+
+    closed, idle = False, False
+
+    def __init__(self, checkpoints: Checkpoints, policy: SessionPolicy) -> None:
+        self.checkpoints, self.policy = checkpoints, policy
+
+    def operation(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
+        return _never(work)  # type: ignore[no-any-return]
+
+
+def test_cells_without_a_pause_are_copied_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an attempt that failed is not made again before each of them."""
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(checkpoint_timer, "time", clock)
+    now = 5000.0
+    checkpoints = book(3, copy_of(1), kind=Uncopied)
+    lazy = load_policy("default").model_copy(update={"checkpoint": "lazy"})
+    timer = CheckpointTimer(BusySession(checkpoints, read_policy(lazy.model_dump_json())))
+    assert timer.due()
+    asyncio.run(timer.now())
+    assert not timer.due()
+    now += COPY_EVERY_SECONDS / 2
+    assert not timer.due()
+    now += COPY_EVERY_SECONDS / 2
+    assert timer.due()
+    checkpoints.copies.clear()  # without any it is due whenever the last attempt was
+    now -= COPY_EVERY_SECONDS
+    assert timer.due()
 
 
 def cell(number: int) -> UndoneCell:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable
         return result.result
 
     return run
+
+
+async def _restore_a_function(supervisor, kernel: KernelInfo) -> None:
+    with tempfile.TemporaryFile() as no_values:
+        function = {"name": "f", "source": "def f(): return 1"}
+        await supervisor.restore_variables(kernel.kernel_id, [function], [], no_values.fileno())
 
 
 async def test_the_last_cells_are_undone_behind_the_same_sockets(
@@ -91,6 +98,46 @@ async def test_rollbacks_follow_each_other_until_the_beginning(supervisor, spawn
     await supervisor.shutdown(kernel.kernel_id)
 
 
+async def test_a_restart_begins_to_count_cells_anew(supervisor, spawn, value, policy) -> None:
+    """What can be undone after it are the cells after it: status says how many, and rollback goes no further back."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=3))
+    for number in range(2):
+        await value(kernel, f"n = {number}")
+    await supervisor.restart(kernel.kernel_id)
+    info = await supervisor.kernel_info(kernel.kernel_id)
+    assert (info.undoable, info.latest) == ((), ())
+    with pytest.raises(CallerError, match="completed 0 cell"):
+        await supervisor.rollback(kernel.kernel_id, 1)
+    await value(kernel, "m = 1")
+    info = await supervisor.kernel_info(kernel.kernel_id)
+    assert (info.undoable, info.latest) == ((1,), ("m = 1",))
+    with pytest.raises(CallerError, match="completed 1 cell"):
+        await supervisor.rollback(kernel.kernel_id, 2)
+    done = await supervisor.rollback(kernel.kernel_id, 1)
+    assert (done.undone, done.restored, done.gone, done.possible) == (("m = 1",), (), ("m",), ())
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_cells_from_before_a_restart_are_not_undone_with_a_snapshot_restored_after_it(
+    supervisor, spawn, value, policy, tmp_path: Path
+) -> None:
+    """It counts as a cell that nobody wrote: a rollback must not take back the queries of cells long gone."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=3))
+    await value(kernel, "asked = llm_query('why?')")
+    await supervisor.restart(kernel.kernel_id)
+    store = ContextStore(tmp_path / "store")
+    with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
+        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    async with asyncio.timeout(30):
+        while not (await supervisor.kernel_info(kernel.kernel_id)).checkpoint:  # one to go back to
+            await asyncio.sleep(0.02)
+    await _restore_a_function(supervisor, kernel)
+    info = await supervisor.kernel_info(kernel.kernel_id)
+    assert (info.undoable, info.latest) == ((), ())
+    assert [query.id for query in await supervisor.pending_queries(kernel.kernel_id)] == ["q_000"]
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_a_crash_after_a_rollback_loses_nothing_of_it(supervisor, spawn, value, policy) -> None:
     """The copy that took over is copied itself at once; cells go on being counted from there."""
     kernel = await spawn(policy("trusted", checkpoint="strict", rollback_cells=2))
@@ -104,9 +151,8 @@ async def test_a_crash_after_a_rollback_loses_nothing_of_it(supervisor, spawn, v
     await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(supervisor, spawn, value, policy, gone) -> None:
-    """Process and newest copy killed at once: the session goes back to the copy before, and says what that lost."""
-    kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
+async def _lost_with_its_newest_copy(supervisor, kernel: KernelInfo, value, gone) -> None:
+    """Run two cells, and kill the process and its newest copy at once: it goes on from after the first cell."""
     await value(kernel, "n = next(iter([1]))")
     older = copies_of(kernel.pid)
     await value(kernel, "n = next(iter([2]))")
@@ -120,8 +166,26 @@ async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(supervisor, spa
             await gone(pid)
     finally:
         os.kill(supervisor.pid, signal.SIGCONT)
+
+
+async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(supervisor, spawn, value, policy, gone) -> None:
+    """The session goes back to the copy before, and says what that lost."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
+    await _lost_with_its_newest_copy(supervisor, kernel, value, gone)
     told = await supervisor.execute(kernel.kernel_id, "n").result()
     assert "1 completed cell(s) earlier" in told.error.evalue
+    assert await value(kernel, "n") == "1"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_cell_that_a_crash_lost_is_not_undone_with_what_came_after_it(
+    supervisor, spawn, value, policy, gone
+) -> None:
+    """Its number is given again, to a restored snapshot: to undo that one is not to undo the lost cell."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
+    await _lost_with_its_newest_copy(supervisor, kernel, value, gone)
+    await _restore_a_function(supervisor, kernel)
+    assert (await supervisor.rollback(kernel.kernel_id, 1)).undone == ()
     assert await value(kernel, "n") == "1"
     await supervisor.shutdown(kernel.kernel_id)
 
