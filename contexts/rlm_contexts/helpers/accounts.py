@@ -16,21 +16,21 @@ import json
 import os
 import re
 from base64 import b64encode
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rlm_contexts.errors import SourceError
+from rlm_contexts.helpers.protocol import Account
 from rlm_contexts.helpers.schemes import rule_of, scheme_of
 from rlm_ipc.discovery import config_dir
+from rlm_ipc.messages import Json
 from rlm_sandbox.errors import PolicyFileError
 from rlm_sandbox.policy.urls import WEB, narrowest, wrong_prefix
 from rlm_sandbox.policy.yaml_document import dotted, read_document
 
-__all__ = ["Account", "account_of", "accounts_file"]
+__all__ = ["account_of", "accounts_file", "without_secrets"]
 
 _LONGEST = 4 << 20
 _KNOWN_HOSTS = "~/.ssh/known_hosts"
@@ -66,35 +66,15 @@ class _Entry(BaseModel):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """An account as the process that reads is given it.
-
-    Attributes:
-        prefix: where it may be used.
-        endpoint: the server of a store, where it is not the usual one.
-        options: what the package that reads is told besides.
-        secrets: all texts of it that nobody may hear of.
-    """
-
-    prefix: str
-    user: str | None
-    password: str | None
-    key: str | None
-    known_hosts: str
-    endpoint: str | None
-    options: dict[str, Any]
-    secrets: tuple[str, ...]
-
-    def hidden(self, text: str) -> str:
-        """The text without the secrets, which a server may have put into what it says."""
-        signatures = [found for secret in self.secrets for found in _SIGNATURE.findall(secret)]
-        written = {*self.secrets, *signatures, *map(unquote, signatures)}
-        if self.password:
-            written.add(b64encode(f"{self.user}:{self.password}".encode()).decode())
-        for secret in sorted({*written, *(quote(one, safe="") for one in written)}, key=len, reverse=True):
-            text = text.replace(secret, _HIDDEN)
-        return text
+def without_secrets(text: str, account: Account) -> str:
+    """The text without the secrets of the account, which a server may have put into what it says."""
+    signatures = [found for secret in account.secrets for found in _SIGNATURE.findall(secret)]
+    written = {*account.secrets, *signatures, *map(unquote, signatures)}
+    if account.password:
+        written.add(b64encode(f"{account.user}:{account.password}".encode()).decode())
+    for secret in sorted({*written, *(quote(one, safe="") for one in written)}, key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    return text
 
 
 def accounts_file() -> Path:
@@ -159,7 +139,7 @@ def _unfit(prefix: str, entry: _Entry) -> str:
     return ""
 
 
-def _value(held: str) -> str | dict[str, Any]:
+def _value(held: str) -> str | dict[str, Json]:
     """What a file of an option holds: a JSON object, as of a service account's key, or a text."""
     try:
         parsed = json.loads(held)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from io import RawIOBase
-from typing import Any
 
 import httpx2
 
 from rlm_contexts.helpers.egress_filter import AddressFilter
-from rlm_contexts.helpers.protocol import FaultKind, FetchUrl, JobFault, JobSpec, UrlFetched
+from rlm_contexts.helpers.protocol import Account, FaultKind, FetchUrl, JobFault, JobSpec, UrlFetched
 from rlm_contexts.helpers.schemes import scheme_of
 from rlm_sandbox.policy.urls import WEB, permits
 
@@ -53,7 +52,7 @@ def run(spec: JobSpec, request: FetchUrl, say: Say) -> None:
             httpx2.Client(verify=_TRUSTED, trust_env=False, timeout=_SILENCE_SECONDS) as client,
             closing(_answer(client, request, address_filter)) as answer,
         ):
-            taken = _copied(answer, target, request.most)
+            _copied(answer, target, request.most)
     except MemoryError:
         raise
     except _Unfit as unfit:
@@ -63,7 +62,7 @@ def run(spec: JobSpec, request: FetchUrl, say: Say) -> None:
         if address_filter.refused is not None and isinstance(problem, httpx2.ConnectError):
             why = f"it leads to {address_filter.refused}, another kind of address than its own"
         raise JobFault(FaultKind.SOURCE, f"{request.url} cannot be read ({why})", _ANOTHER) from None
-    say(UrlFetched(taken))
+    say(UrlFetched())
 
 
 def _answer(client: httpx2.Client, request: FetchUrl, address_filter: AddressFilter) -> httpx2.Response:
@@ -73,7 +72,7 @@ def _answer(client: httpx2.Client, request: FetchUrl, address_filter: AddressFil
         if not permits(request.permitted, place):
             what = f"leads to {place[:200]}, which the policy does not permit"
             raise _Unfit(what, "add it to `urls`, or name another")
-        signed = _signed(account) if account is not None and permits([account["prefix"]], place) else {}
+        signed = _signed(account) if account is not None and permits([account.prefix], place) else {}
         # What is stored is wanted as it is stored: packed files are recognised by what they hold.
         headers = {"Accept-Encoding": "identity", **signed}
         answer = client.send(client.build_request("GET", place, headers=headers), stream=True)
@@ -91,8 +90,8 @@ def _answer(client: httpx2.Client, request: FetchUrl, address_filter: AddressFil
     raise _Unfit(f"leads on more than {_MOST_REDIRECTS} times", "give the URL that it ends at")
 
 
-def _signed(account: Mapping[str, Any]) -> dict[str, str]:
-    user, password = account["user"], account["password"]
+def _signed(account: Account) -> dict[str, str]:
+    user, password = account.user, account.password
     if user is None:
         return {"Authorization": f"Bearer {password}"}
     return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
@@ -104,11 +103,10 @@ def _advice(answer: httpx2.Response, *, is_signed: bool) -> str:
     return "name an account for it in accounts.yaml" if answer.status_code == httpx2.codes.UNAUTHORIZED else _ANOTHER
 
 
-def _copied(answer: httpx2.Response, target: RawIOBase, most: int) -> int:
+def _copied(answer: httpx2.Response, target: RawIOBase, most: int) -> None:
     taken = 0
     for piece in answer.iter_raw():
         # One byte more than may be taken, so that who asked can tell.
         taken += target.write(piece[: most + 1 - taken]) or 0
         if taken > most:
             break
-    return taken

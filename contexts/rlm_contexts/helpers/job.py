@@ -37,7 +37,7 @@ from rlm_ipc.environment import HELPER, TRUST, chosen
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.messages import Json, plain, read
 
-__all__ = ["Job", "JobLimits", "messages"]
+__all__ = ["Job", "JobLimits", "messages", "one_message"]
 
 Reply = TypeVar("Reply")
 
@@ -98,6 +98,14 @@ def messages(job: Job[Reply], limits: JobLimits) -> Generator[Reply, None, None]
                 return
             yield _parsed(kind, said.reply)
         raise HelperDied(_end_of(process))
+
+
+def one_message(job: Job[Reply], limits: JobLimits) -> Reply:
+    """Do a job that says one thing, and return that.  Raises: what `messages` does."""
+    with closing(messages(job, limits)) as said:
+        for reply in said:
+            return reply
+    raise HelperDied(_NONSENSE)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from rlm_ipc.messages import Json
 
 __all__ = [
     "JOBS",
+    "Account",
     "DocumentKind",
     "DocumentPart",
     "Fault",
@@ -241,30 +242,45 @@ class UnpackedPieces:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """With what the process signs in.
+
+    Attributes:
+        prefix: where it may be used.
+        endpoint: the server of a store, where it is not the usual one.
+        options: what the package that reads is told besides.
+        secrets: all texts of it that nobody may hear of.
+    """
+
+    prefix: str
+    user: str | None
+    password: str | None
+    key: str | None
+    known_hosts: str
+    endpoint: str | None
+    options: dict[str, Json]
+    secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FetchUrl(JobRequest["UrlFetched"]):
     """Copy at most ``most`` bytes of an http(s) URL into the open file; ``permitted`` are the policy's prefixes."""
 
     url: str
     permitted: tuple[str, ...]
     most: int
-    account: Json = None
+    account: Account | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRemote(JobRequest["UrlFetched"]):
-    """Copy at most ``most`` bytes of a URL of another scheme into the open file."""
+class ReadRemote(FetchUrl):
+    """The same for a URL of another scheme."""
 
-    url: str
-    permitted: tuple[str, ...]
-    most: int
-    account: Json = None
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UrlFetched:
-    """How many bytes were copied."""
-
-    size: int
+    """What is at the URL is in the open file, up to the one byte too many that tells a text which is too large."""
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -41,13 +41,13 @@ def prepare(request: ReadRemote) -> None:
 def run(spec: JobSpec, request: ReadRemote, say: Say) -> None:
     """Copy what is at the URL into the open file of ``spec``."""
     url, account = request.url, request.account
-    gate = EgressFilter(*reach(url, account and account["endpoint"]))
+    gate = EgressFilter(*reach(url, account.endpoint if account else None))
     gate.close()
     try:
         if not permits(request.permitted, url):
             raise PermissionError("the policy does not permit it")
         with os.fdopen(spec.open_file, "wb", buffering=0) as target:
-            taken = _copied(url, options(url, account), target, request.most)
+            _copied(url, options(url, account), target, request.most)
     except MemoryError:
         raise
     except Exception as problem:  # any library may be behind a scheme
@@ -57,10 +57,10 @@ def run(spec: JobSpec, request: ReadRemote, say: Say) -> None:
             why = f"it leads to the host {gate.refused!r}, and only {' and '.join(gate.hosts)} may be asked for it"
         what = f"{url} cannot be read ({why})"
         raise JobFault(FaultKind.SOURCE, what, "give the URL of a file that can") from None
-    say(UrlFetched(taken))
+    say(UrlFetched())
 
 
-def _copied(url: str, given: dict[str, Any], target: RawIOBase, most: int) -> int:
+def _copied(url: str, given: dict[str, Any], target: RawIOBase, most: int) -> None:
     place = f"{scheme_of(url)}://{url.partition('://')[2]}"  # fsspec knows schemes by small letters
     system, path = fsspec.url_to_fs(place, skip_instance_cache=True, **given)
     if system.info(path)["type"] == "directory":
@@ -70,4 +70,3 @@ def _copied(url: str, given: dict[str, Any], target: RawIOBase, most: int) -> in
         # One byte more than may be taken, so that who asked can tell.
         while taken <= most and (piece := source.read(min(_PIECE, most + 1 - taken))):
             taken += target.write(piece) or 0
-    return taken

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from base64 import b64decode
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rlm_contexts.errors import HelperDied, MissingExtra, SourceError, TextTooLarge
-from rlm_contexts.helpers.accounts import account_of, accounts_file
-from rlm_contexts.helpers.job import Job, JobLimits, messages
+from rlm_contexts.helpers.accounts import account_of, accounts_file, without_secrets
+from rlm_contexts.helpers.job import Job, JobLimits, messages, one_message
 from rlm_contexts.helpers.protocol import (
     DocumentKind,
     DocumentPart,
@@ -65,11 +65,9 @@ def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
     Raises: SourceError when it is damaged, MissingExtra, HelperTimeout, HelperDied.
     """
     try:
-        said = next(messages(Job(PreviewTable(rows), [path], fd), _PREVIEW), None)
+        said = one_message(Job(PreviewTable(rows), [path], fd), _PREVIEW)
     except MissingExtra as missing:
         raise MissingExtra(f"{missing}; Parquet files need it: pip install 'rlm-kernel[query]'") from missing
-    if said is None:
-        raise HelperDied(_NONSENSE)
     named = {name[:_LONGEST]: kind[:_LONGEST] for name, kind in islice(said.columns.items(), _COLUMNS)}
     return Preview({"rows": said.rows, "columns": named}, said.text)
 
@@ -118,17 +116,16 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     if account is None and rule_of(url).signs_in:
         raise SourceError(f"{url} is read with an account only", f"name one for it in {accounts_file()}")
     kind = FetchUrl if scheme in WEB else ReadRemote
-    request = kind(url, tuple(permitted), most, None if account is None else asdict(account))
-    job = Job(request, fd=fd, network=True, file_bytes=most + 1)
+    job = Job(kind(url, tuple(permitted), most, account), fd=fd, network=True, file_bytes=most + 1)
     try:
-        said = next(messages(job, JobLimits(_FETCH_SECONDS, _MEMORY, 1 << 20)), None)
+        one_message(job, JobLimits(_FETCH_SECONDS, _MEMORY, 1 << 20))
     except MissingExtra as missing:
         needed = "pip install 'rlm-kernel[urls]', and the package of fsspec for this scheme"
         raise MissingExtra(f"{scheme} URLs cannot be read yet ({missing}): {needed}") from missing
     except SourceError as problem:
-        hidden = account.hidden if account else str
-        raise SourceError(hidden(problem.what), hidden(problem.advice)) from None
-    if said is None:
-        raise HelperDied(_NONSENSE)
+        if account is None:
+            raise
+        told = (without_secrets(text, account) for text in (problem.what, problem.advice))
+        raise SourceError(*told) from None
     if os.fstat(fd).st_size > most:
         raise TextTooLarge(most)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from rlm_contexts.helpers.protocol import Account
 from rlm_sandbox.policy.urls import PORTS
 
 __all__ = ["RULES", "Rule", "options", "reach", "rule_of", "scheme_of"]
@@ -119,18 +120,18 @@ def reach(url: str, endpoint: str | None) -> tuple[tuple[str, ...], int | None]:
     return (host,) if endpoint is None else (host, f".{host}"), port
 
 
-def options(url: str, account: Mapping[str, Any] | None) -> dict[str, Any]:
-    """With what fsspec makes the file system of a URL, for an `Account` as a mapping, or for nobody."""
+def options(url: str, account: Account | None) -> dict[str, Any]:
+    """With what fsspec makes the file system of a URL for an account, or for nobody."""
     rule = rule_of(url)
     if account is None:
         return {**rule.anonymous, **rule.options}
-    named = {rule.user: account["user"], rule.password: account["password"], rule.endpoint: account["endpoint"]}
-    given = {**account["options"], **{name: value for name, value in named.items() if name and value is not None}}
+    named = {rule.user: account.user, rule.password: account.password, rule.endpoint: account.endpoint}
+    given = {**account.options, **{name: value for name, value in named.items() if name and value is not None}}
     if scheme_of(url) == "sftp":
-        key = account["key"]
+        key = account.key
         given |= {
-            "known_hosts": account["known_hosts"].encode(),
+            "known_hosts": account.known_hosts.encode(),
             "client_keys": [key.encode()] if key else None,
             "passphrase": given.pop("password", None) if key else None,
         }
-    return {**({} if account["secrets"] else rule.anonymous), **given, **rule.options}
+    return {**({} if account.secrets else rule.anonymous), **given, **rule.options}

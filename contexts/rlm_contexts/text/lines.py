@@ -48,7 +48,7 @@ class Lines(Sequence[str]):
     """Lines `start` (inclusive) to `stop` (exclusive) of a text, without their line ends."""
 
     __slots__ = (
-        "_decoded",
+        "_end",
         "_jumps",
         "_near",
         "_size",
@@ -65,8 +65,8 @@ class Lines(Sequence[str]):
         self._text = text
         self._start, self._stop = start, text.line_count if stop is None else stop
         self._size = self._stop - start
-        self._near: tuple[int, list[str]] = 0, []  # the lines that were decoded last, and the index of the first
-        self._decoded = -1, 0  # the index after the last of these, and its byte offset
+        self._near: tuple[int, list[str]] = -1, []  # the lines that were decoded last, and the index of the first
+        self._end = 0  # the byte offset behind them
         self._jumps = 0  # far ones so far
         self._starts: tuple[str, array[int]] | None = None  # the content, and where in it the text's lines start
 
@@ -216,19 +216,23 @@ class Lines(Sequence[str]):
             raise IndexError("line index out of range")
         if type(key) is not int or given < 0:
             return self[at]
-        if not 0 <= at - self._decoded[0] < _NEAR:
+        if not 0 <= at - self._after < _NEAR:
             self._jumps += 1
             if self._jumps > _SCATTERED and self._text.line_count > 2 * _SCATTERED:
                 self._starts = self._text.content, _line_starts(self._text)
                 return self[at]
         return self._decode_stretch(at)
 
+    @property
+    def _after(self) -> int:
+        """The index after those that were decoded last."""
+        first, lines = self._near
+        return first + len(lines)
+
     def _decode_stretch(self, at: int) -> str:
         text = self._text
-        after, end = self._decoded
-        low = end if at == after else text.start_of(self._start + at)
-        lines, end = text.stretch(low, text.start_of(self._stop), _STRETCH)
-        self._decoded = at + len(lines), end
+        low = self._end if at == self._after else text.start_of(self._start + at)
+        lines, self._end = text.stretch(low, text.start_of(self._stop), _STRETCH)
         self._near = at, lines
         return lines[0]
 

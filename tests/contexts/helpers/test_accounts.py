@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlm_contexts.errors import SourceError
-from rlm_contexts.helpers.accounts import account_of, accounts_file
+from rlm_contexts.helpers.accounts import account_of, accounts_file, without_secrets
 
 Write = Callable[[str], None]
 
@@ -119,7 +119,7 @@ def test_the_signature_in_a_shared_access_signature_is_hidden_however_it_is_writ
     (accounts_file().parent / "key").write_text("?sv=2021-08-06&sig=top%2Fsecret%3D&se=2027\n")
     found = account_of("az://logs/x")
     assert found is not None
-    told = found.hidden("no: ?sv=2021-08-06&sig=top%2Fsecret%3D&se=2027, /x?sig=top%2Fsecret%3D, top/secret=")
+    told = without_secrets("no: ?sv=2021-08-06&sig=top%2Fsecret%3D&se=2027, /x?sig=top%2Fsecret%3D, top/secret=", found)
     assert told == "no: [hidden], /x?sig=[hidden], [hidden]"
 
 

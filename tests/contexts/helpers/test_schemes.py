@@ -1,11 +1,11 @@
 """What a URL may lead to, and what the package that reads it is told: by the table, and by an account."""
 
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rlm_contexts.helpers.accounts import Account
+from rlm_contexts.helpers.protocol import Account
 from rlm_contexts.helpers.schemes import RULES, options, reach
 
 ENDPOINT = "https://store.example:9000"
@@ -34,16 +34,15 @@ def test_a_url_leads_to_its_own_host_or_to_those_of_its_store(
     assert reach(url, endpoint) == (hosts, port)
 
 
-def account(**given: Any) -> dict[str, Any]:
+def account(**given: Any) -> Account:
     """An account as the process that reads is given it."""
-    empty = Account("", None, None, None, "", None, {}, ())
-    return {**asdict(empty), **given}
+    return replace(Account("", None, None, None, "", None, {}, ()), **given)
 
 
 def test_no_account_loosens_what_the_table_says() -> None:
     """Neither that all is encrypted nor that a server's key is compared."""
     loose = {"encrypt": False, "known_hosts": None, "agent_path": "/run/agent", "anon": False}
-    signs_in = account(user="anna", password="pw", known_hosts="a key", options=loose, secrets=["pw"])
+    signs_in = account(user="anna", password="pw", known_hosts="a key", options=loose, secrets=("pw",))
     assert options("smb://files.example/logs/log", signs_in)["encrypt"] is True
     told = options("sftp://files.example/log", signs_in)
     assert (told["known_hosts"], told["agent_path"], told["client_keys"]) == (b"a key", None, None)
@@ -51,9 +50,9 @@ def test_no_account_loosens_what_the_table_says() -> None:
 
 def test_a_secret_has_the_name_that_the_package_gives_it() -> None:
     """Without one the package is told to be nobody, so that it looks for keys in no place of its own."""
-    told = options("s3://logs/x", account(user="id", password="pw", endpoint=ENDPOINT, secrets=["pw"]))
+    told = options("s3://logs/x", account(user="id", password="pw", endpoint=ENDPOINT, secrets=("pw",)))
     assert (told["key"], told["secret"], told["endpoint_url"], "anon" in told) == ("id", "pw", ENDPOINT, False)
-    key = account(user="anna", password="pw", key="a key", secrets=["pw", "a key"])
+    key = account(user="anna", password="pw", key="a key", secrets=("pw", "a key"))
     told = options("sftp://files.example/log", key)
     assert (told["username"], told["client_keys"], told["passphrase"], "password" in told) == (
         "anna",

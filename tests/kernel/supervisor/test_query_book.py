@@ -85,6 +85,13 @@ def test_the_book_is_full_only_after_a_query_beyond_its_characters() -> None:
     assert not asked.full
 
 
+def test_what_is_withdrawn_was_waited_for_or_not() -> None:
+    """A rollback tells by it which queries it took back; none is taken back twice."""
+    asked = book()
+    asked.ask([query()])
+    assert [asked.withdraw("q_000"), asked.withdraw("q_000"), asked.withdraw("q_009")] == [True, False, False]
+
+
 def test_a_session_that_may_ask_nothing_still_has_a_rate() -> None:
     """One message of its kernel is heard without a rest, as of any other."""
     assert book(0).rest([{}]) == 0.0
