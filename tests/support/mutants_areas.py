@@ -83,6 +83,7 @@ AREAS = {
         ("client/rlm_client/rlm/budget.py", f"{SERVICE}/sessions/budgets.py", f"{SERVICE}/queries/providers.py"),
         (
             "tests/client/test_run_budget.py",
+            "tests/mcp_server/service/test_handing_in.py",
             f"{TOOLS}/test_budgets.py",
             f"{TOOLS}/test_providers.py",
             "tests/client/test_rlm.py",
@@ -118,6 +119,7 @@ _ZERO = "zero = inf if endless_at_zero else"
 _PEEK = "contexts/rlm_contexts/text/text.py:Text.peek"
 _WINDOW = "high = self._character_start(low, min(high, low + {} * max_chars + {}))"
 _ROOM = "4 * max_chars + 6 bytes are enough"
+_ZIP = "return [_given_item(name, item) for name, item in zip(order, answers, strict={})]"
 _PICKLING = "kernel/rlm_kernel/worker/pickling.py"
 
 EQUIVALENT: dict[str, str] = {
@@ -134,6 +136,9 @@ EQUIVALENT: dict[str, str] = {
     ),
     "kernel/rlm_kernel/supervisor/checkpoints.py:Checkpoints.equip: del self.live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
+    ),
+    f"{SERVICE}/queries/answering.py:QueryService.read: {_ZIP.format(True)} -> {_ZIP.format(False)}": (
+        "the ids in order are chosen by being as many as the answers"
     ),
     "kernel/rlm_kernel/worker/snapshot.py:_run: wall.prepare(worker.namespace) -> pass": (
         "a kernel begins with a namespace that was prepared, and no code under the wall can take that away"

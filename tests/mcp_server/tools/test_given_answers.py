@@ -282,6 +282,7 @@ async def test_of_many_answers_that_are_not_taken_three_are_told(agent) -> None:
         ({}, "q_000", "give either the answer"),
         (["A"], "q_000", "give either the answer"),
         ({"id": 5, "answer": "A"}, "answers[0]", "an item is"),
+        ({"id": "x" * 100}, "x" * 80, "give either the answer"),
         ({"id": "x" * 100, "answer": "A"}, "x" * 80, f"no query '{'x' * 80}' in"),
     ],
 )
