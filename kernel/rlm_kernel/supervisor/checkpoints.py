@@ -1,4 +1,8 @@
-"""The kernel processes of one session: the live one, its dormant copy, and how one takes over from the other."""
+"""The kernel processes of one session: the live one, its dormant copies, and how a copy takes over.
+
+Every process is forked from another one, but all of them are children of the supervisor. So it learns how each ended,
+and the death of the live process does not take its copies along.
+"""
 
 from __future__ import annotations
 
@@ -45,19 +49,18 @@ ANSWER_SECONDS = 10.0
 MONITOR = {"monitor": WallState(True, "the supervisor watches time, memory and output")}
 START_SECONDS = 30.0
 SUPERVISOR_RESTORES = (Attach, Detach, Shadowed, Resolve, Variables, Peek, Scan, Export)
-"""Requests that change nothing, or nothing that the supervisor does not do again for a fresh process."""
+"""Requests that change nothing, or only what the supervisor restores in a fresh process."""
 RUN_NO_CODE = (Attach, Detach, Shadowed, Resolve, Variables)
-"""Those among them that run no code of the user's: a copy from before them still stands for the session."""
+"""Those among them that run no user code: a copy from before them still represents the session."""
 
 M = TypeVar("M")
 
 
 @dataclass(slots=True)
 class BoundText:
-    """A context as a kernel gets it: open read-only descriptors and a header; a pin while they are open.
+    """A context as a kernel gets it: a header, and read-only descriptors that pin the text while they are open.
 
-    ``serial`` tells it from another context of the same name, as
-    ``revision`` does for whoever loaded it.
+    ``serial`` distinguishes it from another context of the same name, as ``revision`` does for whoever loaded it.
     """
 
     descriptors: tuple[int, ...]
@@ -68,7 +71,7 @@ class BoundText:
     serial: int = 0
 
     def shared(self) -> BoundText:
-        """The same context for another session, which holds a pin of its own."""
+        """The same context with a pin of its own, for another session."""
         return replace(self, descriptors=tuple(os.dup(fd) for fd in self.descriptors))
 
     def close(self) -> None:
@@ -79,7 +82,7 @@ class BoundText:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A sleeping copy from after ``cells`` completed cells."""
+    """A sleeping copy, taken after ``cells`` completed cells."""
 
     peer: WorkerLink
     cells: int
@@ -89,13 +92,13 @@ class Checkpoint:
 class Checkpoints:
     """The processes of a session.
 
-    ``fresh_worker`` gives a fresh one that waits for a session; ``spec`` is what such a one is told; ``contexts`` and
-    ``answers`` are what the supervisor gives again to a process that does not have them yet. ``cells`` is how many the
-    live process has completed. ``copies`` are the sleeping ones, the oldest first: the newest, and those from before
-    the last ``undoable`` cells. ``pristine`` tells that the process before the first cell was as any fresh one, and
+    ``fresh_worker`` makes a process that waits for a session, and ``spec`` describes the session to it. ``contexts``
+    and ``answers`` are given again to every process that does not have them yet. ``cells`` is how many cells the live
+    process has completed. ``copies`` are the sleeping processes, oldest first: the newest, and those that undo the last
+    ``undoable`` cells. ``pristine`` means that the process was like any fresh one before its first cell, and
     ``only_cells`` that nothing but cells has changed the session since the newest copy. ``shadowed`` are the contexts
-    whose names mean something else in the live process, as it says, and ``told`` those of which callers have heard.
-    ``limits`` begins to count the time of a request; ``refusals`` counts what the gate refuses them.
+    whose names mean something else in the live process, by its own report; ``told`` are those that callers know of.
+    ``limits`` starts the clock of a request, and ``refusals`` counts what the gate refuses.
     """
 
     fresh_worker: Callable[[], Awaitable[WorkerLink]]
@@ -127,17 +130,17 @@ class Checkpoints:
 
     @property
     def untouched(self) -> bool:
-        """True if the live process is still as any fresh one that the supervisor has equipped."""
+        """True if the live process is still like any fresh one that the supervisor has equipped."""
         return self.pristine and self.cells == 0
 
     @property
     def covered(self) -> bool:
-        """True if nothing has changed that the newest copy, or a fresh process, does not stand for."""
+        """True if the newest copy, or a fresh process, represents everything that the session holds."""
         return self.untouched or (self.newest is not None and self.newest.cells == self.cells and self.only_cells)
 
     @property
     def fresh(self) -> bool:
-        """True if there is nothing to gain by a new copy."""
+        """True if a new copy would gain nothing."""
         return self.covered and self.newest is not None
 
     @property
@@ -148,7 +151,7 @@ class Checkpoints:
     # -- processes
 
     async def start(self) -> None:
-        """Make a fresh process this session's; raises `WallsMissing` or `KernelDied`."""
+        """Start the session in a fresh process; raises `WallsMissing` or `KernelDied`."""
         peer = await self.fresh_worker()
         try:
             answer = await self._begun(peer)
@@ -160,7 +163,7 @@ class Checkpoints:
         self.lead(peer)
 
     async def renew(self) -> None:
-        """Go on with a fresh process in place of all others; raises what `start` does, and then nothing has changed."""
+        """Replace all processes by a fresh one. Raises the same as `start`, and then nothing has changed."""
         before = self.processes()
         await self.start()
         for peer in before:
@@ -168,7 +171,7 @@ class Checkpoints:
         self.copies, self.cells, self.only_cells = [], 0, False
 
     async def start_equipped(self) -> None:
-        """`start`, and give the process what the supervisor keeps for it."""
+        """`start`, and give the process the contexts and answers that the supervisor keeps for it."""
         await self.start()
         await self.equip()
 
@@ -184,7 +187,10 @@ class Checkpoints:
         return answer
 
     def believe_walls(self, started: Started | None) -> None:
-        """Take note of the walls that a process says it has raised; raises `KernelDied` with what it says instead."""
+        """Record the walls that a process reports; raises `KernelDied` with the error that it reports instead.
+
+        The report comes from a process that has run no user code yet, so it can be believed.
+        """
         if started is None or started.error is not None:
             why = "it did not say which walls stand" if started is None else started.error
             raise KernelDied(f"a kernel could not start: {why}")
@@ -204,7 +210,8 @@ class Checkpoints:
         peer.receiver, peer.on_death = self.receiver, self.on_death
 
     def _refuse_when_closed(self, peer: WorkerLink) -> None:
-        # The driver is cancelled with the session; a `wait_for` whose answer is there already overhears that.
+        # The driver is cancelled with the session. But a wait whose answer has arrived already returns it and loses the
+        # cancellation, so the session may be closed here.
         if self.closed:
             peer.drop()
             raise asyncio.CancelledError
@@ -212,15 +219,15 @@ class Checkpoints:
     async def checkpoint(self, *, prefault: bool = True) -> None:
         """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
 
-        Of the copies before it those stay that a rollback needs. With ``prefault`` the process makes ready for its
-        next cell; else it shares its memory with the copy until that cell comes.
+        Earlier copies stay only if a rollback needs them. With ``prefault`` the live process copies pages for its next
+        cell now; without it, both share their memory until that cell comes.
         """
         assert self.live is not None
         cells = self.cells
         peer = await self.fork(self.live, asleep=True, prefault=prefault)
         self._refuse_when_closed(peer)
         peer.on_death = self.on_death
-        # To before the first cell, a fresh process goes back as well.
+        # A fresh process can undo the first cell just as well, and needs no memory until then.
         oldest = max(cells - self.undoable, 1 if self.pristine else 0)
         kept = [copy for copy in self.copies if oldest <= copy.cells < cells]
         self._drop([copy for copy in self.copies if copy not in kept])
@@ -232,7 +239,7 @@ class Checkpoints:
         self.copies = [copy for copy in self.copies if copy.peer is not peer]
 
     def drop_oldest(self) -> bool:
-        """Give up the oldest copy that is only kept for a rollback; False if there is none."""
+        """Give up the oldest copy that is kept only for a rollback; False if there is none."""
         if len(self.copies) < 2:
             return False
         self._drop([self.copies.pop(0)])
@@ -243,18 +250,18 @@ class Checkpoints:
             copy.peer.drop()
 
     def can_go_back(self) -> list[int]:
-        """How many cells can be undone: each number for which there is a copy, or nothing but a fresh start to undo."""
+        """The numbers of cells that can be undone: those that end at a copy, or at a fresh process."""
         known = {copy.cells for copy in self.copies} | ({0} if self.pristine else set())
         return sorted(self.cells - cells for cells in known if 0 < self.cells - cells <= self.undoable)
 
     async def go_back(self, count: int) -> None:
-        """Undo ``count`` cells, which is one of `can_go_back`; when the copy cannot be resumed nothing has changed."""
+        """Undo ``count`` cells, one of `can_go_back`. If the copy cannot be resumed, nothing has changed."""
         target, before = self.cells - count, self.live
         chosen = next((copy for copy in reversed(self.copies) if copy.cells == target), None)
         if chosen is None:
             await self.start()
         elif not await self._lead_copy(chosen):
-            raise CallerError("the copy to go back to has ended; fewer cells can be undone now")
+            raise CallerError("the copy from before these cells has ended; undo fewer cells")
         if before is not None:
             before.drop()
         self._drop([copy for copy in self.copies if copy.cells > target])
@@ -268,14 +275,17 @@ class Checkpoints:
     async def fork(self, source: WorkerLink, *, asleep: bool = False, **asked: bool) -> WorkerLink:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
         forks = 2 if asked.get("leave_threads") else 1
-        async with source.forking:  # a copy is forked by whoever comes: by the session, and by forked sessions at once
+        # The session and sessions forked from it may fork the same copy at once. A permission belongs to one process,
+        # so two of them at a time would be mistaken for each other.
+        async with source.forking:
             with nullcontext() if self.gate is None else self.gate.permit(source, forks):
                 copy = await fork(source, ForkState.DORMANT, ANSWER_SECONDS, asleep=asleep, **asked)
         copy.attached = dict(source.attached)
         return copy
 
     async def take_over(self, *, in_cell: bool) -> Loss:
-        """After the death of the live process, maybe ``in_cell``: go on from the newest copy, else start afresh."""
+        """After the live process has died, maybe ``in_cell``: go on from the newest copy, or from a fresh process."""
+        # A copy can be dead as well, or die when its objects are let go. Each failure removes one, so this ends.
         while (copy := self.newest) is not None:
             if await self._lead_copy(copy) and await self._is_equipped():
                 cells, self.cells = self.cells - copy.cells, copy.cells
@@ -287,7 +297,7 @@ class Checkpoints:
         return Loss(lost, 0, in_cell)
 
     async def _is_equipped(self) -> bool:
-        """`equip` a process that was a copy; False if it did not survive what its objects do when they are let go."""
+        """`equip` a process that was a copy; False if it died of it (letting go of objects may run finalisers)."""
         try:
             await self.equip()
         except PeerDied:
@@ -297,7 +307,7 @@ class Checkpoints:
     async def _lead_copy(self, copy: Checkpoint) -> bool:
         """Let a copy of the copy go on as the live process; False if it died.
 
-        The copy itself sleeps on, so that there is one at every moment; it goes on itself where it cannot be copied.
+        The copy itself sleeps on, so that a second crash finds one too. It goes on itself only if it cannot be forked.
         """
         try:
             peer = await self.fork(copy.peer)
@@ -343,7 +353,7 @@ class Checkpoints:
         self.contexts.clear()
 
     def use_gate(self, gate: ForkBroker | None) -> None:
-        """Have the forks of the processes to come decided by that gate."""
+        """Let that gate decide about the forks of the session's processes from now on."""
         if self.gate is not None:
             self.gate.release(self)
         self.gate = gate
@@ -353,7 +363,7 @@ class Checkpoints:
         return any(peer.pid == pid for peer in self.processes())
 
     def refused(self, call: str) -> None:
-        """An attempt of one of them at that system call is being refused."""
+        """Count an attempt of one of them at that system call, which is being refused."""
         self.refusals.refused(call)
 
     # -- what a process needs to have
@@ -361,7 +371,7 @@ class Checkpoints:
     async def ask(
         self, request: Request, descriptors: tuple[int, ...] = ()
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """Put a request of ours to the live process; raises its KernelError, or `PeerDied`."""
+        """Send one of our own requests to the live process; raises its KernelError, or `PeerDied`."""
         assert self.live is not None
         self.pristine &= isinstance(request, SUPERVISOR_RESTORES)
         self.only_cells &= isinstance(request, RUN_NO_CODE)
@@ -378,13 +388,13 @@ class Checkpoints:
             limits.end()
         answer = heard(Answered, message)
         if answer is None:
-            raise KernelError("the kernel's answer is too long, or cannot be read; ask for less at once")
+            raise KernelError("the kernel's answer is too long or cannot be read; ask for less at once")
         if answer.failure is not None:
             raise from_worker(answer.failure)
         return answer.content, message.parts[1:]
 
     async def ask_for(self, reply: type[M], request: Request) -> M:
-        """The same, and read the fields of its reply; an empty one if a hostile kernel sent something else."""
+        """`ask`, and read the fields of the reply; an empty reply if a hostile kernel sent something else."""
         content, _ = await self.ask(request)
         try:
             return messages.read(reply, content)
@@ -392,7 +402,7 @@ class Checkpoints:
             return reply()
 
     async def attach(self, name: str, shared_text: BoundText) -> None:
-        """Give the live process a context, and remember it for those that come after."""
+        """Give the live process a context, and remember it for the processes after it."""
         self.serial += 1
         shared_text.serial = self.serial
         old = self.contexts.get(name)
@@ -411,10 +421,11 @@ class Checkpoints:
     def shadow(
         self, said: Iterable[str], returned: Iterable[str] = (), *, told: bool = True
     ) -> tuple[list[str], list[str]]:
-        """Take note of the contexts that are shadowed, as the live process says.
+        """Record the contexts that are shadowed now, as the live process reports them.
 
-        Returns those that are and were not, and those that were and are not, when a caller last heard of it. The latter
-        include those that are ``returned``: a cell took their names and gave them back. If none hears now, that is all.
+        Returns the names that became shadowed and those that ceased to be, since a caller was last told. The second
+        list includes the ``returned`` names, which a cell has taken and given back. With ``told=False`` no caller
+        listens now: then only the second list is filled, and the rest waits for the next caller.
         """
         self.shadowed = frozenset(said) & self.contexts.keys()
         back = (self.contexts.keys() & set(returned)) - self.shadowed
@@ -455,7 +466,7 @@ class Checkpoints:
 
 
 def cause_of_death(peer: WorkerLink) -> str:
-    """Why the process ended, in words."""
+    """Why the process ended, in words for the user."""
     if peer.stopped_for:
         return peer.stopped_for
     if isinstance(peer.stream.failure, Overfull):
@@ -465,11 +476,11 @@ def cause_of_death(peer: WorkerLink) -> str:
     if peer.status == process.EXIT_MEMORY:
         return "the kernel ran out of its memory"
     if peer.status == process.EXIT_TAMPERED:
-        return "code had changed a part of its language wall, so the kernel was ended"
+        return "code changed a part of the language wall, so the kernel was ended"
     return f"the kernel {process.describe_exit(peer.status)}"
 
 
 def _why_not(walls: Mapping[str, WallState], name: str) -> str:
     """Why a wall does not stand; empty if it does."""
-    wall = walls.get(name, WallState(False, "nothing has raised it"))
+    wall = walls.get(name, WallState(False, "nothing raised it"))
     return "" if wall.standing else wall.detail

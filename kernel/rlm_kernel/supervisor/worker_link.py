@@ -23,13 +23,13 @@ from rlm_kernel.supervisor.pid_namespace import Space
 
 MAX_KERNEL_PAYLOAD = 512 << 20
 MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
-"""Bytes of messages that are not whole yet, of all kernel processes together."""
+"""The most bytes of incomplete messages, of all kernel processes together."""
 MOST_SECONDS = 120.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MAX_WORD = 1 << 20
-"""Bytes of one message of a process that serves no session (yet): a zygote, or a copy that sleeps."""
+"""The most bytes of one message from a process that serves no session yet: a zygote, or a copy that sleeps."""
 LARGEST_JSON = 32 << 20
-"""Of the JSON that a kernel sends. Values take some twenty times the memory of the bytes that tell them."""
+"""The most bytes of JSON from a kernel. Parsed values take some twenty times the memory of their JSON."""
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ M = TypeVar("M")
 
 
 class ForkRefused(KernelError):
-    """A process cannot be copied now: it has ``threads``, or the system refuses it (``errno``)."""
+    """A process cannot be copied now, because it has ``threads`` or because the system refuses (``errno``)."""
 
     def __init__(self, reason: str, threads: Sequence[str] = (), errno: int | None = None) -> None:
         self.threads = list(threads)
@@ -52,11 +52,11 @@ class PeerDied(Exception):
 class WorkerLink:
     """A kernel process (or the zygote). Everything it sends is hostile input.
 
-    ``receiver`` is told of messages that nobody waits for, ``on_death`` once when the process has ended and all that
-    it had written has been delivered. Who has it fork through a gate holds ``forking``. The one descriptor that a
-    kernel sends is its gate's, with `worker_protocol.Started`; others are closed. Half messages of all
-    processes that were forked from one another count together in ``unfinished``.
-    A process with numbers of its own (``space``) is known by the number that the system tells with what it writes.
+    ``receiver`` gets the messages that nobody waits for. ``on_death`` is called once, when the process has ended and
+    everything that it had written has been delivered. Whoever makes it fork through a gate holds ``forking``. A kernel
+    sends a single descriptor, its gate's, with `worker_protocol.Started`; any other is closed. The incomplete messages
+    of all processes that were forked from one another count together in ``unfinished``. A process in a pid namespace
+    (``space``) is identified by the number that the system attaches to what it writes.
     """
 
     _taken: ClassVar[set[int]] = set()
@@ -69,7 +69,7 @@ class WorkerLink:
         self.pid: int | None = None
         self.status: int | None = None
         self.stopped_for = ""
-        """Why the supervisor ended it, in words, if it has."""
+        """Why the supervisor ended the process, in words; empty if it did not."""
         self.dead = False
         self.handshake = worker_protocol.Handshake()
         self.attached: dict[str, int] = {}
@@ -100,13 +100,15 @@ class WorkerLink:
         self.stream.send(tag, (part,), descriptors)
 
     def watch(self, pid: object) -> bool:
-        """Follow the process ``pid``, as a kernel has named it.
+        """Follow the process ``pid``, a number that a kernel has sent; False if this link may not own it.
 
-        It must be a child of this process, and no other peer's: who ends that one must not end another's. False if it
-        is not, or is gone.
+        The number is hostile input. It must be a child of this process and belong to no other link. Else a kernel could
+        name another session's process, and have it killed in place of its own.
         """
         if not isinstance(pid, int) or pid in self._taken:
             return False
+        # A pidfd stays with the process, where a pid passes to another one as soon as this one is reaped. It is opened
+        # before the check, so that the check is about the process that the descriptor means.
         try:
             pidfd = os.pidfd_open(pid)
         except (ProcessLookupError, OverflowError, ValueError, OSError):
@@ -120,16 +122,16 @@ class WorkerLink:
         return True
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether it is a child of this process, or of one that takes the orphans among its process numbers."""
+        """Whether it is a child of this process, or of the init process of its pid namespace."""
         parent = parent_of(pid)
         return os.getpid() in (parent, parent_of(parent) if parent and self.space is not None else None)
 
     def serve(self) -> None:
-        """Hear also what is large: from here on the process serves a session."""
+        """Accept large messages from now on: the process serves a session."""
         self.stream.parser.max_payload = MAX_KERNEL_PAYLOAD
 
     def signal(self, number: int) -> None:
-        """Send a signal, never to a process that has taken over the pid."""
+        """Send a signal. It can never reach a later process with the same pid."""
         if self._pidfd is not None and not self.dead:
             try:
                 signal.pidfd_send_signal(self._pidfd, number)
@@ -137,7 +139,7 @@ class WorkerLink:
                 pass
 
     def interrupt(self) -> bool:
-        """Interrupt what the process does; False while it would not hear of it, as between two cells."""
+        """Interrupt the process; False while it ignores interrupts, as between two cells."""
         if self.pid is not None and ignores_interrupts(self.pid):
             return False
         self.signal(signal.SIGINT)
@@ -145,7 +147,7 @@ class WorkerLink:
 
     @property
     def held_up(self) -> bool:
-        """Whether what runs in it between cells keeps it from taking what was sent to it."""
+        """Whether something that runs between cells keeps the process from reading its messages."""
         return self.pid is not None and self.stream.unread and ignores_interrupts(self.pid)
 
     def kill(self) -> None:
@@ -170,7 +172,7 @@ class WorkerLink:
             return
         if waiting := self._waiting[message.tag]:
             future = waiting.popleft()
-            if future.done():  # given up: what comes late is not the answer to what was asked after it
+            if future.done():  # its caller gave up; a late answer must not count as the answer to the next question
                 message.close()
             else:
                 future.set_result(message)
@@ -183,8 +185,8 @@ class WorkerLink:
         try:
             receiver(self, message)
         except Exception:
-            # Nothing that our kernels send does this. Who could do it again and again would fill the log.
-            log.exception("a message of process %s broke the supervisor, and ends it", self.pid)
+            # No message of an honest kernel does this. A hostile one that could do it twice could fill the log.
+            log.exception("a message from process %s failed in the supervisor; the process is killed", self.pid)
             self.kill()
 
     def _introduced(self, message: framing.Message) -> bool:
@@ -197,10 +199,11 @@ class WorkerLink:
     # -- its end
 
     def _stream_closed(self) -> None:
-        """It has ended and all that it had written was heard; or it closed its line, sent rubbish, or said nothing."""
+        """The line is closed: the process has ended and all of it was read, or it broke the protocol."""
         if self._pidfd is None:
             self._finish()
         else:
+            # A process without a line can neither work nor be asked anything. The pidfd reports its end.
             self.signal(signal.SIGKILL)
 
     def _ended(self) -> None:
@@ -210,6 +213,7 @@ class WorkerLink:
         os.close(self._pidfd)
         self._pidfd = None
         self._taken.discard(self.pid or 0)
+        # What it wrote before it died is still in the socket: read it all, so that no printed line is lost.
         if self.stream.closed:
             self._finish()
         else:
@@ -255,8 +259,9 @@ def process_of(thread: int) -> int | None:
 
 
 def _stat(pid: object) -> list[bytes]:
-    """What the system tells of a process, from its state on (proc_pid_stat(5)); nothing if there is no such process."""
+    """The fields of a process from its state on (proc_pid_stat(5)); empty if there is no such process."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(str(pid))}/stat", "rb") as stat:
+        # The program's name comes before, in parentheses. A process may choose it, with spaces and parentheses in it.
         return stat.read().rpartition(b")")[2].split()
     return []
 
@@ -271,7 +276,8 @@ def ignores_interrupts(pid: int) -> bool:
 
 
 def parse(data: bytes) -> Any:
-    """JSON of a kernel; raises ValueError and RecursionError, also for what is too much to be held."""
+    """Parse JSON from a kernel; raises ValueError and RecursionError, also for more than fits into memory."""
+    # Checked on the bytes: `[[],[],…]` takes twenty times its length as Python objects, before any limit could see it.
     if len(data) > LARGEST_JSON or has_too_many_values(data):
         raise ValueError(f"{len(data):,} bytes of JSON are too much")
     return json.loads(data)
@@ -287,7 +293,7 @@ def load(message: framing.Message, read: Callable[[bytes], Any] = parse) -> dict
 
 
 def heard(kind: type[M], message: framing.Message) -> M | None:
-    """The message of that kind; None if a hostile kernel sent something else, or too much to be held."""
+    """Decode a message of that kind; None if a hostile kernel sent something else, or more than fits into memory."""
     try:
         return worker_protocol.decode(kind, message.parts[0], parse)
     except (ProtocolError, IndexError):
@@ -304,13 +310,12 @@ async def fork(
     prefault: bool = False,
     private: bool = False,
 ) -> WorkerLink:
-    """Have ``parent`` fork a child.
+    """Make ``parent`` fork a child.
 
-    A process with threads is refused unless ``leave_threads``: the child has none but its first.
-    An ``asleep`` child says nothing and touches no page until the first message to it.
-    With ``prefault`` the parent then makes its pages ready for its next cell. A ``private`` child has process numbers
-    of its own, or those of its parent if that one has.
-    Raises `ForkRefused`, `PeerDied` or TimeoutError; then no stray is left.
+    A process with threads is refused unless ``leave_threads``, because the child has only the thread that forked. An
+    ``asleep`` child says nothing and touches no page until its first message. With ``prefault`` the parent copies pages
+    for its next cell right after the fork. A ``private`` child gets a pid namespace of its own, or shares its parent's.
+    Raises `ForkRefused`, `PeerDied` or TimeoutError; then no process is left behind.
     """
     try:
         space = Space() if private else parent.space and parent.space.share()
@@ -348,10 +353,10 @@ async def fork(
 
 
 async def answered(answer: asyncio.Future[Any], seconds: float, pid: object) -> Any:
-    """Wait for what the process ``pid`` answers; raises TimeoutError when it does not.
+    """Wait for an answer of the process ``pid``; raises TimeoutError.
 
-    It may take so many ``seconds`` of the processor, and `MOST_SECONDS` in all as long as it wants to run: on a machine
-    that has too much to do, or too little memory, one that is slow is not dead.
+    The limit is ``seconds`` of processor time, and `MOST_SECONDS` by the clock while the process wants to run. On a
+    machine with too much work or too little memory, a slow process is not a dead one.
     """
     began, before = time.monotonic(), effort(pid)
     first = before.used
@@ -368,14 +373,14 @@ async def answered(answer: asyncio.Future[Any], seconds: float, pid: object) -> 
 
 
 class Effort(NamedTuple):
-    """What a process does: the processor time that it has ``used``, and if it ``wants`` to run, or to read pages."""
+    """The processor time that a process has ``used``, and whether it ``wants`` to run or waits for a page."""
 
     used: float
     wants: bool
 
 
 def effort(pid: object) -> Effort:
-    """What the process does now; nothing if there is no such process."""
+    """What the process does now; no effort if there is no such process."""
     stat = _stat(pid)
     if not stat:
         return Effort(0.0, False)
@@ -383,13 +388,13 @@ def effort(pid: object) -> Effort:
 
 
 def retrieved(future: asyncio.Future[Any]) -> None:
-    """Take note of a future's error that nobody else will ask for."""
+    """Retrieve a future's error that nobody else will ask for, because asyncio logs every one that nobody asked for."""
     if not future.cancelled():
         future.exception()
 
 
 async def within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:
-    """Wait until something has begun or is done already; False if neither is so after ``seconds``."""
+    """Wait until the work has begun or is done; False if neither happens within ``seconds``."""
     waiter = asyncio.ensure_future(began.wait())
     done, _ = await asyncio.wait({waiter, future}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()

@@ -1,6 +1,7 @@
-"""The form that code wants an answer in: a JSON schema, or a pydantic model from which there is one.
+"""The form that code wants an answer in: a JSON schema, or a pydantic model that has one.
 
-Whoever takes the answer holds it against the schema; here it is read, and a model's own validators have their say.
+The daemon checks an answer against the schema before it accepts it. Here the answer is read, and a pydantic model's own
+validators run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from rlm_ipc.answer_schema import fault_of
 
 
 class AnswerSchema:
-    """What ``schema=`` was given as. ``schema`` is plain JSON."""
+    """The value of ``schema=``. The attribute ``schema`` is plain JSON."""
 
     def __init__(self, wanted: object) -> None:
         make = getattr(wanted, "model_json_schema", None) if isinstance(wanted, type) else None

@@ -1,4 +1,4 @@
-"""The placeholder of a query that nobody has answered yet: a string that becomes the answer where it stands."""
+"""The placeholder for an answer that has not come yet: a string that turns into the answer in place."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rlm_kernel.worker.answer_schema import AnswerSchema
 class DeferredAnswer(str):
     """A query's placeholder: a string that reads ``[DEFERRED:q_000] LLM query queued`` until it is answered.
 
-    From then on every string operation on it works on the answer. ``status`` is ``pending``, ``answered`` or
-    ``failed``; a failed query reads as its error. ``value`` is what a structured answer says. C code that looks at the
-    buffer itself (``"".join([d])``) still sees the placeholder: ``str(d)`` is always right.
+    After that, every string method works on the answer. ``status`` is ``pending``, ``answered`` or ``failed``; a failed
+    query reads as its error. ``value`` is the content of a structured answer. C code reads the buffer of the `str`
+    itself, which cannot change: ``"".join([d])`` still sees the placeholder. ``str(d)`` is always right.
     """
 
     __slots__ = ("_form", "_text", "number", "query_id", "status")
@@ -25,7 +25,7 @@ class DeferredAnswer(str):
     status: str
 
     def __new__(cls, number: int, form: AnswerSchema | None = None) -> Self:
-        """The placeholder of the query of that number, whose answer has that form."""
+        """Make the placeholder for query ``number``, whose answer has the form ``form``."""
         query_id = id_of_query(number)
         text = f"[DEFERRED:{query_id}] LLM query queued"
         made = super().__new__(cls, text)
@@ -41,9 +41,10 @@ class DeferredAnswer(str):
 
     @property
     def value(self) -> Any:
-        """The answer as its form says: what the JSON holds, or the pydantic model; without a form its text."""
+        """The answer in its form: the JSON value or the pydantic model; the text if it has no form."""
         if self.status != "answered":
-            raise ValueError(f"{self.query_id} has no answer yet" if self.status == "pending" else self._text)
+            waiting = f"query {self.query_id!r} has no answer yet; read .value in a later cell"
+            raise ValueError(waiting if self.status == "pending" else self._text)
         return self._text if self._form is None else self._form.read(self._text)
 
     def __str__(self) -> str:
@@ -117,7 +118,7 @@ class DeferredAnswer(str):
         return self._text >= str(other)
 
     def __hash__(self) -> int:
-        """As the text, so that equal answers count as one; a key made before the answer came is not found by it."""
+        """Hash the text, so that equal answers count as one. A key made before the answer came is lost with it."""
         return hash(self._text)
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:

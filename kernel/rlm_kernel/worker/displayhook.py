@@ -1,4 +1,4 @@
-"""IPython's way from a value to what is shown of it, without the detours where there is only one way to show it."""
+"""IPython's way from a value to its representations, shortened for values that have only one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLAIN = frozenset((int, bool, str, bytes, complex))
 
 
 class QuickFormatter(DisplayFormatter):
-    """Asks eleven formatters for the representations of a value, unless its type has none but its ``repr``.
+    """Skips IPython's eleven formatters for types that have no representation but their ``repr``.
 
     Under the language wall nothing can register a formatter for a built-in type; without it all are asked.
     """
@@ -22,7 +22,7 @@ class QuickFormatter(DisplayFormatter):
             try:
                 return {"text/plain": repr(obj)}, {}
             except ValueError:
-                pass  # An integer of more digits than Python converts: IPython says so in its own way.
+                pass  # an integer with more digits than Python converts: IPython reports it in its own way
         formats, metadata = super().format(obj, include, exclude)
         return formats, metadata
 

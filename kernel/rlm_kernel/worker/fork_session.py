@@ -1,7 +1,7 @@
-"""In the kernel process: how a fork of one session becomes another.
+"""In the kernel process: how the fork of one session becomes another session.
 
-The fork has every object of the session it comes from. What it must not share is made anew: the event loop and the
-count of its queries; and where its policy is stricter, walls are added inside those that stand.
+The fork has every object of its parent. It makes anew what two processes must not share: the event loop and the count
+of queries. Where its policy is stricter, it adds walls inside those that stand, because none can be taken down.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlm_sandbox.policy import Policy, admits
 
 
 class ForkedWorker(Protocol):
-    """What a fork needs of its process to become a session; see `worker.Worker`."""
+    """What a fork needs from its process to become a session; see `worker.Worker`."""
 
     link: framing.SupervisorLink
     kernel: SandboxedKernel
@@ -41,15 +41,16 @@ class ForkedWorker(Protocol):
         ...
 
     def use_streams(self) -> None:
-        """Let prints go where the session's wall has them go."""
+        """Send prints through the streams of the session's wall, if it has one."""
         ...
 
 
 def begin(worker: ForkedWorker, start: StartFork) -> None:
-    """Become the session that the supervisor describes, and tell it so, or end."""
+    """Become the session that the supervisor describes and report it, or end the process."""
     try:
         report, descriptors, dropped = _become(worker, start)
     except Exception as error:
+        # A process with half of its walls must not serve anybody.
         _send(worker, Started(error=f"{type(error).__name__}: {error}"), ())
         os._exit(1)
     _send(worker, Started(wall_states(report), tuple(dropped)), descriptors)
@@ -66,13 +67,14 @@ def _send(worker: ForkedWorker, started: Started, descriptors: tuple[int, ...]) 
 
 
 def wall_states(report: WallReport) -> dict[str, WallState]:
-    """A report of walls as the supervisor is told of it."""
+    """A report of walls in the form in which the supervisor receives it."""
     return {name: WallState(wall.standing, wall.detail) for name, wall in report.items()}
 
 
 def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[int, ...], list[str]]:
     state = worker.session
     assert state is not None
+    # A session of its own in the sense of setsid(2): a signal to the parent's process group must not reach this one.
     os.setsid()
     worker.activate()
     policy = Policy.model_validate_json(start.policy)
@@ -86,7 +88,7 @@ def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[i
 
 
 def _drop_modules(namespace: dict[str, Any], policy: Policy) -> list[str]:
-    """Unbind the modules that the session came with and may not import itself; returns their names."""
+    """Unbind the modules that the fork inherited and that its own policy does not admit; returns their names."""
     if policy.language.wall == "off":
         return []
     gone = [
@@ -104,6 +106,7 @@ def _drop_modules(namespace: dict[str, Any], policy: Policy) -> list[str]:
 
 def other_threads() -> list[str]:
     """The names of the threads besides the one that serves: they do not survive a fork."""
+    # Count in the kernel and not in Python: a compiled library starts threads that `threading` has never heard of.
     count = processes.thread_count()
     if count <= 1:
         return []

@@ -1,8 +1,8 @@
-"""The functions, classes and imports of a session as text: what is run again where memory cannot be carried over.
+"""The functions, classes and imports of a session as source text, which a snapshot runs again.
 
-A function is found by the place where it was compiled: the lines of its cell, which its code names. A class without
-methods and an import name no place, so the cells are searched for them, the latest first. What is not a statement of
-its own in some cell (a function that another function made) has no text.
+A code object names the cell and the line where it was compiled, so a function's source is found there. An import, or a
+class without methods, names no place, so the cells are searched for it, the latest first. A function that another
+function made is not a statement of any cell, and has no source.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Sources:
         return None
 
     def of_function(self, name: str, code: types.CodeType) -> FunctionSource | None:
-        """The statement that made the function of that code under that name."""
+        """The statement that made the function ``name`` with the code object ``code``."""
         cell = self._file(code.co_filename)
         found = cell.definitions.get(name) if cell is not None else None
         if cell is None or found is None or _first_line(found) != code.co_firstlineno:
@@ -83,7 +83,7 @@ class Sources:
         return self._files[filename]
 
     def _number(self, cell: _Cell) -> int:
-        """Which cell of the session it is; a cell outside its history is taken for the latest."""
+        """The number of the cell in the session; a cell outside its history counts as the latest."""
         same = [known.number for known in self._cells if known.text.strip() == cell.text.strip()]
         return same[-1] if same else MOST_CELLS
 
@@ -116,7 +116,7 @@ def _imports(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]
 
 
 def _first_line(found: Definition) -> int:
-    """The line that the code of the function or lambda names as its first."""
+    """The line that the code object of the function or lambda calls its first, decorators included."""
     if isinstance(found, ast.Assign):
         return found.value.lineno
     return min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
@@ -131,7 +131,7 @@ def _source(name: str, cell: _Cell, found: Definition, number: int) -> FunctionS
 
 
 def code_of(value: Any) -> types.CodeType | None:
-    """The code of a function of the person's, also behind a decorator that says what it wraps."""
+    """The code object of a user's function, also behind decorators that set ``__wrapped__``."""
     for _ in range(10):
         if issubclass(type(value), types.FunctionType):
             return value.__code__ if value.__code__.co_filename.startswith(CELL_PREFIX) else None
@@ -143,7 +143,7 @@ def code_of(value: Any) -> types.CodeType | None:
 
 
 def _static(value: Any, name: str) -> Any:
-    """An instance attribute, read without running code of the person's."""
+    """An instance attribute, read without running the user's code."""
     try:
         attributes: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
     except AttributeError:

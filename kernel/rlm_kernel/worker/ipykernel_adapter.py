@@ -44,9 +44,9 @@ _DOTTED_HEAD = re.compile(r"^[\w.]*")
 class SandboxedKernel(IPythonKernel):
     """The kernel of one session.
 
-    ``receive_input`` waits for the next answer on the stdin channel; ``on_abort`` tells the supervisor to abort the
-    requests that it holds back, for the queue is there; ``hold`` gathers messages into one write. While it is ``deaf``
-    cells take no interrupts; once ``interrupted`` is set the next one ends as it begins.
+    ``receive_input`` waits for the next answer on the stdin channel. ``on_abort`` asks the supervisor, which holds the
+    queue, to abort the requests in it. ``hold`` gathers messages into one write. While the kernel is ``deaf``, cells
+    take no interrupts. Once ``interrupted`` is set, the next cell ends as it begins.
     """
 
     shell_stream = AnyTrait()
@@ -57,15 +57,20 @@ class SandboxedKernel(IPythonKernel):
     hold = AnyTrait()
     shell_class = GuardedShell
     compiler_class = GuardedCompiler
+    # ipykernel sleeps half a millisecond before each reply, so that the output of its stream threads gets out first.
+    # There are no such threads here: `TextStream` has sent every write before the cell ends.
     _execute_sleep = 0.0
-    _supports_kernel_subshells = False
+    _supports_kernel_subshells = False  # each would be a thread, and a process with threads cannot be forked safely
     implementation = "rlm-kernel"
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.in_cell = self.deaf = self.interrupted = False
-        # ipykernel 7 asks for the thread of the shell channel when a cell awaits: it is the only thread we have.
+        # ipykernel 7 asks for the thread of the shell channel when a cell uses ``await``, and fails on None. Here it is
+        # the only thread there is.
         self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
+        # A debugger and subshells are threads. ``apply_request`` unpickles and runs code past the cell compiler. And
+        # only the supervisor interrupts or ends a worker.
         for handlers in (self.shell_handlers, self.control_handlers):
             for name in CLOSED_REQUESTS:
                 handlers.pop(name, None)
@@ -103,18 +108,16 @@ class SandboxedKernel(IPythonKernel):
             self.log.error("a request failed", exc_info=showable(error))
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Run a cell and reply. An interrupt that falls just outside the person's code still gets its reply."""
+        """Run a cell and reply, also when an interrupt arrives just outside the user's code."""
         try:
             await super().execute_request(stream, ident, parent)
         except KeyboardInterrupt as error:
             self.session.send(stream, "execute_reply", self._interrupted(error), parent, ident=ident)
 
     async def run_cell(self, cell: RunCell) -> dict[str, Any]:
-        """Run a cell of a caller of the supervisor and return its reply.
-
-        What it shows goes to the supervisor without envelopes.
-        """
+        """Run a cell that came through the supervisor and return its reply. Its output leaves without envelopes."""
         session = self.session
+        # A Jupyter client's request may have run before. Its header must not become the parent of this cell's output.
         if self.get_parent() is not NO_REQUEST:
             self.set_parent([], NO_REQUEST)
         session.bare = True
@@ -139,9 +142,9 @@ class SandboxedKernel(IPythonKernel):
         cell_meta: dict[str, Any] | None = None,
         cell_id: str | None = None,
     ) -> dict[str, Any]:
-        """Run a cell as ipykernel does, without what it looks up anew for each one.
+        """Run a cell as ipykernel does, without the lookups that it repeats for each cell.
 
-        What is written while the cell runs leaves at once: it must survive the process.
+        Output leaves while the cell runs, unbuffered, because it must survive a crash of the process.
         """
         shell = self.shell
         shell._last_traceback, shell._last_traceback_during_displayhook = None, False
@@ -158,7 +161,7 @@ class SandboxedKernel(IPythonKernel):
             reply = self._failed(error)
         except RecursionError:
             reply = self._failed(CellRefused("the cell is nested too deeply; split it into smaller expressions"))
-        except BaseException as error:  # whatever is raised by what a cell has given the machinery around it
+        except BaseException as error:  # a cell can leave objects behind that raise in IPython's own code
             reply = self._failed(error)
         finally:
             self.in_cell = False
@@ -167,15 +170,16 @@ class SandboxedKernel(IPythonKernel):
         return reply
 
     def _interrupted(self, error: KeyboardInterrupt) -> dict[str, Any]:
-        """The reply for an interrupt that fell just outside the person's code; a further one is no longer heard."""
+        """Build the reply for an interrupt that arrived just outside the user's code. A second one is ignored."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.hold(True)
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> dict[str, Any]:
-        """The reply for an error that did not meet the person's code but the machinery around it."""
+        """Build the reply for an error in the machinery around the user's code."""
         name, said = name_of(type(error)), text_of(error)
         lines = [f"{name}: {said}" if said else name]
+        # A plain class with the same name: IPython would ask the original for more than its name and message.
         plain = type(name, (Exception,), {})(said)
         self.shell._showtraceback(type(plain), plain, lines)
         content = {"status": "error", "ename": name, "evalue": said, "traceback": lines}
@@ -191,6 +195,7 @@ class SandboxedKernel(IPythonKernel):
         cell = shell.run_cell_async(code, store_history, silent, cell_id=cell_id, **options)
         result = None
         try:
+            # `should_run_async` parses the cell a second time. Without one of these words it cannot be asynchronous.
             if ("await" in code or "async" in code) and shell.should_run_async(code, **options):
                 future = asyncio.ensure_future(cell)
                 with self._cancel_on_sigint(future):
@@ -199,7 +204,7 @@ class SandboxedKernel(IPythonKernel):
                 result = await cell
             return result
         finally:
-            with shell.user_code():  # matplotlib draws here, and figures call what the cell gave them
+            with shell.user_code():  # matplotlib draws here, and its figures call functions that the cell gave them
                 shell.events.trigger("post_execute")
                 if not silent:
                     shell.events.trigger("post_run_cell", result)
@@ -228,7 +233,7 @@ class SandboxedKernel(IPythonKernel):
         while True:
             message: Message | None = self.receive_input()
             if message is None:
-                os._exit(0)
+                os._exit(0)  # the supervisor has gone, and an exception could be caught by the cell
             _, rest = self.session.feed_identities(list(message.parts))
             value = self.session.deserialize(rest)["content"].get("value", "")
             if value == END_OF_INPUT:
@@ -259,7 +264,7 @@ class SandboxedKernel(IPythonKernel):
         try:
             with self.shell.user_code():
                 text = describe(name, self.shell.lookup(name))
-        except BaseException:  # a name that is not there, or what a class of the user's raises when it is asked
+        except BaseException:  # the name does not exist, or a class of the user's raises when it is inspected
             return {"status": "ok", "data": {}, "metadata": {}, "found": False}
         return {"status": "ok", "data": {"text/plain": text}, "metadata": {}, "found": True}
 
@@ -289,7 +294,8 @@ class SandboxedKernel(IPythonKernel):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The bracket in which SIGINT raises KeyboardInterrupt, by the C handler: no frame of ours in a traceback."""
+    """The bracket in which SIGINT raises KeyboardInterrupt."""
+    # CPython's own handler is written in C: unlike one of ours, it adds no frame to the user's traceback.
     set_handler(signal.SIGINT, signal.default_int_handler)
     try:
         yield

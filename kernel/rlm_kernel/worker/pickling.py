@@ -1,10 +1,10 @@
-"""Variables as bytes and back, inside a worker: pickles whose every global is on a list of ours.
+"""Variables as bytes and back, inside a worker, as pickles whose every global is on our own list.
 
-The bytes that come back are hostile: they may have been made by anybody. So `Restorer` looks up nothing by import. A
-global of a pickle is a built-in type, a constructor of `ADMITTED` whose module the policy lets code import, a mark of
-this module (`array`, `deferred`, …), or it is refused. Library classes that are written in Python are reached through
-`_Constructor` only: a pickle can call them and cannot change them. Functions and classes of the session are no part of
-a pickle: they are named, and stand for what their own source has made.
+Unpickling runs whatever the bytes name, and anybody may have made these. So `Restorer` imports nothing by a name in the
+pickle. A global is a built-in type, a constructor in `ADMITTED` whose module the policy admits, or a mark of this
+module (`array`, `deferred`, …). Anything else is refused. Library classes written in Python are wrapped in
+`_Constructor`: a pickle can call them but not change them. Functions and classes of the session are not pickled but
+named. They stand for whatever their own source has made.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ ADMITTED: Mapping[str, frozenset[str]] = {
     "types": frozenset({"SimpleNamespace"}),
 }
 MODULES = {"pathlib._local": "pathlib", "_pydatetime": "datetime"}
-"""Where a class says that it is from, if that differs."""
+"""The modules that some classes name as their own, and where they are imported from."""
 
 
 class Unpicklable(Exception):
-    """A variable cannot be kept; the message says why."""
+    """The variable cannot be kept; the message says why."""
 
 
 class TooLarge(Unpicklable):
-    """A variable is larger than a snapshot takes."""
+    """The variable is larger than a snapshot allows."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"it is larger than the {limit:,} bytes that a snapshot takes of one variable")
+        super().__init__(f"it is larger than {limit:,} bytes, the most that a snapshot keeps of one variable")
 
 
-# -- marks: what a pickle names instead of a global of a library. `Restorer` gives each its meaning.
+# -- marks: a pickle names one of these in place of a library's global, and `Restorer` gives each its meaning
 
 
 def _mark(name: str) -> Callable[..., Any]:
     def mark(*_: Any) -> NoReturn:
-        raise TypeError(f"{name} has a meaning in a snapshot only")
+        raise TypeError(f"{name} has a meaning only inside a snapshot")
 
     mark.__name__ = mark.__qualname__ = name
     return mark
@@ -81,7 +81,7 @@ class _Bounded(io.BytesIO):
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses while it writes what `Restorer` would refuse to read."""
+    """Refuses to write what `Restorer` would refuse to read, so that the user hears of it when there is still time."""
 
     def __init__(self, out: io.BytesIO, namespace: Mapping[str, Any], contexts: Mapping[str, Any], limit: int) -> None:
         super().__init__(out, PROTOCOL)
@@ -120,7 +120,7 @@ class _Pickler(pickle.Pickler):
     def _name(self, value: Any, what: str) -> Any:
         name = str(value.__name__)
         if self._namespace.get(name) is not value:
-            raise Unpicklable(f"{what} is no variable of the session under its own name")
+            raise Unpicklable(f"{what} is not a variable of the session under its own name")
         return named, (name,)
 
     def _array(self, value: Any, kind: type) -> Any:
@@ -132,7 +132,8 @@ class _Pickler(pickle.Pickler):
         if value.nbytes > self._limit:
             raise TooLarge(self._limit)
         if value.dtype.hasobject:
-            raise Unpicklable("arrays of Python objects are not kept in snapshots; make a list of it")
+            # numpy keeps these as a pickle inside the array, which would go round the list of admitted globals.
+            raise Unpicklable("arrays of Python objects are not kept in snapshots; convert it with .tolist()")
         data = io.BytesIO()
         numpy.lib.format.write_array(data, numpy.asarray(value), allow_pickle=False)
         return (array if kind is numpy.ndarray else scalar), (data.getvalue(),)
@@ -160,7 +161,10 @@ def _is_exception(name: str) -> bool:
 
 
 class _Constructor:
-    """A class of a library that a pickle may call, and neither change nor look into."""
+    """A library class that a pickle may call, but neither change nor inspect.
+
+    Pickle's BUILD opcode writes attributes into whatever object is on its stack, classes included.
+    """
 
     __slots__ = ("_make",)
 
@@ -175,7 +179,7 @@ class _Constructor:
 
 
 class Restorer(pickle.Unpickler):
-    """Reads one variable. ``made`` are the session's own functions and classes, which were made from their source."""
+    """Reads one variable. ``made`` are the session's own functions and classes, made again from their source."""
 
     def __init__(
         self,
@@ -197,13 +201,13 @@ class Restorer(pickle.Unpickler):
         }
 
     def find_class(self, module: str, name: str) -> Any:
-        """The object that a global of a pickle stands for; nothing is imported by its name."""
+        """The object that a global in the pickle stands for. The name in the pickle decides no import."""
         if module == __name__:
             if name in {"array", "scalar"}:
                 self._check("numpy")
             return _Constructor(known(self._marks, name, "a mark"))
         if not _is_admitted(module, name):
-            raise Unpicklable(f"{module[:80]}.{name[:80]} may not be made by a snapshot")
+            raise Unpicklable(f"a snapshot may not create objects of {module[:80]}.{name[:80]}")
         if module == "builtins":
             return getattr(builtins, name)
         home = MODULES.get(module, module)
@@ -217,17 +221,17 @@ class Restorer(pickle.Unpickler):
 
     def _check(self, module: str) -> None:
         if not self._admits(module):
-            raise Unpicklable(f"it needs the module {module!r}, which the policy of this session does not admit")
+            raise Unpicklable(f"it needs the module {module!r}, which this session's policy does not admit")
 
 
 def _is_fixed(found: Any) -> bool:
-    """Whether it is a type of C code that nobody can change: only such a one may be given out as it is."""
+    """Whether it is a type that nobody can change. Only such a type may be handed out without a `_Constructor`."""
     heap, immutable = 1 << 9, 1 << 8  # Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_IMMUTABLETYPE
     return isinstance(found, type) and (not found.__flags__ & heap or bool(found.__flags__ & immutable))
 
 
 def known(table: Mapping[str, Any], name: Any, what: str) -> Any:
-    """What ``table`` has under a name that a snapshot gives; raises Unpicklable."""
+    """Look up a name from a snapshot in ``table``; raises Unpicklable."""
     if not isinstance(name, str) or name not in table:
         raise Unpicklable(f"it needs {what} named {str(name)[:80]!r}, which was not restored")
     return table[name]

@@ -1,8 +1,8 @@
-"""``llm_query`` as code in a session sees it: placeholders that become answers, or a call that waits for them.
+"""``llm_query`` as code in a session sees it: placeholders that turn into answers, or a call that waits for them.
 
 Recursive Language Models (arXiv:2512.24601) let code ask a model in the middle of its work. In deferred mode the call
-returns at once; whoever reads ``pending_llm_queries`` answers, and the same object then *is* the answer. In blocking
-and in provider mode the cell waits in the same frame and the call returns the answer, a plain ``str``.
+returns a placeholder at once. An agent that reads ``pending_llm_queries`` answers, and the same object then *is* the
+answer. In blocking and provider mode the cell waits, and the call returns the answer as a plain ``str``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rlm_sandbox.policy.model import Limits, LlmMode, LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
 REFUSED_NAME = "refused_llm_answers"
-"""What code has assigned to it, and was not taken."""
+"""The name that keeps a value which code assigned to ``llm_answers`` and which was not accepted."""
 _FIRST, _NEXT = 16, 64
-"""How many queries of a batch are told at once: few at first, so that somebody can begin with them."""
+"""How many queries of a batch are announced at once: few at first, so that somebody can begin with them."""
 _BUDGET = {"calls": "queries", "tokens": "query_tokens", "cost": "query_cost", "seconds": "query_seconds"}
-"""What queries use, and the limit of each."""
+"""The resources that queries use, and the policy's limit for each."""
 
 
 class QueryLimit(RuntimeError):
@@ -32,11 +32,11 @@ class QueryLimit(RuntimeError):
 
 
 class BudgetExceeded(QueryLimit):
-    """A provider has worked on the session's queries for as much as its policy permits."""
+    """The session's queries have used up a budget that its policy sets for providers."""
 
 
 class QueryFailed(RuntimeError):
-    """Whoever was asked says that there is no answer, and why."""
+    """The query has no answer; the message says why."""
 
 
 class QueryTimeout(TimeoutError):
@@ -44,18 +44,18 @@ class QueryTimeout(TimeoutError):
 
 
 class Suspend(Protocol):
-    """How a cell waits; see `suspend.Suspension`."""
+    """How a cell waits; see `suspension.Suspension`."""
 
     def check(self) -> None:
-        """Raise CannotWait where nobody can."""
+        """Raise CannotWait unless the caller may wait now."""
 
     def wait(self, ids: Sequence[str], take: Callable[[Resolved], bool]) -> None:
-        """Tell the supervisor the ids, and hand its news over until that is enough (True)."""
+        """Wait for the queries ``ids``: pass news to ``take`` until it returns True."""
 
 
 @dataclass(frozen=True)
 class _Asking:
-    """How queries are asked: of which model, in which mode, in what form."""
+    """How queries are asked: which model, which mode, which form of answer."""
 
     model: str | None
     mode: str
@@ -72,7 +72,8 @@ class CellQueries:
     """The queries of one kernel.
 
     ``announce`` hands new queries to the supervisor, ``suspend`` waits for answers. ``next_number`` is the first id
-    that this session has never used: ids are not reused, also not by a kernel that replaces a crashed one.
+    that this session has never used. No id is used twice, not even by a kernel that replaces a crashed one: an answer
+    that comes late must not meet another question.
     """
 
     def __init__(
@@ -89,11 +90,11 @@ class CellQueries:
         self.llm = llm
         self._suspend = suspend
         self.answers: dict[str, str] = {}
-        """What code sees, and may change."""
+        """The answers as code sees them, and may change them."""
         self.said: dict[str, str] = {}
-        """The same as it was told."""
+        """The answers as the supervisor gave them."""
         self._failed: set[str] = set()
-        """Those among them that say why there is no answer. A text tells nothing of that: any may be an answer."""
+        """The ids that failed. The text cannot tell: any text may be an answer."""
         self._placeholders: dict[str, DeferredAnswer] = {}
         self._used: dict[str, float] = dict.fromkeys(_BUDGET, 0)
         self._over_budget: set[str] = set()
@@ -133,7 +134,7 @@ class CellQueries:
             return self._many(prompts, replace(self._asking(model, mode, None), recursive=True))
 
         def budget() -> dict[str, dict[str, float]]:
-            """What the session's queries have used and may use: queries, and of a provider tokens, cost, seconds."""
+            """What the session's queries have used, and their limits: calls, and a provider's tokens, cost, seconds."""
             return self.budget()
 
         asking = (llm_query, llm_query_batched, rlm_query, rlm_query_batched, budget)
@@ -150,22 +151,22 @@ class CellQueries:
         return self._ask(list(prompts), how)
 
     def budget(self) -> dict[str, dict[str, float]]:
-        """What has been used, as the daemon has last told it, and what may be."""
+        """The amounts used, as the daemon last reported them, and the limits."""
         return {
             name: {"used": self._used[name], "limit": getattr(self.limits, limit)} for name, limit in _BUDGET.items()
         }
 
     def tell(self, used: BudgetUsed | None) -> None:
-        """Take what has been used of the budget; what was asked since that was counted is known here alone."""
+        """Take over the daemon's count, but never lower ours: it has not counted the latest calls yet."""
         if used is not None:
             self._used.update({name: max(self._used[name], getattr(used, name)) for name in _BUDGET})
 
     def skip_to(self, next_number: int) -> None:
-        """Never use the ids below ``next_number``: the session has, in a process that this one takes over from."""
+        """Never use ids below ``next_number``: the process before this one may have."""
         self.next_number = max(self.next_number, next_number)
 
     def begin_anew(self, limits: Limits, llm: LlmPolicy) -> None:
-        """Go on as another session with a whole budget; placeholders that were asked before stay what they are."""
+        """Go on as another session with a full budget. Placeholders from before stay as they are."""
         self.limits, self.llm = limits, llm
         self._used = dict.fromkeys(_BUDGET, 0)
 
@@ -173,19 +174,18 @@ class CellQueries:
         if model is not None and not isinstance(model, str):
             raise TypeError(f"model must be str or None, not {type(model).__name__}")
         if model is not None and len(model) > worker_protocol.MAX_MODEL:
-            raise ValueError(
-                f"the name of the model has {len(model):,} characters; at most {worker_protocol.MAX_MODEL} are sent"
-            )
+            raise ValueError(f"the model's name has {len(model):,} characters; use at most {worker_protocol.MAX_MODEL}")
         known = get_args(LlmMode)
         if mode is not None and mode not in known:
             raise ValueError(f"mode must be {', '.join(map(repr, known))} or None, not {mode!r}")
         chosen = mode or self.llm.mode
         if not self.llm.permits(chosen):
-            raise PermissionError(f"the session's policy does not permit mode={chosen!r}; it sets llm.modes")
+            allowed = ", ".join(mode for mode in known if self.llm.permits(mode))
+            raise PermissionError(f"the session's policy does not permit mode={chosen!r} (llm.modes); use: {allowed}")
         return _Asking(None if model is None else str(model), chosen, None if schema is None else AnswerSchema(schema))
 
     def _round(self, prompts: list[str], how: _Asking) -> list[DeferredAnswer]:
-        """Ask all and wait for all. Answers that the form's own validators refuse are asked for again."""
+        """Ask all and wait for all. Ask again for answers that the form's own validators refuse."""
         asked = self._ask_and_wait(prompts, how)
         for _ in range(self.llm.schema_attempts - 1 if how.form is not None else 0):
             wrong = self._complaints(how, asked)
@@ -204,7 +204,7 @@ class CellQueries:
         return {} if form is None else {n: why for n, one in answered if (why := form.complaint(str(one)))}
 
     def _ask_and_wait(self, prompts: list[str], how: _Asking) -> list[DeferredAnswer]:
-        """Ask all or none, and wait for all; those that nobody answered in time are pending still."""
+        """Ask all or none, and wait for all. Those that nobody answered in time are still pending."""
         self._suspend.check()
         self._check(prompts)
         asked = self._ask(prompts, how)
@@ -220,7 +220,7 @@ class CellQueries:
             self._suspend.wait([one.query_id for one in asked], take)
         over = [one for one in asked if one.query_id in self._over_budget]
         if over:
-            raise BudgetExceeded(f"{over[0]}; what was answered before is in {ANSWERS_NAME}")
+            raise BudgetExceeded(f"{over[0]}; earlier answers are in {ANSWERS_NAME}")
         return asked
 
     def _only(self, how: _Asking, asked: list[DeferredAnswer]) -> Any:
@@ -232,7 +232,7 @@ class CellQueries:
             raise QueryFailed(str(one))
         why = self._complaints(how, asked).get(0)
         if why:
-            raise QueryFailed(f"[FAILED:{one.query_id}] the answer does not fit its form: {why}")
+            raise QueryFailed(f"[FAILED:{one.query_id}] the answer does not fit the schema: {why}")
         return self._value(how, one)
 
     def _value(self, how: _Asking, one: DeferredAnswer) -> Any:
@@ -243,22 +243,23 @@ class CellQueries:
         try:
             return how.form.read(str(one))
         except ValueError as error:
-            return f"[FAILED:{one.query_id}] the answer does not fit its form: {error}"
+            return f"[FAILED:{one.query_id}] the answer does not fit the schema: {error}"
 
     def _lateness(self, how: _Asking, one: DeferredAnswer) -> str:
         said = f"nobody answered {one.query_id} within {self.llm.wait_seconds:g} s (the policy's llm.wait_seconds)"
-        return said if how.mode == "provider" else f"{said}; an answer that comes later is in {ANSWERS_NAME}"
+        return said if how.mode == "provider" else f"{said}; a later answer will be in {ANSWERS_NAME}"
 
     def _check(self, prompts: Sequence[str]) -> None:
-        """Refuse what cannot be asked."""
+        """Raise for a prompt that cannot be sent, and for a batch that is over the limit."""
         for prompt in prompts:
             if not isinstance(prompt, str):
                 raise TypeError(f"the prompt must be str, not {type(prompt).__name__}")
             if len(str(prompt)) > worker_protocol.MAX_PROMPT:
                 size = len(str(prompt))
-                raise ValueError(f"the prompt has {size:,} characters; at most {worker_protocol.MAX_PROMPT:,} are sent")
+                most = worker_protocol.MAX_PROMPT
+                raise ValueError(f"the prompt has {size:,} characters; split it into parts of at most {most:,}")
         if self._used["calls"] + len(prompts) > self.limits.queries:
-            raise QueryLimit(f"this session may ask {self.limits.queries} queries; its policy sets limits.queries")
+            raise QueryLimit(f"this session may ask only {self.limits.queries} queries (limits.queries in its policy)")
 
     def _ask(self, prompts: Sequence[str], how: _Asking) -> list[DeferredAnswer]:
         """Queue all or none."""
@@ -283,7 +284,7 @@ class CellQueries:
         return asked
 
     def adopt(self, number: object, text: object, status: object) -> str:
-        """The placeholder of a query that an earlier kernel of the session has asked; else only its text."""
+        """The placeholder for a query that an earlier kernel of the session asked, or its text if there is none."""
         if not isinstance(number, int) or not 0 <= number < self.next_number:
             return str(text)
         name = id_of_query(number)
@@ -301,7 +302,8 @@ class CellQueries:
     def resolve(self, answers: Mapping[str, QueryOutcome]) -> list[str]:
         """Take outcomes by id; returns the ids that were known here."""
         known = []
-        if any(type(name) is not str for name in self.answers):  # code put it in; to compare with it would call it
+        # Code may have put in a key of its own class, whose ``__eq__`` a lookup would call.
+        if any(type(name) is not str for name in self.answers):
             self.answers = {name: text for name, text in self.answers.items() if type(name) is str}
         for query_id, outcome in answers.items():
             self.said[query_id] = self.answers[query_id] = said_of(query_id, outcome)
@@ -317,5 +319,5 @@ class CellQueries:
 
 
 def said_of(query_id: str, outcome: QueryOutcome) -> str:
-    """What code reads in the place of an answer: the text, or that there is none and why."""
+    """The text that code reads in place of an answer: the answer itself, or the reason for its failure."""
     return outcome.answer or "" if outcome.error is None else f"[FAILED:{query_id}] {outcome.error}"

@@ -1,4 +1,4 @@
-"""The supervisor's own requests to a kernel, beside Jupyter's: contexts, variables, and answers to queries.
+"""The supervisor's own requests to a kernel, besides Jupyter's: contexts, variables, and answers to queries.
 
 They run between cells, in the kernel process, so that they see what code sees.
 """
@@ -39,7 +39,7 @@ Reply = tuple[dict[str, Any], tuple[bytes, ...]]
 
 
 class AskedWorker(snapshot.SavedWorker, Protocol):
-    """What requests need of the process that carries them out; see `worker.Worker`."""
+    """What requests need from the process that carries them out; see `worker.Worker`."""
 
 
 Handler = Callable[[AskedWorker, Any, Message], Reply]
@@ -52,7 +52,7 @@ def handle(worker: AskedWorker, request: Request, message: Message) -> Reply:
 
 @trusted
 def _map(message: Message, request: Attach) -> Any:
-    """Map a loaded text, which opens files of the supervisor's."""
+    """Map a loaded text from the descriptors that the supervisor has sent."""
     return attach(message.descriptors, request.header, type=request.type, metadata=request.metadata)
 
 
@@ -60,7 +60,7 @@ def _attach(worker: AskedWorker, request: Attach, message: Message) -> Reply:
     state = worker.session
     assert state is not None
     variable = _map(message, request)
-    with user_code(state):  # an object that goes may call what code has given it
+    with user_code(state):  # the object that loses its name may have a finaliser of the user's
         state.attach(worker.namespace, request.name, variable)
     return {}, ()
 
@@ -68,7 +68,7 @@ def _attach(worker: AskedWorker, request: Attach, message: Message) -> Reply:
 def _detach(worker: AskedWorker, request: Detach, message: Message) -> Reply:
     state = worker.session
     assert state is not None
-    with user_code(state):  # an object that goes may call what code has given it
+    with user_code(state):  # the object that loses its name may have a finaliser of the user's
         state.detach(worker.namespace, request.name)
     shared_str.release_unused()
     return {}, ()
@@ -83,7 +83,7 @@ def _variables(worker: AskedWorker, request: Variables, message: Message) -> Rep
     state, namespace = worker.session, worker.namespace
     contexts = state.contexts if state else {}
     found = variables.visible(namespace, worker.hidden)
-    with user_code(state):  # a class may pass for one of a library's, whose size is asked for
+    with user_code(state):  # a user's class may look like a library's, whose size is asked for
         rows = [variables.row(name, value) for name, value in found if name not in contexts]
         taken = state.shadowed(namespace) if state else ()
         rows += [{**variables.row(name, namespace[name]), "shadows": True} for name in taken]
@@ -91,7 +91,7 @@ def _variables(worker: AskedWorker, request: Variables, message: Message) -> Rep
 
 
 def _lines(worker: AskedWorker, name: str) -> Any:
-    """A variable's lines. A ``__repr__`` of the user's may run: under the wall, like a cell."""
+    """A variable's lines. This may run a user's ``__repr__``, so it happens under the wall, like a cell."""
     with user_code(worker.session):
         return variables.as_lines(variables.find(worker.namespace, worker.hidden, name))
 

@@ -1,7 +1,7 @@
-"""Answers that code gives itself: what it assigns to ``llm_answers``, or puts into it, as plain values.
+"""Answers that code gives itself, by assigning to ``llm_answers`` or putting items into it.
 
-Whether they answer a query the daemon decides. Nothing is asked of the objects here: what is not of a plain type of
-Python's own is not taken.
+The daemon decides whether they answer a query. Only values of Python's own plain types are taken, because a method of
+any other object would be user code.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ _SCALARS = frozenset((int, float, bool, type(None)))
 
 
 class NotPlain(ValueError):
-    """A value cannot be given as an answer; the message says why."""
+    """The value cannot be an answer; the message says why."""
 
 
 class GivenWatch:
-    """Looks, after each cell, at what ``llm_answers`` is bound to. ``said`` are the answers that it showed."""
+    """Compares ``llm_answers`` after each cell with what it showed before."""
 
     def __init__(self) -> None:
         self._seen: object = None
         self._reported: set[str] = set()
 
     def look(self, found: object, shown: Mapping[str, Any], said: Mapping[str, str]) -> GivenAnswers | None:
-        """What code has given since this was last asked; None: nothing.
+        """The answers that code has given since the last look, or None.
 
-        The answers are a list or an object by id; ``assigned`` says whether code has bound the name anew.
+        ``found`` is the value of ``llm_answers`` now, ``shown`` the dict that it was bound to, and ``said`` the answers
+        in it. The result holds a list or a dict by id; ``assigned`` says whether code has bound the name anew.
         """
         if found is shown:
             self._seen = None
@@ -42,13 +43,14 @@ class GivenWatch:
         self._seen = found
         try:
             if type(found) not in (list, tuple, dict):
-                raise NotPlain(f"it takes a list of texts or {{id: text}}, not {name_of(type(found))}")
+                raise NotPlain(f"llm_answers takes a list of texts or {{id: text}}, not {name_of(type(found))}")
             return GivenAnswers(_Copy().of(found), assigned=True)
-        except (NotPlain, RuntimeError) as error:  # a thread may change it meanwhile
+        except (NotPlain, RuntimeError) as error:  # "dictionary changed size": a thread of the user's is at work
             return GivenAnswers(problem=str(error), assigned=True)
 
     def _added(self, shown: Mapping[str, Any], said: Mapping[str, str]) -> GivenAnswers | None:
-        """What code has put into the dict that showed it the answers: each is told once."""
+        """The items that code has put into the dict of answers, each reported once."""
+        # By identity, because ``==`` would call methods of what code has put there.
         if len(shown) == len(said) and all(map(_same, shown.values(), said.values())):
             return None
         new = {}
@@ -82,11 +84,13 @@ class _Copy:
             if self._room >= 0:
                 return text
         if self._room < 0 or depth > _DEEPEST:
-            raise NotPlain(f"the answers are longer than {MOST_CHARACTERS:,} characters or too deep")
+            raise NotPlain(
+                f"the answers are longer than {MOST_CHARACTERS:,} characters or nested too deeply; give fewer at once"
+            )
         if kind in _SCALARS:
             return value
         if isinstance(value, list | tuple) and kind in (list, tuple):
             return [self.of(item, depth + 1) for item in value]
         if isinstance(value, dict) and kind is dict and all(type(name) is str for name in value):
             return {name: self.of(item, depth + 1) for name, item in value.items()}
-        raise NotPlain(f"an answer is a text or plain JSON, not {name_of(kind)}")
+        raise NotPlain(f"an answer must be a text or plain JSON, not {name_of(kind)}; convert it first")

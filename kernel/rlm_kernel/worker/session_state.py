@@ -42,24 +42,23 @@ ENVIRONMENT = {
 }
 
 
-for _believed in (Text, Lines, MappedFile):  # strings are laid over memory by what these say
+# Strings are laid over mapped memory at the addresses and lengths that these classes give. Code that could replace one
+# of their methods could have any memory of the process read as text.
+for _believed in (Text, Lines, MappedFile):
     protect(_believed)
 
 
 def _refuse_program(*_: object) -> int:
-    raise PermissionError(errno.EPERM, "the policy of this session allows no programs (limits.processes)")
+    raise PermissionError(errno.EPERM, "the policy of this session allows no programs (it sets limits.processes: 0)")
 
 
 _UNSAFE = ("numpy", "pyarrow")
-"""Libraries by which code may come to read and write the memory of its kernel."""
+"""Libraries that are not memory-safe: through them code may read and write its kernel's own memory."""
 HOMES = ("HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR")
 
 
 class WorkerSession:
-    """The state that a session's kernel has beside its globals.
-
-    ``start`` is what the supervisor has said of it.
-    """
+    """The state of a session's kernel besides its globals. ``start`` is the supervisor's description of the session."""
 
     def __init__(self, start: Start, announce: Callable[[Sequence[AskedQuery]], None], suspend: Suspend) -> None:
         self.policy = _parsed(start.policy)
@@ -70,7 +69,7 @@ class WorkerSession:
         self._given = GivenWatch()
         self.contexts: dict[str, Any] = {}
         self.returned: set[str] = set()
-        """Contexts whose names code has deleted since this was last told, and that have their names again."""
+        """Contexts whose names code has deleted since the last report, and which `rebind` has bound again."""
         self.restored: list[str] = []
         """The texts of functions, classes and imports that came out of a snapshot, in their order."""
         self.wall: LanguageWall | None = None
@@ -84,10 +83,10 @@ class WorkerSession:
         isolation: Isolation | None,
         seclusion: Seclusion | None,
     ) -> tuple[WallReport, tuple[int, ...]]:
-        """Raise the walls, before the first cell; returns the report of walls and a descriptor of the fork gate.
+        """Raise the walls, before the first cell. Returns the report of walls and the fork gate's descriptor, if any.
 
-        ``keep`` are the descriptors that this process goes on using; ``isolation`` is what was done ahead, and
-        ``seclusion`` how far it came as one that was forked for a private session.
+        ``keep`` are the descriptors that this process goes on using. ``isolation`` is the part of the work that was
+        done ahead. ``seclusion`` says how far a process got that was forked for a private session.
         """
         if isolation is None:
             resolve_in()
@@ -112,9 +111,9 @@ class WorkerSession:
     def branch(
         self, shell: GuardedShell, streams: tuple[Any, Any], policy: Policy, standing: WallReport
     ) -> tuple[WallReport, tuple[int, ...]]:
-        """Go on, in a fork, as another session under ``policy``, which is not looser than the one until now.
+        """In a fork: go on as another session under ``policy``, which is not looser than the present one.
 
-        Returns what `begin` does. Raises WallSetupError when a wall cannot be narrowed; then the process must end.
+        Returns the same as `begin`. Raises WallSetupError if a wall cannot be narrowed; then the process must end.
         """
         outer, self.policy = self.policy, policy
         self.queries.begin_anew(policy.limits, policy.llm)
@@ -126,10 +125,10 @@ class WorkerSession:
         return confinement.report, () if confinement.notify_fd is None else (confinement.notify_fd,)
 
     def _run_no_programs(self) -> None:
-        """Where the policy allows no programs, have ``subprocess`` say so itself.
+        """Under a policy without programs, let ``subprocess`` itself refuse them.
 
-        The system refuses them in any case, and the supervisor counts what it refuses. Libraries that would ask a
-        program (matplotlib wants to know the fonts) are no attack, and go on without it.
+        The OS wall refuses them in any case, and the supervisor counts each refusal as an attack. A library that runs a
+        program is none: matplotlib asks one for the fonts, and does without when it gets an error.
         """
         if self.policy.limits.processes == 0:
             subprocess._fork_exec = _refuse_program  # type: ignore[attr-defined]
@@ -154,7 +153,7 @@ class WorkerSession:
         return folder.is_dir() and any(folder.is_relative_to(root) for root in self.policy.files.read)
 
     def _overlay(self) -> tuple[Path, Path] | None:
-        """The workspace and the scratch folder, if code works in the one and may write the other only."""
+        """The workspace and the scratch folder, if code works in the first and may write only to the second."""
         folder = self.workspace
         if folder is None or not self._may_read(folder) or self._may_write(folder) or not self._may_write(self.scratch):
             return None
@@ -164,7 +163,7 @@ class WorkerSession:
         return any(folder.is_relative_to(root) for root in self.policy.files.write)
 
     def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
-        """Have every cell compiled under the policy, in place of the one that was in force until now."""
+        """Compile every cell under the policy from now on, in place of the one before."""
         helpers = {**self.queries.helpers(), "display": self._display, "cite": self._cite}
         planted: dict[str, Any] = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
@@ -184,7 +183,7 @@ class WorkerSession:
         shell.user_ns_hidden.update(planted)
 
     def close_wall(self) -> None:
-        """From now on the audit hook watches all that happens here, and only our own code changes the wall."""
+        """Let the audit hook watch everything from now on, and only our own code change the wall."""
         if self.wall is not None:
             self.wall.close("rlm_kernel.worker")
 
@@ -192,36 +191,37 @@ class WorkerSession:
         """Show objects in their richest form, as in any notebook."""
         from IPython.display import display
 
-        display(*objects, display_id=display_id)  # runs methods of the objects: the audit hook stays armed
+        display(*objects, display_id=display_id)  # not `trusted`: it runs methods of the objects
 
     def _cite(self, name: str, lines: str | int) -> dict[str, Any]:
         """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""
         variable = self.contexts.get(name) if isinstance(name, str) else None
         if variable is None:
-            raise NameError(f"cite() takes the name of a loaded context; there are {sorted(self.contexts)}")
+            loaded = ", ".join(sorted(self.contexts)) or "none"
+            raise NameError(f"cite() takes the name of a loaded context as its first argument; loaded are: {loaded}")
         span = cite(variable.text, lines)
         return {"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}
 
     def attach(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
-        """Bind a loaded context to its global, in place of whatever that was."""
+        """Bind a loaded context to its global, in place of any other value."""
         self.contexts[name] = variable
         namespace[name] = variable
 
     def detach(self, namespace: dict[str, Any], name: str) -> None:
-        """Unbind a context, unless the name has come to mean something else."""
+        """Unbind a context, unless code has bound its name to something else."""
         variable = self.contexts.pop(name, None)
         if variable is not None and namespace.get(name) is variable:
             del namespace[name]
 
     def rebind(self, namespace: dict[str, Any]) -> None:
-        """Bind the contexts again whose names code has deleted: code shadows a loaded text, it does not unload it."""
+        """Bind contexts again whose names code has deleted: ``del`` ends shadowing, it does not unload the text."""
         for name, variable in self.contexts.items():
             if name not in namespace:
                 namespace[name] = variable
                 self.returned.add(name)
 
     def shadowed(self, namespace: Mapping[str, Any]) -> list[str]:
-        """Contexts whose names mean something else in code."""
+        """The names of the contexts that code has bound to something else."""
         return [name for name, variable in self.contexts.items() if namespace.get(name) is not variable]
 
     def admits(self, module: str) -> bool:
@@ -229,15 +229,15 @@ class WorkerSession:
         return admits(self.policy.language.imports, module)
 
     def given(self, namespace: dict[str, Any]) -> GivenAnswers | None:
-        """The answers that code itself has given since this was last asked (`GivenWatch.look`)."""
+        """The answers that code itself has given since the last call (`GivenWatch.look`)."""
         shown = self.queries.answers
         return self._given.look(namespace.setdefault(ANSWERS_NAME, shown), shown, self.queries.said)
 
     def resolve(self, namespace: dict[str, Any], news: Resolve | Resolved) -> list[str]:
-        """Inject answers of queries: placeholders become them, ``llm_answers`` shows them; and tell the budget.
+        """Inject answers: placeholders turn into them, ``llm_answers`` shows them, and the budget is updated.
 
-        A list of answers that code has assigned stays, until others come. What it has assigned and was ``refused``
-        gets a name of its own.
+        A list that code has assigned to ``llm_answers`` stays until other answers come. If it was ``refused``, it moves
+        to a name of its own.
         """
         self.queries.tell(news.used)
         answers, said, shown = news.answers, self.queries.said, self.queries.answers
@@ -258,12 +258,13 @@ def _tighten(policy: Policy, outer: Policy, scratch: Path, standing: WallReport)
 
 @lru_cache(maxsize=1)
 def _parsed(policy: str) -> Policy:
-    """The policy of that JSON; the zygote has parsed the one that most sessions have."""
+    """Parse a policy. The zygote has parsed the most common one, and every fork inherits the cache."""
     return Policy.model_validate_json(policy)
 
 
 def resolve_in() -> None:
-    """A process group of its own, an environment with nothing in it, and no terminal."""
+    """Give the process a process group of its own, an empty environment and no terminal."""
+    # A Ctrl-C in the terminal where the daemon was started goes to its whole process group.
     os.setsid()
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
@@ -273,10 +274,10 @@ def resolve_in() -> None:
 
 
 def _in_process(policy: Policy) -> tuple[object, ...]:
-    """What the walls within the process are made of."""
+    """The parts of a policy that decide about the walls within the process."""
     return policy.language, policy.files, policy.network, policy.limits.processes > 0
 
 
 def user_code(state: WorkerSession | None) -> AbstractContextManager[Any]:
-    """The bracket in which code of the user's may run: armed, and streams that it replaced are put back afterwards."""
+    """The bracket in which user code may run: the audit hook is armed, and replaced streams are put back afterwards."""
     return nullcontext() if state is None or state.wall is None else state.wall.user()

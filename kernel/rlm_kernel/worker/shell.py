@@ -1,11 +1,12 @@
 """The language wall inside IPython: every way from a message to byte code leads through one compiler.
 
-IPython's ``ast_transformers`` are no place for a wall: an exception in one unregisters it and the cell runs. So the
-waist is guarded instead: `GuardedShell.transform_ast` compiles the *whole* cell before its first statement runs and
-refuses it with the one exception that IPython does not swallow, and `GuardedShell.run_code` runs only code objects
-that the wall has made. Magics, ``!``, ``?``, ``user_expressions``, completion and inspection are closed or re-made.
+IPython's ``ast_transformers`` are no place for a wall: if one raises, IPython warns, unregisters it and runs the cell.
+So the two methods that every cell passes are guarded instead. `GuardedShell.transform_ast` compiles the *whole* cell
+before its first statement runs, and refuses it with `InputRejected`, the one exception that IPython does not swallow.
+`GuardedShell.run_code` runs only code objects that the wall has made. Magics, ``!``, ``?``, ``user_expressions``,
+completion and inspection are closed or made again.
 
-With ``wall = None`` (policy ``language.wall: off``) this is IPython as it comes.
+With ``wall = None`` (policy ``language.wall: off``) this is plain IPython.
 """
 
 from __future__ import annotations
@@ -64,33 +65,36 @@ class CellRefused(InputRejected, SyntaxError):
 
 
 class CellSyntaxError(InputRejected, SyntaxError):
-    """The cell is no Python that can be compiled; none of it ran. Clients see its name as ``SyntaxError``."""
+    """The cell is not valid Python; none of it ran. Clients see the name ``SyntaxError``."""
 
 
 CellSyntaxError.__name__ = "SyntaxError"
 
 
 class GuardedCompiler(XCachingCompiler):
-    """IPython's compiler, which hands out the code objects that the wall made of this cell's statements."""
+    """IPython's compiler. It hands out the code objects that the wall made from this cell's statements."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # A prompt's flag: with it an unclosed bracket is only "incomplete input", on 3.13 of a class of its own.
+        # Drops PyCF_ALLOW_INCOMPLETE_INPUT, a flag for prompts. With it CPython calls an unclosed bracket "incomplete
+        # input" instead of a syntax error, and since 3.13 raises another class for it.
         self.reset_compiler_flags()
         self.wall: LanguageWall | None = None
         self.prepared: dict[int, types.CodeType] = {}
         self.cell_name = f"{CELL_PREFIX}0>"
 
     def get_code_name(self, raw_code: str, code: str, number: int) -> str:
-        """The file name of a cell: its number, as the person sees it."""
+        """The file name of a cell: its number, as the user sees it."""
         self.cell_name = f"{CELL_PREFIX}{number}>"
         return self.cell_name
 
     def __call__(self, source: Any, filename: str, symbol: str, *args: Any, **options: Any) -> types.CodeType:
-        """Compile as ``compile`` does; under a wall, only what it has checked."""
+        """Compile as ``compile`` does; under a wall, return only code that the wall has checked."""
         if self.wall is None:
             code: types.CodeType = super().__call__(source, filename, symbol, *args, **options)
             return code
+        # IPython asks for one statement at a time, in a new tree each time. `transform_ast` has compiled them all
+        # already, so the statement's identity finds its code. What it did not prepare is compiled under the wall now.
         made = self.prepared.pop(id(source.body[0]), None) if getattr(source, "body", None) else None
         return made if made is not None else self.wall.compile(source, filename, symbol, self.flags | AWAIT)
 
@@ -104,37 +108,41 @@ class GuardedShell(ZMQInteractiveShell):
 
     wall: LanguageWall | None = None
     rebind: Callable[[dict[str, Any]], None] = staticmethod(_nothing_to_bind)
-    """Gives names their values again that code has deleted and may not do without; called before each statement."""
+    """Binds loaded contexts again whose names code has deleted; called before each statement."""
     refused_cells = 0
-    """Cells of which the policy has refused a part when they were compiled."""
+    """How many cells the compiler has refused under the policy."""
     displayhook_class = Type(QuickDisplayHook)
 
     def init_display_formatter(self) -> None:
-        """Set up what makes representations of values."""
+        """Set up the formatter that makes representations of values."""
         self.display_formatter = QuickFormatter(parent=self)
         self.configurables.append(self.display_formatter)
 
     def raise_wall(self, wall: LanguageWall | None) -> None:
-        """Put the wall up for the rest of this process's life (None: the policy has none).
+        """Put the wall up for the rest of this process's life; None if the policy has no wall.
 
-        Only in a copy for a person's own code does none take the place of one.
+        A wall comes down only in a forked copy that was made for the developer's own code.
         """
         fallen, self.wall = self.wall is not None and wall is None, wall
         self.compile.wall = wall
         if fallen:
+            # The closed methods are instance attributes: without them the class's own show again.
             for name in SIDE_CHANNELS:
                 self.__dict__.pop(name, None)
             self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython, open=builtins.open)
         if wall is not None:
             warnings.filterwarnings("ignore", message="To exit: use")
+            # A transformer would run on the tree after the check, or instead of it.
             self.ast_transformers.clear()
             for name in SIDE_CHANNELS:
                 setattr(self, name, self._closed)
             self._scrub()
 
     def _scrub(self) -> None:
-        """Take IPython's own powers out of the namespace and re-plant the restricted builtins."""
+        """Take IPython's own powers out of the namespace and plant the restricted builtins again."""
         assert self.wall is not None
+        # Before every statement, not once: IPython puts ``get_ipython`` and the real ``builtins`` module back whenever
+        # it resets the namespace, and code may have deleted ``__builtins__``, in place of which CPython puts its own.
         for names in (self.user_ns, self.user_ns_hidden):
             for name in HIDDEN_NAMES:
                 names.pop(name, None)
@@ -143,9 +151,10 @@ class GuardedShell(ZMQInteractiveShell):
     # -- text → syntax tree → code object → run
 
     def transform_cell(self, raw_cell: str) -> str:
-        """No magics, no ``!``, no ``?``: the text of the cell as it is, dedented."""
+        """Return the cell's text, dedented, without translating magics, ``!`` or ``?``."""
         if self.wall is None:
             return str(super().transform_cell(raw_cell))
+        # IPython's own pass would turn ``!ls`` into a call of `get_ipython`, and import what its hooks need.
         text = inspect.cleandoc("\n" + raw_cell) if raw_cell[:1].isspace() else raw_cell
         return text if text.endswith("\n") else text + "\n"
 
@@ -179,7 +188,9 @@ class GuardedShell(ZMQInteractiveShell):
             return bool(await super().run_code(code_obj, result, async_=async_))
         if not self.wall.made(code_obj):
             raise CellRefused("code that did not come from the policy's compiler is not run")
-        with self.wall.user():  # a variable of the session's that goes here may call what it has been given
+        # Inside the bracket, because both calls below may drop the last reference to an object of the session, whose
+        # finaliser then runs.
+        with self.wall.user():
             self._scrub()
             self.rebind(self.user_ns)
             failed = bool(await super().run_code(code_obj, result, async_=async_))
@@ -188,7 +199,7 @@ class GuardedShell(ZMQInteractiveShell):
         return failed
 
     def user_code(self) -> AbstractContextManager[None]:
-        """The bracket in which code of the user's may run outside a cell: the message of an error, a ``__repr__``."""
+        """The bracket in which user code may run outside a cell: an error's ``__str__``, an object's ``__repr__``."""
         return nullcontext() if self.wall is None else self.wall.user()
 
     def user_expressions(self, expressions: dict[str, str]) -> dict[str, Any]:
@@ -211,10 +222,10 @@ class GuardedShell(ZMQInteractiveShell):
     # -- ways round the waist
 
     def _closed(self, *_args: Any, **_options: Any) -> Any:
-        raise UsageError("magics, shell commands and files of code are not available in this session")
+        raise UsageError("magics, shell commands and code files are not available in this session")
 
     def names(self, text: str) -> list[str]:
-        """Completions of ``text`` that run no user code: names of the session, and plain attributes."""
+        """Complete ``text`` without running user code: names of the session, and plain attributes."""
         assert self.wall is not None
         head, _, _ = text.rpartition(".")
         try:
@@ -229,7 +240,8 @@ class GuardedShell(ZMQInteractiveShell):
         return [*self.wall.builtins, *(n for n in self.user_ns if isinstance(n, str))]
 
     def lookup(self, dotted: str) -> Any:
-        """The object of a dotted name, found without running a property or ``__getattr__``; else KeyError."""
+        """Find the object of a dotted name without running a property or ``__getattr__``; raises KeyError."""
+        # Jupyter asks on every key press: a lookup that ran user code would run it unasked, and outside any cell.
         assert self.wall is not None
         first, *rest = dotted.split(".")
         if first.startswith("__"):
@@ -246,7 +258,7 @@ class GuardedShell(ZMQInteractiveShell):
     # -- errors
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
-        """Publish the current error with the frames of the person's code only."""
+        """Publish the current error with the frames of the user's code only."""
         if self.wall is None:
             super().showtraceback(exc_tuple, *args, **options)
             return
@@ -256,9 +268,10 @@ class GuardedShell(ZMQInteractiveShell):
         self._showtraceback(type(shown), shown, render(error))
 
     def _format_exception_for_storage(self, exception: BaseException, *args: Any, **options: Any) -> dict[str, Any]:
-        """What IPython keeps of an error, for a magic that is closed: under the wall nothing is asked of it again."""
+        """What IPython keeps of an error for ``%tb``. Under the wall the error is not evaluated a second time."""
         if self.wall is None:
             return dict(super()._format_exception_for_storage(exception, *args, **options))
+        # The stock method calls the error's ``__str__`` again, outside the bracket for user code.
         return {"ename": name_of(type(exception)), "evalue": "", "traceback": self._last_traceback or []}
 
     def showsyntaxerror(self, *args: Any, **options: Any) -> None:
@@ -270,9 +283,9 @@ class GuardedShell(ZMQInteractiveShell):
 
 
 def showable(error: BaseException) -> BaseException:
-    """The error, or a plain one in its place if its message cannot be made (a hostile ``__str__``).
+    """The error itself, or a plain stand-in if asking it for its message or its name could run hostile code.
 
-    So is one whose metaclass could answer when its class is asked for its name.
+    A ``__str__`` may raise, and a metaclass may answer in place of ``__name__``.
     """
     said = text_of(error)
     if said is not UNSAID and type(type(error)) is type:
@@ -282,7 +295,7 @@ def showable(error: BaseException) -> BaseException:
 
 
 def _units(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
-    """The statements of a cell with the mode in which IPython runs each: a last expression shows its value."""
+    """Pair each statement with the mode in which IPython runs it: a final expression shows its value."""
     *body, last = tree.body or [ast.Pass()]
     yield from ((statement, "exec") for statement in body)
     if tree.body:
@@ -295,7 +308,8 @@ def _refused(error: SyntaxError) -> SyntaxError:
 
 
 def dir_static(found: Any) -> list[str]:
-    """Names that `dir` would give without calling an object's own ``__dir__``."""
+    """The names that `dir` would give, found without calling an object's own ``__dir__``."""
+    # ``type.mro`` on the owner for the same reason: a metaclass may define ``mro`` or ``__dict__``.
     owner = found if isinstance(found, type | types.ModuleType) else type(found)
     names = set(vars(owner)) if isinstance(owner, types.ModuleType) else {n for k in type.mro(owner) for n in vars(k)}
     return sorted(n for n in names if isinstance(n, str))

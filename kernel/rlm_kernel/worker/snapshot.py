@@ -1,8 +1,8 @@
-"""Saving and restoring the variables of a session: what the kernel does when the supervisor asks for it.
+"""The kernel's part in saving and restoring the variables of a session.
 
-`save` hands out bytes and texts, one for each variable, so that a variable that cannot be kept costs only itself.
-`restore` takes them again, in another kernel, as bytes that anybody may have made: under the session's own walls, with
-the audit hook armed, and by `rlm_kernel.worker.pickling`, which looks nothing up by name but what is on its list.
+`save` hands out bytes or text for each variable separately, so that a variable that cannot be kept costs only itself.
+`restore` reads them in another kernel, and treats them as bytes that anybody may have made. It works behind the
+session's own walls, with the audit hook armed, through `rlm_kernel.worker.pickling` and its list of admitted names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_ROUNDS = 10
 
 
 class SavedWorker(Protocol):
-    """What is saved and restored of a process; see `worker.Worker`."""
+    """The parts of a process that are saved and restored; see `worker.Worker`."""
 
     kernel: SandboxedKernel
     session: WorkerSession | None
@@ -50,9 +50,9 @@ class SavedWorker(Protocol):
 def save(worker: SavedWorker, request: Save, message: Message) -> Reply:
     """Hand out variables as bytes, and the source of functions, classes and imports.
 
-    ``names`` are the variables to hand out (None: all, and the sources too); ``limit`` is the most bytes of one,
-    ``room`` of all together: names for which there was no room are ``left`` for another request. Of the contexts that
-    are ``shadowed`` the variable is among those handed out.
+    ``names`` are the wanted variables; None means all, and the sources too. ``limit`` is the largest size of one
+    variable in bytes, and ``room`` of all together. Names that did not fit are ``left`` for another request. Where code
+    shadows a context, its variable is handed out and the context is listed as ``shadowed``.
     """
     state = _state(worker)
     rows: list[dict[str, Any]] = []
@@ -102,7 +102,7 @@ Texts = list[dict[str, str]]
 
 
 def _sources(worker: SavedWorker, values: dict[str, Any]) -> tuple[Texts, Texts, dict[str, Any]]:
-    """Texts to run again in their order, what has none, and the variables that are no such thing."""
+    """The sources to run again in order, the failures, and the variables that are not code."""
     state = _state(worker)
     history = [str(text) for text in worker.kernel.shell.history_manager.input_hist_raw]
     sources = Sources([*state.restored, *history])
@@ -154,10 +154,10 @@ def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value:
 
 
 def restore(worker: SavedWorker, request: Restore, message: Message) -> Reply:
-    """Run the sources and read the variables again; the bytes are in the file that comes with the request.
+    """Run the sources and read the variables again, from the file that comes with the request.
 
-    What needs something that comes later is tried again when that is there. Contexts keep their names, but for those
-    that variables shall ``shadow`` as they did.
+    A variable may need another one that comes later, so failed steps are tried again after the others. Contexts keep
+    their names, except for those that variables ``shadow`` as before.
     """
     state = _state(worker)
     data = _bytes_of(message, [row.bytes for row in request.variables])
@@ -180,7 +180,7 @@ def restore(worker: SavedWorker, request: Restore, message: Message) -> Reply:
 
 
 def _take(state: WorkerSession, steps: dict[str, Callable[[], Any]], restored: list[str]) -> dict[str, str]:
-    """Try every step that is left; returns why those fail that do."""
+    """Try every step that is left; returns the reason for each that fails."""
     failed = {}
     for name, step in list(steps.items()):
         try:
@@ -205,7 +205,7 @@ def _add(
     step: Callable[[], Any],
 ) -> None:
     if not _may_be_bound(worker, name):
-        refused[name[:80]] = "it is no name that a variable of a session may have"
+        refused[name[:80]] = "a variable cannot have this name: the session uses it, or it is not an identifier"
     elif name in contexts:
         refused[name] = "a loaded context has this name"
     else:
@@ -215,7 +215,7 @@ def _add(
 def _may_be_bound(worker: SavedWorker, name: str) -> bool:
     usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
     taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "cite", "In", "Out"}
-    return usual and (name not in taken or name == "budget")  # a word that code has uses of its own for
+    return usual and (name not in taken or name == "budget")  # code often has a variable `budget` of its own
 
 
 def _define(worker: SavedWorker, name: str, source: str, made: dict[str, Any]) -> Callable[[], None]:
@@ -233,7 +233,7 @@ def _define(worker: SavedWorker, name: str, source: str, made: dict[str, Any]) -
 
 
 def _run(worker: SavedWorker, source: str, filename: str) -> None:
-    """Run a text as a cell would be: under a wall, only what the wall has compiled."""
+    """Run a text like a cell: under a wall, only what the wall has compiled."""
     wall = worker.kernel.shell.wall
     if wall is None:
         exec(compile(source, filename, "exec", dont_inherit=True), worker.namespace)
@@ -262,7 +262,7 @@ def _bytes_of(message: Message, sizes: list[int]) -> list[bytes]:
     """The bytes of each variable, from the one file beside the request."""
     if len(message.descriptors) != 1:
         message.close()
-        raise CallerError("a request to restore comes with one file")
+        raise CallerError("a request to restore must come with exactly one file")
     (fd,) = message.descriptors
     try:
         if min(sizes, default=0) < 0 or sum(sizes) != os.fstat(fd).st_size:
@@ -278,7 +278,7 @@ def _bytes_of(message: Message, sizes: list[int]) -> list[bytes]:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error in one line, also one whose own message cannot be made."""
+    """The error in one line, even if its own ``__str__`` fails."""
     if isinstance(error, MemoryError):
         return "there is not enough memory for it"
     own = issubclass(type(error), pickling.Unpicklable)

@@ -1,4 +1,4 @@
-"""Where ``sys.stdout`` and ``sys.stderr`` of a kernel go, and the session and sockets of its ipykernel."""
+"""The output of a kernel: ``sys.stdout`` and ``sys.stderr``, and the Jupyter session and sockets of its ipykernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from rlm_ipc.worker_protocol import STDOUT, Shown
 
 
 class LinkSocket:
-    """What stands in for a zmq socket: `jupyter_client.session.Session.send` only needs ``send_multipart``."""
+    """Stands in for a zmq socket: `jupyter_client.session.Session.send` needs nothing but ``send_multipart``.
+
+    A worker without zmq has no threads, can be forked, and needs no ``socket()`` call behind its seccomp filter.
+    """
 
     def __init__(self, link: SupervisorLink, tag: bytes) -> None:
         self.link = link
@@ -28,9 +31,9 @@ class LinkSocket:
 class LinkSession(Session):
     """Jupyter's session, without a key: the supervisor signs what leaves and checks what comes.
 
-    While it is ``bare``, messages leave without envelope: kind, content and metadata only. That is for cells
-    of a caller of the supervisor, who needs no header, signature or status; the supervisor makes Jupyter messages of
-    what they show when somebody watches.
+    While it is ``bare``, messages leave without an envelope: kind, content and metadata only. Cells that come through
+    the supervisor need no header, signature or status. The supervisor makes Jupyter messages from them if somebody
+    watches.
     """
 
     def __init__(self, link: SupervisorLink, **options: Any) -> None:
@@ -53,7 +56,7 @@ class LinkSession(Session):
         message = msg_or_type if isinstance(msg_or_type, dict) else self.msg(msg_or_type, content, **options)
         metadata = message["metadata"]
         shown = Shown(message["msg_type"], message["content"], metadata if isinstance(metadata, dict) else {})
-        # The value of a cell is followed by its reply.
+        # The reply follows a cell's value at once, so both can leave in one write.
         later = shown.kind == "execute_result"
         self.link.send(Shown.TAG, (self.pack(plain(shown)), *(buffers or ())), later=later)
         return message
@@ -62,7 +65,8 @@ class LinkSession(Session):
 class TextStream(io.TextIOBase):
     """A text stream that hands every write to the supervisor at once.
 
-    Unbuffered on purpose: what was printed before a crash has left the process. The supervisor gathers the pieces.
+    It is unbuffered on purpose: text that was printed before a crash has left the process. The supervisor gathers the
+    pieces.
     """
 
     def __init__(self, link: SupervisorLink, tag: bytes) -> None:

@@ -1,7 +1,7 @@
 """How a cell waits for answers: in its own frame, on the kernel's line to the supervisor, without threads.
 
-The wait can be interrupted at any moment, but never between a message that has been read and what it does: SIGINT is
-held back while messages are taken, and let through only while nothing but waiting is done.
+A user may interrupt the wait at any moment. But an interrupt between reading a message and acting on it would lose the
+message. So SIGINT is blocked while messages are taken, and let through only during the wait itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _INTERRUPT = {signal.SIGINT}
 
 
 class CannotWait(RuntimeError):
-    """Code that runs beside a cell cannot wait for an answer: nobody would read the line to the supervisor."""
+    """Code outside a running cell cannot wait for an answer: nobody would read the line to the supervisor."""
 
 
 class Suspension:
-    """Lets the running cell wait. ``in_cell`` tells whether one runs."""
+    """Lets the running cell wait. ``in_cell`` returns whether one runs."""
 
     def __init__(self, link: framing.SupervisorLink, in_cell: Callable[[], bool]) -> None:
         self._link = link
@@ -33,7 +33,9 @@ class Suspension:
         self._waits = False
 
     def check(self) -> None:
-        """Raise `CannotWait` where nobody can wait."""
+        """Raise `CannotWait` unless the caller may wait now."""
+        # ``_waits``: a signal handler or finaliser may run inside a wait and ask again. Two readers of one line would
+        # take each other's messages.
         if self._waits or not self._in_cell() or threading.current_thread() is not threading.main_thread():
             raise CannotWait(
                 "only the code of a running cell can wait for an answer, not its threads or what runs between cells; "
@@ -41,9 +43,9 @@ class Suspension:
             )
 
     def wait(self, ids: Sequence[str], take: Callable[[Resolved], bool]) -> None:
-        """Tell the supervisor which queries are waited for, and give what it says to ``take`` until that returns True.
+        """Wait for the queries ``ids``: pass the supervisor's news to ``take`` until it returns True.
 
-        Raises `CannotWait` outside a cell and in its threads; an interrupt as the cell would get it elsewhere.
+        Raises `CannotWait` outside a cell and in its threads, and the same exception for an interrupt as other code.
         """
         self.check()
         before = signal.getsignal(signal.SIGINT)
@@ -53,7 +55,8 @@ class Suspension:
             self._tell(Waits(tuple(ids)))
             self._until_enough(take)
         except BaseException:
-            # Until the cell has told that it goes on, its clock stands still.
+            # The supervisor stops the cell's clock during a wait. A second interrupt here would skip the message that
+            # starts it again, and the cell would have no time limit from then on.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._tell(Waits())
             raise
@@ -74,8 +77,9 @@ class Suspension:
             enough = self._drain(take, read=True)
 
     def _drain(self, take: Callable[[Resolved], bool], *, read: bool) -> bool:
-        """Take what has arrived. Nothing else is sent to a kernel that runs a cell but input that nobody asked for."""
+        """Take what has arrived. A kernel that runs a cell gets nothing else, except input that nobody asked for."""
         try:
+            # Inside the `try`: a pending SIGINT is raised by this very call, after it has blocked the signal.
             signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
             if read and not _arrived(self._link):
                 os._exit(0)
@@ -98,13 +102,14 @@ def _arrived(link: framing.SupervisorLink) -> bool:
 
 
 def _raising(before: Any) -> Any:
-    """The handler of SIGINT for the wait: KeyboardInterrupt, or in a cell that awaits what cancels it."""
+    """The SIGINT handler during the wait. It raises KeyboardInterrupt, or cancels a cell that uses ``await``."""
     if before is signal.default_int_handler:
         return before
 
     def cancel(number: int, frame: Any) -> None:
         if callable(before):
             before(number, frame)  # cancels the cell as soon as its event loop runs again
+        # This frame blocks that loop, so the handler alone would have no effect before the answer arrives.
         raise asyncio.CancelledError
 
     return cancel

@@ -1,4 +1,4 @@
-"""Tracebacks for people and agents: the frames of their code, and none of the machinery around it."""
+"""Tracebacks for users and agents: the frames of their own code, without the machinery around it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CELL_PREFIX = "<cell "
 
 
 def _machinery() -> tuple[str, ...]:
-    """Folders whose frames are ours or Jupyter's, never the person's."""
+    """Folders whose frames are ours or Jupyter's, never the user's."""
     import ipykernel
     import IPython
 
@@ -29,6 +29,7 @@ def _machinery() -> tuple[str, ...]:
 
 
 _HIDDEN = _machinery()
+# The descriptor of `type` itself: ``cls.__name__`` would ask the metaclass, which may be the user's.
 _name: Callable[[type], str] = type.__dict__["__name__"].__get__
 UNSAID = "(its message cannot be shown)"
 MOST_LINKS = 100
@@ -37,11 +38,11 @@ MOST_LINKS = 100
 
 def name_of(cls: type) -> str:
     """The name of a class, whatever its metaclass says."""
-    return str.__str__(_name(cls))
+    return str.__str__(_name(cls))  # the name may be an instance of a `str` subclass with methods of its own
 
 
 def text_of(error: BaseException) -> str:
-    """The message of an error, also of one that cannot make it."""
+    """The message of an error, or `UNSAID` if its ``__str__`` fails."""
     try:
         return str.__str__(str(error))
     except BaseException:
@@ -64,7 +65,7 @@ def _line(filename: str, lineno: int | None, function: str) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[tuple[str, BaseException]]:
-    """The error and what it came from, oldest first, each with the sentence that leads from the one before to it."""
+    """The error and its causes, oldest first, each with the sentence that Python prints between it and the next."""
     found: list[tuple[str, BaseException]] = []
     known: set[int] = set()
     link: BaseException | None = error

@@ -1,7 +1,7 @@
-"""The user's globals, as rows and as text: what lists, pages and searches of kernel variables read.
+"""The user's globals as rows and as text, for listing, paging and searching kernel variables.
 
-Rows (`row`) run no code of the user's. Texts (`as_text`) may call a ``__repr__`` of theirs, so the worker runs them
-like a cell: interruptible, and under the supervisor's clock.
+Rows (`row`) run no user code. Texts (`as_text`) may call a user's ``__repr__``, so the worker runs them like a cell:
+interruptible, and under the supervisor's clock.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ CONTAINERS = (list, tuple, dict, set, frozenset)
 PREVIEW_CHARS = 120
 KEPT_RESULTS = 100
 SAMPLE = 200
-"""Items of a container that are looked at to judge how much all of them hold."""
+"""How many items of a container are measured to estimate the size of all."""
 
 
 def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The globals that a person made: no underscore names, modules, or names that the session came with."""
+    """The globals that a user made: no underscore names, modules, or names that the session came with."""
     for name, value in list(namespace.items()):
         if not isinstance(name, str) or name.startswith("_") or name in ("In", "Out"):
             continue
-        # By type, here and below: `isinstance` asks the object for its __class__, and may run code of the user's.
+        # By type, here and below: `isinstance` asks the object for its __class__, which may run user code.
         if issubclass(type(value), types.ModuleType) or hidden.get(name, hidden) is value:
             continue
         yield name, value
 
 
 def row(name: str, value: Any) -> dict[str, Any]:
-    """What a list shows of a variable: name, type, bytes, lines where it has some, a preview."""
+    """The row of a variable in a list: name, type, bytes, lines if it has any, and a preview."""
     kind = type(value)
     found: dict[str, Any] = {
         "name": name,
@@ -53,7 +53,7 @@ def row(name: str, value: Any) -> dict[str, Any]:
 
 
 def _size(value: Any, depth: int = 2) -> int:
-    """Bytes of a value: of arrays and of built-in values with what they hold (judged by a sample), else of itself."""
+    """Bytes of a value. Arrays and built-in containers include their items, estimated from a sample."""
     kind = type(value)
     if kind in CONTAINERS or kind in SCALARS or kind in (str, bytes, bytearray):
         return int(value.__sizeof__()) + (_held(value, depth) if kind in CONTAINERS and depth else 0)
@@ -66,7 +66,7 @@ def _size(value: Any, depth: int = 2) -> int:
 
 
 def _array_bytes(value: Any) -> int | None:
-    """Bytes of an array or a table; None for anything else. Nothing is asked of a user's class."""
+    """Bytes of an array or a table; None for anything else. No method of a user's class is called."""
     kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
     if numpy is not None and kind is numpy.ndarray:
         return int(value.nbytes)
@@ -84,7 +84,7 @@ def _held(value: Any, depth: int) -> int:
 
 
 class _Plain(reprlib.Repr):
-    """reprs of built-in values; anything else shows only its type, so no code of the user's runs."""
+    """reprs of built-in values; anything else shows only its type, so no user code runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def _preview(value: Any) -> str:
 
 
 def find(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> Any:
-    """The user's global of that name; `UnknownVariable` says which there are."""
+    """The user's global of that name; raises `UnknownVariable`, which lists the names there are."""
     found = dict(visible(namespace, hidden))
     if name not in found:
         raise UnknownVariable(name, sorted(found))
@@ -155,9 +155,10 @@ def _item(value: Any) -> str:
 
 
 def identities(namespace: Mapping[str, Any]) -> dict[str, int]:
-    """The identity of every global, to see later which were bound anew.
+    """The identity of every global, to see later which of them were bound anew.
 
-    ``object.__hash__`` is made of the address as ``id`` is, but raises no audit event for each of some hundred names.
+    ``object.__hash__`` is derived from the address, as ``id`` is. But ``id`` raises an audit event, for each of some
+    hundred names.
     """
     return dict(zip(namespace, map(object.__hash__, namespace.values()), strict=True))
 

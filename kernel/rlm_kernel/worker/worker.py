@@ -1,7 +1,7 @@
-"""The loop of a kernel process: requests of the supervisor in, Jupyter messages out, and fork.
+"""The loop of a kernel process: requests from the supervisor in, Jupyter messages out, and fork.
 
-Fork is one message (``FORK``), and three things: from the warm zygote a new session, from a session between two cells
-a child session, and a dormant copy (a checkpoint) that sleeps in ``recvmsg`` until it is resumed to take over.
+One message, `Fork`, makes three things. In the warm zygote it makes a new session. In a session between two cells it
+makes a forked session, or a checkpoint: a copy that sleeps until it has to take over.
 """
 
 from __future__ import annotations
@@ -74,20 +74,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a fork leaves behind where it comes from: threads by name, and how many tasks."""
+    """What a fork does not take along: threads, by name, and a number of asyncio tasks."""
 
     threads: tuple[str, ...] = ()
     tasks: int = 0
 
 
 _NOTHING_LEFT = Left()
+# Objects of an event loop that this process inherited and must not use. Nothing may ever collect them: their
+# finalisers close descriptor numbers that belong to other files by then.
 _KEPT: list[object] = []
 _FIRST = 1
-"""Who takes the orphans among process numbers of their own."""
+"""The init process of a pid namespace, which the kernel makes the parent of every orphan in it."""
 
 
 class Worker:
-    """One kernel process. ``supervisor`` is the pid of its parent, as the supervisor is numbered there."""
+    """One kernel process. ``supervisor`` is the pid of its parent, as this process sees it."""
 
     def __init__(self, sock: socket.socket, supervisor: int) -> None:
         self.link = framing.SupervisorLink(sock)
@@ -95,10 +97,7 @@ class Worker:
         self.dormant = False
         self.session: session.WorkerSession | None = None
         self._refused = (0, 0)
-        """Attempts that the audit hook.
-
-        Cells that the compiler had refused when the supervisor was last told of them.
-        """
+        """Attempts that the audit hook refused, and cells that the compiler refused, up to the last report."""
         self._expected = ""
         self._isolation: Isolation | None = None
         self._seclusion: private_root.Seclusion | None = None
@@ -116,12 +115,16 @@ class Worker:
 
     def _build_kernel(self) -> SandboxedKernel:
         config = Config()
+        # IPython keeps its history in SQLite and saves it from a thread. Neither survives a fork.
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "nocolor"
+        # A new folder, because ~/.ipython is the user's: its configuration would change what a session does.
         home = tempfile.mkdtemp(prefix="rlm-ipython-")
         os.environ["IPYTHONDIR"] = self._home = home
         kernel: SandboxedKernel = SandboxedKernel.instance(
             config=config,
+            # Jupyter's session drops whatever a forked process sends, unless `check_pid` is off. The key is empty
+            # because the supervisor signs: code in this process could read a key and forge messages.
             session=LinkSession(self.link, check_pid=False, key=b""),
             profile_dir=ProfileDir.create_profile_dir(home),
             iopub_socket=self.sockets[worker_protocol.IOPUB],
@@ -134,6 +137,8 @@ class Worker:
             log=_log(self.link),
             user_ns={},
         )
+        # Only `interruptible` brackets listen to SIGINT. Anywhere else a KeyboardInterrupt would break our own code
+        # half-way. The supervisor reads the ignored signals from /proc, and waits while SIGINT is among them.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return kernel
 
@@ -150,9 +155,9 @@ class Worker:
     # -- the zygote's part
 
     def warm(self, expected: Policy) -> None:
-        """Run the paths of a first cell once, so that every fork has them in memory; then forget what they left.
+        """Run the paths of a first cell once, so that every fork has them in memory; then forget their traces.
 
-        ``expected`` is the policy by which forks make ready for a session.
+        ``expected`` is the policy for which forks prepare themselves.
         """
         self._expected = expected.model_dump_json()
         streams = sys.stdout, sys.stderr
@@ -167,6 +172,8 @@ class Worker:
         asyncio.set_event_loop(None)
         sys.stdout, sys.stderr = streams
         self._forget_cells()
+        # The collector writes to the header of every object that it visits, which copies the page in each fork. Frozen
+        # objects are never visited, so the pages of the imports stay shared for good.
         gc.collect()
         gc.freeze()
         processes.trim_heap()
@@ -177,7 +184,7 @@ class Worker:
 
     @contextmanager
     def _muted(self) -> Iterator[None]:
-        """Run cells that nobody is to hear of, and that take no interrupt that is meant for another one."""
+        """Run cells silently. They take no interrupt, because none can be meant for them."""
         send, self.link.send = self.link.send, lambda *_args, **_options: None  # type: ignore[method-assign]
         self.kernel.deaf = True
         try:
@@ -193,7 +200,7 @@ class Worker:
         self.link.send(tag, (part,), descriptors)
 
     def handshake(self, left: Left = _NOTHING_LEFT, kernel_info: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Tell the supervisor that this process is there, and what a fork has left behind where it comes from."""
+        """Tell the supervisor that this process is there, and what it did not take along when it was forked."""
         self.send(Handshake(os.getpid(), left.threads, left.tasks, dict(kernel_info)))
 
     def serve(self) -> NoReturn:
@@ -201,11 +208,13 @@ class Worker:
 
         A fault of our own is reported to the supervisor before the process ends.
         """
+        # Every way out is `os._exit`. `sys.exit` would run the exit handlers and flush the buffers that this process
+        # inherited from the zygote, once in every fork.
         try:
             while self._turn():
                 pass
         except MemoryError:
-            os._exit(processes.EXIT_MEMORY)
+            os._exit(processes.EXIT_MEMORY)  # the status is the report: to format a traceback takes memory
         except BaseException:
             self.link.hold(False)
             self.link.send(worker_protocol.FATAL, (traceback.format_exc().encode("utf-8", "replace"),))
@@ -213,7 +222,7 @@ class Worker:
         os._exit(0)
 
     def _turn(self) -> bool:
-        """Take one message; False when the supervisor has gone."""
+        """Handle one message; False when the supervisor has gone."""
         message = self._next()
         if message is not None:
             self._handle(message)
@@ -240,7 +249,7 @@ class Worker:
             self._resolved(message)
 
     def _resolved(self, message: framing.Message) -> None:
-        """Answers for a cell that waited when they were sent, and does so no more."""
+        """Take answers that were sent to a waiting cell and arrive after it has stopped waiting."""
         if self.session is not None:
             with session.user_code(self.session):  # also while `input` waits, in the middle of the wall's own work
                 self.session.resolve(self.namespace, decode(Resolved, message.parts[0]))
@@ -253,12 +262,11 @@ class Worker:
         return message
 
     def _next(self) -> framing.Message | None:
-        """The next message. While the user's tasks are pending they go on running.
-
-        The supervisor's word ends the wait.
-        """
+        """Wait for the next message. The user's pending tasks go on running meanwhile."""
         loop = self.loop
         if loop is not None and not self.dormant and self.link.parser.empty and tasks.pending(loop):
+            # The loop waits on the line only while a task needs it. A blocking `recvmsg` answers a lone request sooner,
+            # because it makes no future and wakes no selector.
             readable = loop.create_future()
             loop.add_reader(self.link.socket.fileno(), _set, readable)
             try:
@@ -271,12 +279,10 @@ class Worker:
     # -- requests
 
     def _attend(self, work: Coroutine[Any, Any, dict[str, Any] | None]) -> None:
-        """Do the work of one request, and tell the supervisor that it is done.
-
-        With the reply of a cell, if it is one.
-        """
+        """Do the work of one request and report that it is done, with the reply if it was a cell."""
         assert self.loop is not None
         before, reply = identities(self.namespace), None
+        # Busy, reply, idle and the report leave in one write: each write wakes the supervisor.
         self.link.hold(True)
         try:
             reply = tasks.run(self.loop, work)
@@ -314,15 +320,17 @@ class Worker:
             with interruptible():
                 content, blobs = requests.handle(self, request, message)
             tag, part = encode(Answered(content))
-        except BaseException as error:  # whatever a ``__repr__`` of the user's raises
+        except BaseException as error:  # the request may run a ``__repr__`` of the user's, which may raise anything
             (tag, part), blobs = encode(Answered(failure=_failure(error))), ()
         self.link.send(tag, (part, *blobs))
 
     # -- fork
 
     def _fork(self, message: framing.Message) -> None:
-        """Fork a child that owns the descriptor sent along; it waits for a session, or sleeps."""
+        """Fork a child that owns the descriptor sent along. It waits for a session, or sleeps as a checkpoint."""
         request = decode(Fork, message.parts[0])
+        # Threads do not exist in the child, but the locks that they hold do, and stay locked there for ever. A
+        # checkpoint with such a lock could hang when it is needed, so none is taken.
         threads = tuple(fork_session.other_threads())
         if threads and not request.leave_threads:
             message.close()
@@ -330,11 +338,14 @@ class Worker:
             return
         left = Left(threads, len(tasks.pending(self.loop)))
         seclusion = self._seclusion_to_come() if request.private else None
-        # A signal that meets the call while the supervisor is asked about it would end it, or make it run twice.
+        # seccomp stops the clone until the supervisor has answered. A signal that arrives meanwhile would end the call
+        # with EINTR, or restart it after the supervisor has used up its permission.
         blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
         asleep = message.descriptors[0] if request.asleep else None
         pause = None if threads or request.prefault or asleep is None else self._pause(asleep, blocked)
-        self.link.hold(True)  # what runs in the copy before it has a line of its own must not write to this one
+        # The copy shares this socket until it has moved to its own. An at-fork handler that prints would write from
+        # two processes into one stream of frames.
+        self.link.hold(True)
         try:
             pid = (
                 self._fork_leaving_threads()
@@ -364,9 +375,12 @@ class Worker:
         return private_root.Seclusion(Path(self._home), private_root.try_out(os.geteuid()))
 
     def _seclude(self, seclusion: private_root.Seclusion, pin: int) -> None:
-        """In a fork of the zygote: go on in a further one, with process numbers of its own, if the system allows."""
+        """In a fork of the zygote: go on in a further fork that has a pid namespace, if the system allows it."""
         self._seclusion = seclusion
         if not seclusion.refusal:
+            # unshare(CLONE_NEWPID) moves only the children to come. The first becomes pid 1, and the kernel ends the
+            # whole namespace with it: so it does nothing but wait for the supervisor's end of the pin. The second
+            # becomes the session, and this process has no further use.
             private_root.leave_processes()
             if processes.fork_sibling(asleep=pin, first=partial(private_root.lower_first, pin)) == 0:
                 os._exit(0)
@@ -376,9 +390,10 @@ class Worker:
         os.close(pin)
 
     def _greeting(self, asleep: int | None) -> Callable[[], object] | None:
-        """What a copy that is asleep from its beginning does first.
+        """What a sleeping copy does before it sleeps: nothing, or in a private session one write.
 
-        In a private session it speaks, for the supervisor to learn its number.
+        The pid that this process sees for the copy means nothing outside its pid namespace. The kernel tells the
+        supervisor the real one with the first bytes that the copy itself writes (SCM_CREDENTIALS).
         """
         if asleep is None or self._seclusion is None:
             return None
@@ -390,13 +405,16 @@ class Worker:
         return processes.fork_leaving_threads()
 
     def _pause(self, asleep: int, held: Iterable[int]) -> Callable[[int], None] | None:
-        """What leaves a copy its line ``asleep``, tells the supervisor of it and waits for the supervisor's next word.
+        """Build the call that reports the copy and then waits for the supervisor; None while other work is due.
 
-        None while there is something else to do.
+        It runs between the fork and CPython's own work after a fork. Until the supervisor writes again, this process
+        touches no page, and goes on sharing all of its memory with the copy.
         """
         if self.dormant or not self.link.parser.empty or self.loop is None or tasks.pending(self.loop):
             return None
         self.link.hold(False)
+        # The frame is packed before the fork, with the pid padded to a fixed width, so that afterwards only the digits
+        # are made. Anything more would write to shared pages.
         head, descriptor = framing.pack(Forked.TAG, (b'{"pid":%10d}' % 0,))[:-11], self.link.socket.fileno()
         wait = processes.wait_for(descriptor, held)
 
@@ -419,10 +437,10 @@ class Worker:
         self.handshake(left)
 
     def _make_ready(self) -> None:
-        """In a fork of the zygote: do ahead what does not depend on the session that is to come, but for its kind.
+        """In a fork of the zygote: do ahead what is the same for every usual session.
 
-        That is one whose cells are compiled under a policy, without a network. A cell is rehearsed behind the language
-        wall: pages that the system copies now it need not copy while somebody waits.
+        A usual session compiles its cells under a policy and has no network. One cell is rehearsed behind the language
+        wall: each page that the system copies now is one less to copy while somebody waits.
         """
         session.resolve_in()
         with self._muted():
@@ -454,7 +472,7 @@ class Worker:
             tasks.run(loop, self.kernel.run_cell(RunCell("pass", store_history=False)))
 
     def _start(self, start: Start) -> None:
-        """Become a session: take its policy, raise the walls, and say which stand."""
+        """Become a session: take its policy, raise the walls, and report which of them stand."""
         try:
             state = session.WorkerSession(start, self._announce, self.suspension)
             self.session = state
@@ -471,7 +489,7 @@ class Worker:
         state.close_wall()
 
     def _descriptors(self) -> list[int]:
-        """What this process goes on using: its line to the supervisor and its event loop."""
+        """The descriptors that this process goes on using: its line to the supervisor and its event loop."""
         loop: Any = self.loop
         return [
             0,
@@ -491,7 +509,7 @@ class Worker:
         self.send(Resumed())
 
     def activate(self) -> None:
-        """Become a process that serves: a counter, an event loop and streams of its own."""
+        """Become a process that serves, with a message counter, an event loop and streams of its own."""
         self.dormant = False
         self.kernel.session.message_count = 0
         self._new_loop()
@@ -499,9 +517,10 @@ class Worker:
         self.kernel.shell.exit_now = False
 
     def use_streams(self) -> None:
-        """Let prints go where the session's wall has them go."""
+        """Send prints through the streams of the session's wall, if it has one."""
         walled = self.session.streams if self.session is not None else None
         streams = walled or (self.stdout, self.stderr)
+        # ipykernel holds references of its own to both, from when the zygote built the kernel.
         sys.stdout, sys.stderr = self.kernel._stdout, self.kernel._stderr = streams
 
     def _new_loop(self) -> None:
@@ -510,14 +529,17 @@ class Worker:
         self.kernel.io_loop = IOLoop.current()
 
     def _drop_loop(self) -> None:
-        """In the child of a fork: let go of the event loop, whose epoll is the parent's too, without touching it."""
+        """In the child of a fork: give up the event loop without touching it, because its epoll is the parent's too."""
         loop = self.loop
         if loop is not None and not loop.is_closed():
             _KEPT.extend(tasks.forget(loop))
+            # The descriptors are closed by number. `loop.close()` would first unregister them, and EPOLL_CTL_DEL acts
+            # on the epoll instance itself: the parent's loop would go deaf.
             for fd in (loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()):  # type: ignore[attr-defined]
                 os.close(fd)
         self.loop = None
         asyncio.set_event_loop(None)
+        # Signal handlers write to this descriptor, whose number may soon mean another file.
         signal.set_wakeup_fd(-1)
 
 
@@ -527,7 +549,7 @@ def _line_of(descriptor: int) -> socket.socket:
 
 
 class _HostHandler(logging.Handler):
-    """Sends log records to the supervisor: the person's stderr is not the place for our own faults."""
+    """Sends log records to the supervisor: the user's stderr is not the place for our own faults."""
 
     def __init__(self, link: framing.SupervisorLink) -> None:
         super().__init__(logging.WARNING)
@@ -546,17 +568,14 @@ def _log(link: framing.SupervisorLink) -> logging.Logger:
 
 
 def _reply(reply: Mapping[str, Any]) -> CellReply:
-    """The part of Jupyter's reply to a cell that the supervisor is told."""
+    """The part of Jupyter's reply to a cell that the supervisor needs."""
     error = {name: str(reply[name]) for name in ("ename", "evalue") if name in reply}
     lines = tuple(map(str, reply.get("traceback") or ()))
     return CellReply(CellStatus(reply["status"]), reply.get("execution_count"), traceback=lines, **error)
 
 
 def _failure(error: BaseException) -> Failure:
-    """What the supervisor is told of a request that failed.
-
-    Nothing is asked of an error of the user's but its message.
-    """
+    """Describe a failed request to the supervisor. Of a user's exception only the message is evaluated."""
     kind = type(error)
     if issubclass(kind, KernelError | ContextError):
         told = to_wire(error)

@@ -201,7 +201,7 @@ async def test_a_copy_that_dies_when_it_is_wanted_changes_nothing(supervisor, sp
     await asyncio.sleep(0)
     await supervisor.kernel_info(kernel.kernel_id)  # asked after it, and answered at once
     os.kill(older, signal.SIGKILL)
-    with pytest.raises(CallerError, match="the copy to go back to has ended"):
+    with pytest.raises(CallerError, match="the copy from before these cells has ended"):
         await undoing
     assert (await supervisor.kernel_info(kernel.kernel_id)).pid == kernel.pid
     assert await value(kernel, "n") == "2"

@@ -80,7 +80,7 @@ async def test_a_variable_of_the_greatest_size_is_kept_and_a_larger_one_is_named
     size = len(blobs["a"])
     reply, blobs = await one.save(limit=size)
     assert list(blobs) == ["a"]
-    assert reasons(reply) == {"b": f"it is larger than the {size:,} bytes that a snapshot takes of one variable"}
+    assert reasons(reply) == {"b": f"it is larger than {size:,} bytes, the most that a snapshot keeps of one variable"}
     reply, blobs = await one.save(["b", "a"], limit=size, room=1)
     assert list(blobs) == ["a"]
     await supervisor.shutdown(kernel.kernel_id)
@@ -175,7 +175,7 @@ async def test_a_request_to_restore_without_its_file_is_refused(supervisor, spaw
     """The kernel says so, and goes on."""
     kernel = await spawn()
     request = {"op": "restore", "code": [], "variables": [], "shadow": []}
-    with pytest.raises(CallerError, match="comes with one file"):
+    with pytest.raises(CallerError, match="with exactly one file"):
         await supervisor.call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, request))
     assert (await saving(kernel).restore({"variables": [], "code": []}, {}))["failed"] == []
     await supervisor.shutdown(kernel.kernel_id)
@@ -192,7 +192,7 @@ async def test_a_name_that_no_variable_may_have_is_not_restored(supervisor, spaw
     answer = await one.restore({"variables": [row], "code": []}, {name: blobs["a"]})
     assert (answer["restored"], reasons(answer)) == (
         [],
-        {name: "it is no name that a variable of a session may have"},
+        {name: "a variable cannot have this name: the session uses it, or it is not an identifier"},
     )
     code = [{"name": name, "source": "a = 5"}]
     answer = await one.restore({"variables": [], "code": code}, {})

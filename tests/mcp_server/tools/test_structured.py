@@ -66,7 +66,7 @@ async def test_a_pydantic_model_has_its_own_say(agent, endpoint) -> None:
     assert (done["error"], done["stdout"]) == (None, "Count 4\n")
     assert "an even number, please" in endpoint.requests[1].prompt
     endpoint.reply = lambda _: Reply('{"count": 5}')
-    assert "the answer does not fit its form" in (await agent.run("llm_query('how many?', schema=Count)"))["error"]
+    assert "the answer does not fit the schema" in (await agent.run("llm_query('how many?', schema=Count)"))["error"]
 
 
 async def test_an_agents_answer_that_does_not_fit_leaves_the_query_pending(agent) -> None:
