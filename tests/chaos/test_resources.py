@@ -168,7 +168,7 @@ def _save_and_lose() -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "resource", "detail"),
     [
-        ("RLM_KERNEL_MAX_SESSIONS", "1", "sessions", "1 sessions run, of 1"),
+        ("RLM_KERNEL_MAX_SESSIONS", "1", "sessions", "1 sessions run, and at most 1 may"),
         ("RLM_KERNEL_KEEP_FREE_MB", str(1 << 30), "memory", "MB are free"),
     ],
 )

@@ -45,7 +45,10 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float, c
 
 
 def _still_the_supervisor(claim: discovery.InstanceLock, control: ControlServer) -> bool:
-    """Look after the runtime folder: if somebody has deleted it, make it again; False if another supervisor did."""
+    """Restore the runtime folder if somebody has deleted it; False if another supervisor has taken our place.
+
+    Systems clean up temporary folders while we run. A socket whose file is gone cannot be reached any more.
+    """
     stands = claim.stands()
     if stands and Path(control.path).exists():
         return True
@@ -54,7 +57,7 @@ def _still_the_supervisor(claim: discovery.InstanceLock, control: ControlServer)
             return False
         control.listen()
     except (OSError, discovery.DiscoveryError):
-        pass  # a full disk, perhaps: tried again in a second, and kernels go on meanwhile
+        pass  # perhaps a full disk: it is tried again in a second, and kernels go on meanwhile
     return True
 
 

@@ -1,8 +1,8 @@
-"""Attachments: front ends at a session, each over a connection of the control socket and with what it may do there.
+"""Attachments: the front ends of a session, each on its own connection to the control socket, with its own rights.
 
-A front end starts a relay (`rlm_kernel.jupyter.bridge`) where it expects a kernel. The relay passes raw Jupyter
-messages on, and everything is decided here: whatever a front end does, the session goes on. Its close, its restart and
-its crash end the attachment; its interrupt reaches its own cells, and the agent's only if the policy says so.
+A front end starts the bridge (`rlm_kernel.jupyter.bridge`) where it expects a kernel. The bridge passes raw Jupyter
+messages on, and everything is decided here. Whatever a front end does, the session goes on: its close, its restart and
+its crash end only the attachment. Its interrupt reaches its own cells, and the agent's only if the policy says so.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from rlm_kernel.supervisor.worker_link import retrieved
 CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
 TAGS = {"iopub": worker_protocol.IOPUB, **{channel: tag for tag, channel in CHANNELS.items()}}
 HARMLESS = frozenset(("comm_info_request", "history_request", "is_complete_request", "kernel_info_request"))
-"""What an attachment that only watches may ask: nothing of it runs code of the session or changes it."""
+"""The requests of an attachment that only watches: none of them runs code of the session or changes it."""
 MOST_UNREAD_BYTES = 64 << 20
-"""What waits for a front end that has stopped reading; beyond, its attachment is closed."""
+"""The most bytes that wait for a front end which has stopped reading; beyond that, its attachment is closed."""
 SECOND_THOUGHT_SECONDS = 0.3
-"""A front end that is told to shut its kernel down interrupts it first: that is no wish to end the agent's cell."""
+"""How long an interrupt waits. Jupyter sends one before a shutdown, and that one must not end an agent's cell."""
 
 _numbers = itertools.count(1)
 
 
 class AttachedSession(Protocol):
-    """What a front end needs of the session that it has open; see `session.SupervisedSession`."""
+    """What a front end needs from the session that it has open; see `session.SupervisedSession`."""
 
     @property
     def kernel_id(self) -> str:
@@ -54,7 +54,7 @@ class AttachedSession(Protocol):
 
     @property
     def kernel_info(self) -> dict[str, Any]:
-        """What a ``kernel_info_request`` is answered."""
+        """The content of a ``kernel_info_reply``."""
         ...
 
     @property
@@ -76,7 +76,7 @@ class AttachedSession(Protocol):
         ...
 
     def withdraw(self, run: object) -> bool:
-        """Have no request of that name begin any more. False if there is none."""
+        """Let no request of that name begin any more; False if there is none."""
         ...
 
     def input_came(self, parts: list[bytes]) -> None:
@@ -88,16 +88,17 @@ class AttachedSession(Protocol):
         ...
 
     def restart(self) -> Awaitable[None]:
-        """Begin anew with a fresh process."""
+        """Start again with a fresh process."""
         ...
 
 
 class Attachment:
-    """One front end at ``session``. ``name`` is the attachment's in the journal; one that ``watches`` runs nothing."""
+    """One front end of ``session``, called ``name`` in the journal. One that only ``watches`` runs nothing."""
 
     def __init__(self, session: AttachedSession, stream: Stream, name: str, *, watches: bool) -> None:
         self.session, self.name, self.watches = session, name, watches
-        # A client of ours that names itself cannot begin with a zero byte, and zmq's own names are of five bytes.
+        # No zmq client has this routing id: one that names itself cannot begin with a zero byte, and the names that zmq
+        # makes up have exactly five bytes.
         self.prefix = b"\0attachment%d" % next(_numbers)
         self._stream = stream
         self._second_thought: asyncio.TimerHandle | None = None
@@ -106,7 +107,7 @@ class Attachment:
         self._tell(True)
 
     def close(self) -> None:
-        """The front end has gone, or has to: what it asked and has not got yet is nobody's any more."""
+        """End the attachment, and withdraw or stop what its front end has asked for."""
         if self._closed:
             return
         self._closed = True
@@ -127,7 +128,7 @@ class Attachment:
         self._stream.send(TAGS[channel], parts)
 
     def receive(self, message: framing.Message) -> None:
-        """Take a message of the front end; what is none is dropped."""
+        """Handle a message of the front end; malformed messages are dropped."""
         message.close()
         channel, parts = CHANNELS.get(message.tag), list(message.parts)
         if channel is None or not well_formed(parts):
@@ -172,7 +173,8 @@ class Attachment:
         self._status(request, "idle")
 
     def _refuse(self, request: CellRequest) -> None:
-        name, why = "ReadOnlyAttachment", "this front end only watches the session: nothing that it sends is run"
+        name = "ReadOnlyAttachment"
+        why = "this front end only watches the session, so its code is not run; open the session without --watch"
         content = {"status": "error", "ename": name, "evalue": why, "traceback": [f"{name}: {why}"]}
         if request.kind == EXECUTE:
             self._show(request, "error", {key: content[key] for key in ("ename", "evalue", "traceback")})

@@ -1,4 +1,4 @@
-"""Whether there is room for one more session: a refusal that says what is short, before anything breaks for it."""
+"""Whether there is room for one more session. A refusal names what is short, before something breaks for lack of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlm_ipc.errors import MachineFull, machine_full
 
 SOCKETS_PER_SESSION = 5
 DESCRIPTORS_PER_SESSION = 40
-"""What a session needs with clients that watch it and a few copies."""
+"""The descriptors that a session needs, with clients that watch it and a few copies."""
 MIB = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def _setting(name: str, default: int) -> int:
     given = os.environ.get(name, "")
     if given and not given.isdecimal():
-        log.warning("%s is %r, which is no number: %d is used", name, given, default)
+        log.warning("%s is %r, which is not a whole number; using %d", name, given, default)
     return int(given) if given.isdecimal() else default
 
 
@@ -35,26 +35,27 @@ class Capacity:
     def demand_room(self, sessions: int) -> None:
         """Raise `MachineFull` unless there is room for one more than ``sessions``."""
         if sessions >= self.sessions:
-            raise MachineFull("sessions", f"{sessions} sessions run, of {self.sessions} that may")
+            raise MachineFull("sessions", f"{sessions} sessions run, and at most {self.sessions} may")
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         used = open_descriptors()
         if used + DESCRIPTORS_PER_SESSION > allowed:
-            raise MachineFull("descriptors", f"{used} descriptors are open, of {allowed} that may be")
+            raise MachineFull("descriptors", f"{used} of {allowed} descriptors are open")
         free = available_memory()
         if free is not None and free < self.keep_free:
-            raise MachineFull("memory", f"{free // MIB} MB are free; the last {self.keep_free // MIB} MB are kept free")
+            raise MachineFull("memory", f"{free // MIB} MB are free, and {self.keep_free // MIB} MB must stay free")
 
 
 def open_descriptors() -> int:
     """How many descriptors this process has open; 0 if the system does not say."""
     with suppress(OSError):
-        # Linux tells the number as the size, since 6.2: a supervisor of many sessions has thousands.
+        # Since 6.2 Linux reports the number as the folder's size. Listing it takes long for a supervisor of many
+        # sessions, which has thousands.
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     return 0
 
 
 def available_memory() -> int | None:
-    """Bytes that can be had without swapping, on the machine and in our control group; None if it does not say."""
+    """Bytes available without swapping, on the machine and in our control group; None if neither says."""
     found = [free for free in (_of_machine(), _of_group()) if free is not None]
     return min(found, default=None)
 
@@ -78,5 +79,5 @@ def _of_group() -> int | None:
 
 
 def full_instead(error: BaseException) -> BaseException:
-    """The `MachineFull` that an error of the system means; another error as it is."""
+    """The `MachineFull` that an error of the system stands for; any other error unchanged."""
     return machine_full(error) or error

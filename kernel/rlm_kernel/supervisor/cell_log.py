@@ -1,7 +1,7 @@
-"""Cells of which no caller of the supervisor hears: those of Jupyter clients, and those whose caller has gone.
+"""The cells whose results no caller of the supervisor gets: those of Jupyter clients, and those whose caller has gone.
 
-The daemon keeps a journal of a session. It sees the cells that it runs itself; of the others the supervisor tells it
-by an event, and keeps the latest for a daemon that comes later.
+The daemon keeps a session's journal, and sees the cells that it runs itself. The supervisor reports the others to it in
+events, and keeps the latest for a daemon that connects later.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rlm_kernel.supervisor.cell_request import CellRequest
 LONGEST_CODE = 65_536
 LONGEST_OUTPUT = 16_384
 MOST_CHARS = 1 << 20
-"""Characters of code and output that are kept of one kernel."""
+"""The most characters of code and output that are kept for one kernel."""
 
 
 class CellLog:
-    """The latest such cells of one kernel; ``emit`` tells whoever listens now."""
+    """The latest such cells of one kernel; ``emit`` reports each one to whoever listens now."""
 
     def __init__(self, emit: Callable[[CellNote], None]) -> None:
         self._emit = emit
@@ -35,7 +35,7 @@ class CellLog:
         self._chars = 0
 
     def note(self, request: CellRequest, began: float | None) -> None:
-        """Take note of a cell that has ended; ``began`` is when, in epoch seconds, None if it never did."""
+        """Record a cell that has ended. ``began`` is its start in epoch seconds, or None if it never began."""
         content = shown_content(request)
         if began is None or content is None:
             return
@@ -59,12 +59,12 @@ class CellLog:
         self._emit(note)
 
     def after(self, serial: int) -> list[CellNote]:
-        """What is kept of the cells after that one, the oldest first."""
+        """The recorded cells after that one, oldest first."""
         return [note for note in self._notes if note.serial > serial]
 
 
 def author_of(request: CellRequest) -> str:
-    """Who asked for a cell: an ``agent``, or a person's ``notebook``."""
+    """Who asked for a cell: an ``agent``, or a developer's ``notebook``."""
     return "notebook" if request.direct is None else "agent"
 
 
@@ -82,13 +82,13 @@ def content_of(request: CellRequest) -> dict[str, Any] | None:
 
 
 def shown_content(request: CellRequest) -> dict[str, Any] | None:
-    """The content of a cell that the person meant to see."""
+    """The content of a cell, unless the client asked to run it silently."""
     content = content_of(request)
     return None if content is None or content.get("silent") else content
 
 
 def _output(request: CellRequest) -> str:
-    """What the cell wrote, the text of its value, and the last line of its error."""
+    """The cell's text output, the text of its value, and the last line of its error."""
     output, error = request.output, request.error
     parts = [output.text("stdout"), output.text("stderr")] if output is not None else []
     parts.append(request.result or "")

@@ -1,4 +1,4 @@
-"""What one cell writes: gathered, passed on in pieces, and cut at the policy's cap with the whole kept in a file."""
+"""The text output of one cell: gathered, published in pieces, and cut at the policy's cap, with all of it in a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 class CellOutput:
     """The text of one cell.
 
-    ``cap`` bytes of stdout and stderr together are shown; what is beyond goes, with all before it, to the file
-    ``spool`` (at most ``spool_cap`` bytes), or is only counted when ``spool`` is None. ``publish(stream, text)`` gets
-    the shown text, joined over some milliseconds.
+    ``cap`` bytes of stdout and stderr together are shown. Longer output goes in full to the file ``spool``, up to
+    ``spool_cap`` bytes, or is only counted if ``spool`` is None. ``publish(stream, text)`` gets the shown text, joined
+    over some milliseconds: a loop that prints would else send a message for every line.
     """
 
     def __init__(self, cap: int, spool: Path | None, spool_cap: int, publish: Callable[[str, str], None]) -> None:
@@ -35,8 +35,8 @@ class CellOutput:
         self._spooled = 0
 
     def write(self, tag: bytes, data: bytes) -> None:
-        """Take what code wrote to a stream; nothing at all leaves nothing here, however often it is written."""
-        if not data:
+        """Take the bytes that code wrote to a stream."""
+        if not data:  # a kernel that writes nothing for ever must not fill the lists below
             return
         room = max(0, self.cap - self.total)
         self.total += len(data)
@@ -58,8 +58,8 @@ class CellOutput:
             try:
                 self.spool.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self.spool.open("wb")
-            except OSError as error:  # a full disk costs the whole of the output, not the cell
-                log.warning("the output of a cell cannot be kept: %s", error)
+            except OSError as error:  # a full disk costs the rest of the output, not the cell
+                log.warning("the full output of a cell cannot be kept: %s", error)
             for piece in (*self._order, data):
                 self._keep(piece)
         self._order.clear()
@@ -96,11 +96,11 @@ class CellOutput:
             del pending[:run]
 
     def text(self, stream: str) -> str:
-        """What is shown of ``stdout`` or ``stderr``, with the marker where it was cut."""
+        """The shown part of ``stdout`` or ``stderr``, with a marker where it was cut."""
         return b"".join(self.shown[stream]).decode("utf-8", "replace")
 
     def close(self) -> Path | None:
-        """Flush; the path of the file that holds the whole, if the output was cut and kept."""
+        """Flush; returns the file that holds the whole output, if it was cut and kept."""
         self.flush()
         if self._file is None:
             return None

@@ -1,4 +1,4 @@
-"""One request that a session works on, and what came of it."""
+"""One request of a session, and its outcome."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_DATA_BYTES = 8 << 20
 class CellRequest:
     """A request in the queue of a session: a Jupyter client's (raw parts), or a ``cell`` of a supervisor client.
 
-    ``direct`` is the future of that caller, and ``run`` what the caller (or an attachment, by its name ``attachment``)
-    calls the request by. ``header`` is what Jupyter messages about the request name as their parent; the header of a
-    direct cell is made when one is needed. ``shadowed`` are the contexts whose names a cell has taken, and
-    ``returned`` those that have their names again, though it took or deleted them. A request is ``withdrawn`` when it
-    shall not begin any more; a cell that was ``interrupted`` before it began ends as it begins. ``ended`` is what has
-    ended it, ``reason`` says why in words unless it ended by itself, and ``loss`` what went with its worker.
+    ``direct`` is the future of that client. ``run`` is the key by which the client, or an ``attachment``, refers to the
+    request later. ``header`` is the parent header of Jupyter messages about the request; a direct cell gets one only
+    when it is needed. ``shadowed`` are the contexts whose names the cell has taken, and ``returned`` those whose names
+    it took or deleted and gave back. A ``withdrawn`` request must not begin any more. A cell that was ``interrupted``
+    before it began ends as it begins. ``ended`` tells what ended the request, ``reason`` why, in words, unless it ended
+    by itself, and ``loss`` what was lost with its worker.
     """
 
     tag: bytes
@@ -57,7 +57,7 @@ class CellRequest:
 
     @classmethod
     def of_client(cls, tag: bytes, parts: list[bytes], *, run: object = None, attachment: str = "") -> CellRequest:
-        """A request of a Jupyter client, of parts that are `well_formed`."""
+        """A request of a Jupyter client, whose parts are `well_formed`."""
         header = parts[parts.index(DELIMITER) + 2]
         return cls(tag, _kind(header), parts, header, run=run, attachment=attachment)
 
@@ -75,12 +75,12 @@ class CellRequest:
 
     @property
     def why(self) -> str:
-        """Why it ended and what that cost, in words."""
+        """Why it ended and what was lost, in words."""
         return self.reason if self.loss is None else f"{self.reason}; {self.loss}"
 
     @property
     def error(self) -> CellError | None:
-        """The error to show: the code's own, or the supervisor's words in the place of those."""
+        """The error to show: the cell's own, or the supervisor's if the supervisor ended the cell."""
         reply = self.reply or {}
         if reply.get("status") != "error":
             return None
@@ -91,7 +91,8 @@ class CellRequest:
         return CellError(str(reply.get("ename")), str(reply.get("evalue")), traceback)
 
     def collect_message(self, channel: str, parts: tuple[bytes, ...]) -> None:
-        """Keep what the journal will want of a Jupyter client's cell."""
+        """Keep the parts of a Jupyter client's cell that the journal needs."""
+        # Most messages are neither: look for the kind in the bytes before parsing what may be megabytes of JSON.
         if channel == "iopub" and not any(kind.encode() in part for kind in DISPLAYS for part in parts[:4]):
             return
         read = _content(parts)
@@ -130,7 +131,7 @@ def _content(parts: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:
 
 
 def direct_result(request: CellRequest, done: CellDone, seconds: float) -> CellResult:
-    """What a caller on the control socket gets of its cell."""
+    """The result of a cell for its caller on the control socket."""
     reply = request.reply or {"status": "aborted"}
     output = request.output
     spool = output.close() if output else None

@@ -1,4 +1,8 @@
-"""When the copies of a session are taken, beside those that a strict reply waits for: in the idle time."""
+"""When copies of a session are taken: in its idle time, except for those that a strict reply waits for.
+
+A fork costs the running cell nothing but the pages that it writes to afterwards, and those are copied while the agent
+thinks.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,11 @@ COPY_EVERY_SECONDS = 1.0
 
 
 class CopiedSession(Protocol):
-    """What has to be known of a session to copy it in time; see `session.SupervisedSession`."""
+    """What the timer needs from a session; see `session.SupervisedSession`."""
 
     @property
     def policy(self) -> SessionPolicy:
-        """When it wants to be copied (``checkpoint``)."""
+        """Its policy, whose ``checkpoint`` says when it is copied."""
         ...
 
     @property
@@ -60,19 +64,19 @@ class CheckpointTimer:
             await self.session.checkpoints.checkpoint(prefault=prefault)
 
     def due(self) -> bool:
-        """Cells that follow each other without a pause would never be copied: then the next one waits for it."""
+        """Whether the next cell must wait for a copy: cells without a pause between them would never be copied."""
         checkpoints = self.session.checkpoints
         if self.session.policy.checkpoint != "lazy" or checkpoints.covered:
             return False
         return checkpoints.newest is None or time.monotonic() - self._taken >= COPY_EVERY_SECONDS
 
     def later(self) -> None:
-        """Take one as soon as the session is idle, if that is worth it."""
+        """Take a copy as soon as the session is idle, if a new one is worth it."""
         if self.session.policy.checkpoint != "off" and not self.session.closed:
             self._wait(IDLE_BEFORE_COPY_SECONDS, self._if_idle)
 
     def cancel(self) -> None:
-        """Take none that was meant for later."""
+        """Take no copy that was planned for later."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -87,9 +91,9 @@ class CheckpointTimer:
             self._wait(IDLE_BEFORE_SHARING_SECONDS, self._share_if_idle)
 
     def _share_if_idle(self) -> None:
-        """Have a session that is left alone share every page with its copy: half of what the two need.
+        """Take a new copy of a session that is left alone, so that both share every page: half of their memory.
 
-        Until now the kernel had pages of its own made in advance, for a next cell that was to be expected.
+        Until now the kernel kept pages that it had copied ahead for the cell that was expected next.
         """
         if self.session.idle and self.session.checkpoints.newest is not None:
             self.session.operation(self._share).add_done_callback(retrieved)

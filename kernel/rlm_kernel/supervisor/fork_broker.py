@@ -1,8 +1,8 @@
 """The gate of a family of kernel processes: they fork only while the supervisor has asked one of them to.
 
-What else stops at the gate is refused here, and counted for the session that tried it. A filter is inherited by every
-copy, and the sessions that are forked from one another share one gate: it stays open until the last of them has let go
-of it.
+seccomp stops other calls at the gate too. They are refused here and counted for the session that tried. Every copy
+inherits the filter, so sessions that were forked from one another share one gate. It stays open until the last of them
+releases it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlm_sandbox.os_wall.fork_notifier import ForkGate, Refused
 
 MOST_AT_ONCE = 16
 PAUSE_SECONDS = 0.02
-"""After so many refusals the gate rests for this time, and whoever tries again waits: a flood costs others nothing."""
+"""After so many refusals the gate rests for this long, and whoever tries again waits: a flood costs others nothing."""
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +28,16 @@ class ForkBrokerUser(Protocol):
     """A session behind a gate."""
 
     def owns(self, pid: int) -> bool:
-        """Whether that process is the session's."""
+        """Whether that process belongs to the session."""
 
     def refused(self, call: str) -> None:
-        """An attempt of the session at that system call is being refused."""
+        """Count an attempt of the session at that system call, which is being refused."""
 
 
 class ForkBroker:
     """Watches the descriptor ``fd``, which it owns, in the running event loop.
 
-    It comes from a process that may be hostile: one that is no gate is closed. Raises ProcessError if it cannot be one.
+    The descriptor comes from a process that may be hostile. Raises ProcessError, and closes it, if it is not a gate.
     """
 
     def __init__(self, fd: int, user: ForkBrokerUser) -> None:
@@ -49,24 +49,24 @@ class ForkBroker:
         self._rest: asyncio.TimerHandle | None = None
         try:
             self._loop.add_reader(fd, self._attempted)
-        except OSError as error:
+        except OSError as error:  # epoll refuses an ordinary file with EPERM
             self._gate.close()
-            raise ProcessError(f"a kernel sent what is no gate for forks: {error}") from error
+            raise ProcessError(f"a kernel sent a descriptor that is not a fork gate: {error}") from error
 
     def share(self, user: ForkBrokerUser) -> ForkBroker:
-        """The same gate for another session, which has to `release` it."""
+        """The same gate for another session, which must `release` it."""
         self._users.append(user)
         return self
 
     def release(self, user: ForkBrokerUser) -> None:
-        """Have nothing to do with that session any more."""
+        """Stop serving that session."""
         self._users.remove(user)
         if not self._users:
             self._close()
 
     @contextmanager
     def permit(self, peer: WorkerLink, forks: int = 1) -> Iterator[None]:
-        """Let that process, and with more ``forks`` a child of it, fork so many times while the context lasts."""
+        """Let that process fork so many times while the context lasts; with more than one, its child may as well."""
         assert peer.pid is not None
         self._permits[peer.pid] = forks
         try:
@@ -75,12 +75,12 @@ class ForkBroker:
             self._permits.pop(peer.pid, None)
 
     def _attempted(self) -> None:
-        """Answer one attempt: the loop comes back for the next when it has seen to everybody else."""
+        """Answer one attempt. The event loop serves everybody else before the next one."""
         assert self._gate is not None
         try:
             self._gate.answer(self._is_permitted)
         except OSError as error:
-            log.error("a gate for forks cannot be served, and is closed: %s", error)
+            log.error("a fork gate cannot be served and is closed: %s", error)
             self._close()
             return
         if self._gate.hung_up:
@@ -95,13 +95,15 @@ class ForkBroker:
             self._loop.add_reader(self._gate.fileno(), self._attempted)
 
     def _refused(self, attempt: Refused) -> None:
-        """Count for the session whose process it is, or for the oldest one when the process is nobody's."""
+        """Count the attempt for the session that owns the process, or else for the oldest session behind the gate."""
         self._since_rest += 1
+        # seccomp reports the thread. It still waits in its call, so its number cannot have passed to another thread.
         process = process_of(attempt.thread)
         user = next((user for user in self._users if process is not None and user.owns(process)), self._users[0])
         user.refused(attempt.call)
 
     def _is_permitted(self, pid: int) -> bool:
+        # The parent as well: a process with threads forks twice, and the supervisor knows only the first of the two.
         for asked in (pid, parent_of(pid)):
             if asked is not None and self._permits.get(asked, 0) > 0:
                 self._permits[asked] -= 1

@@ -1,4 +1,4 @@
-"""One session forked from another: which process it is copied from, what it takes along, what it leaves behind."""
+"""Forking a session from another one: which process is copied, what the fork inherits, what it does not."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TRIES = 3
 async def branch(parent: SupervisedSession, child: SupervisedSession) -> ForkOrigin:
     """Start ``child`` as a copy of ``parent``: from its process if it is idle, from its newest copy if a cell runs.
 
-    While the very first cell runs, a fresh process is as good as a copy. The daemon has compared
-    their policies (`rlm_kernel.fork_policy`). Raises `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`,
-    `KernelDied`, `ForkRefused`, CallerError or ProcessError; then nothing of it is left.
+    While the very first cell runs, a fresh process is as good as a copy. The daemon has compared the two policies
+    already. Raises `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`, `KernelDied`, `ForkRefused`,
+    CallerError or ProcessError; then nothing of the child is left.
     """
     if parent.cell is not None and parent.checkpoints.untouched:
         origin = ForkOrigin("checkpoint", 0)
@@ -58,7 +58,8 @@ def _bequeath(parent: SupervisedSession, child: SupervisedSession) -> None:
     checkpoints = child.checkpoints
     checkpoints.serial = parent.checkpoints.serial
     checkpoints.contexts = {name: shared_text.shared() for name, shared_text in parent.checkpoints.contexts.items()}
-    waited = parent.round.open if parent.round is not None else ()  # by a cell that the copy has not begun
+    # The running cell waits for these. The copy is from before that cell, so it has not asked them.
+    waited = parent.round.open if parent.round is not None else ()
     child.queries.inherit(parent.queries, waited)
     checkpoints.spec = replace(checkpoints.spec, query_base=child.queries.next_number)
 
@@ -79,13 +80,13 @@ async def _copy_of(parent: SupervisedSession) -> tuple[WorkerLink, int, ForkOrig
         try:
             peer = await parent.checkpoints.fork(copy.peer)
         except (PeerDied, TimeoutError):
-            continue  # a newer copy has taken its place meanwhile, or it has resumed
+            continue  # meanwhile a newer copy has replaced it, or it has taken over
         return peer, copy.cells, ForkOrigin("checkpoint", max(0, parent.checkpoints.cells - copy.cells))
     raise KernelBusy("the session runs a cell and has no checkpoint to fork from; wait for the cell, or interrupt it")
 
 
 async def _copy_of_live(parent: SupervisedSession) -> WorkerLink:
-    """A copy made between two requests; none when its caller does not wait for it any more."""
+    """A copy made between two requests. It is dropped if the caller no longer waits when it is ready."""
     wanted = True
 
     async def work() -> WorkerLink:
@@ -116,11 +117,14 @@ async def _fork_live(checkpoints: Checkpoints) -> WorkerLink:
 
 
 async def _begin(parent: Checkpoints, child: SupervisedSession, peer: WorkerLink, dropped: list[str]) -> None:
-    """Make the sleeping ``peer`` the child's process; ``dropped`` gets the globals that its policy does not admit."""
+    """Make the sleeping ``peer`` the child's process; ``dropped`` collects the modules that its policy refuses."""
     checkpoints = child.checkpoints
     held, allowed = private_memory(peer.pid or 0) - child.memory_base, child.limits.memory_bytes
     if held > allowed:
-        raise CallerError(f"the session holds {held:,} bytes, over limits.memory_bytes ({allowed:,}) of the new policy")
+        raise CallerError(
+            f"the session holds {held:,} bytes, more than the new policy's limits.memory_bytes ({allowed:,}); "
+            "delete variables first, or fork with a larger limit"
+        )
     begun = peer.expect(Started.TAG)
     walls = {name: wall for name, wall in parent.walls.items() if name != "monitor"}
     peer.say(StartFork(checkpoints.spec.policy, walls))
@@ -129,7 +133,8 @@ async def _begin(parent: Checkpoints, child: SupervisedSession, peer: WorkerLink
     except (PeerDied, TimeoutError) as error:
         raise ProcessError("the session could not be forked: the copy ended before it was ready") from error
     started = heard(Started, answer)
-    # A copy has its parent's gate. What it sends in place of that is none.
+    # A copy inherits its parent's filter, whose gate the supervisor holds already. It ran user code before, so a
+    # descriptor that it sends cannot be trusted to be a gate.
     if parent.gate is not None:
         answer.close()
         checkpoints.use_gate(parent.gate.share(checkpoints))

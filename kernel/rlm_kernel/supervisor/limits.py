@@ -1,7 +1,8 @@
 """Limits that a kernel cannot be trusted to keep: time and memory, enforced from outside.
 
-The ladder of a cell that runs too long: an interrupt at the limit, again several times a second while the grace
-lasts, and then SIGKILL. Nothing that runs in the kernel, Python or C, can step off it.
+A cell that runs too long is interrupted at the limit, again several times a second during the grace, and then killed.
+The interrupts are many because a bare ``except`` in a loop swallows one. The kill is last because only it loses the
+process, and because CPython delivers a signal between two bytecodes: a long call into C never notices an interrupt.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 PAGE = os.sysconf("SC_PAGE_SIZE")
 REPEAT_SECONDS = 0.15
 UNHEARD_SECONDS = 0.005
-"""A kernel that has a cell to run but has not begun it hears no interrupt: it is asked again after this time."""
+"""A kernel that has not begun its cell yet ignores interrupts; it is interrupted again after this time."""
 
 
 class Clock:
-    """The time limit of what a kernel does now; it stands still while the kernel waits for a person or a model.
+    """The time limit of a request. It stands still while the kernel waits for a person or a model.
 
-    While it stands still it holds nothing: what it tells of the limit may hold it.
+    While it stands still it keeps no reference to its callback, which may refer to the clock in turn.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -36,13 +37,13 @@ class Clock:
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self, on_limit: Callable[[], None]) -> None:
-        """Let it run (again), and call ``on_limit`` when the time is up."""
+        """Start it (again), and call ``on_limit`` when the time is up."""
         if self._timer is None:
             self._since = self._loop.time()
             self._timer = self._loop.call_later(self._left, on_limit)
 
     def pause(self) -> None:
-        """Stop it; `run` goes on with what is left."""
+        """Stop it; `run` continues with the time that is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -50,7 +51,7 @@ class Clock:
 
 
 class Ladder:
-    """Interrupts a kernel until it gives way, and kills it when the grace is over."""
+    """Interrupts a kernel until its cell ends, and kills it when the grace is over."""
 
     def __init__(self, live: WorkerLink, grace_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -69,16 +70,17 @@ class Ladder:
         self._timer = self._loop.call_later(max(0.0, wait), self._step)
 
     def cancel(self) -> None:
-        """The kernel has given way."""
+        """Stop: the cell has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 class CellLimits:
-    """The limits of the request that a session works on: its clock, and the ladder once it has to end.
+    """The limits of the request in flight: its clock, and the ladder once it has to end.
 
-    ``ended`` is what has ended it (None: nothing has, yet), ``reason`` says why in words; ``what`` it is.
+    ``ended`` tells what ended it (None: nothing yet), and ``reason`` says why in words. ``what`` names the request in
+    them.
     """
 
     def __init__(self, live: WorkerLink, seconds: float, grace_seconds: float, what: str = "the cell") -> None:
@@ -93,21 +95,21 @@ class CellLimits:
 
     def _time_is_up(self) -> None:
         if self._live.held_up:
-            left = "what an earlier cell has left behind (a task, or an object with a finaliser)"
-            never = f"{self._what} was never begun: run it again"
-            self.blame(Ended.WORKER_DIED, f"{left} kept the kernel busy for {self._seconds:g} s, and {never}")
+            left = "a task or finaliser of an earlier cell"
+            never = f"{self._what} never began; run it again"
+            self.blame(Ended.WORKER_DIED, f"{left} kept the kernel busy for {self._seconds:g} s, so {never}")
             self._live.kill()
         else:
             self.stop(Ended.TIME_LIMIT, f"{self._what} was stopped at its limit of {self._seconds:g} s")
 
     def stop(self, ended: Ended, reason: str) -> None:
-        """Make the request end; the first reason counts."""
+        """End the request. The first reason counts."""
         if self._ladder is None:
             self.blame(ended, reason)
             self._ladder = Ladder(self._live, self._grace)
 
     def interrupt(self) -> None:
-        """Interrupt the kernel once, as soon as it would hear of it."""
+        """Interrupt the kernel once, as soon as it listens to interrupts."""
         self._calm()
         if not self._live.interrupt():
             self._unheard = asyncio.get_running_loop().call_later(UNHEARD_SECONDS, self.interrupt)
@@ -118,16 +120,16 @@ class CellLimits:
             self._unheard = None
 
     def blame(self, ended: Ended, reason: str) -> None:
-        """Say why the request ends, if nothing has said so yet."""
+        """Record why the request ends, unless a reason is recorded already."""
         if self.ended is None:
             self.ended, self.reason = ended, reason
 
     def wait_for_input(self) -> None:
-        """The kernel waits for a person or a model: that time is not its own."""
+        """Stop the clock: the kernel waits for a person or a model."""
         self._clock.pause()
 
     def input_came(self) -> None:
-        """The clock goes on."""
+        """Start the clock again."""
         if self._ladder is None:
             self._clock.run(self._time_is_up)
 
@@ -140,7 +142,8 @@ class CellLimits:
 
 
 def private_memory(pid: int) -> int:
-    """Bytes of anonymous resident memory of a process; shared mappings of loaded contexts do not count. 0 if gone."""
+    """Bytes of anonymous resident memory of a process, 0 if it is gone. Mapped contexts are shared and do not count."""
+    # Resident minus shared pages, from the cheapest file in /proc that has them (proc_pid_statm(5)).
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:
         fields = statm.read().split()
         return (int(fields[1]) - int(fields[2])) * PAGE
@@ -148,9 +151,10 @@ def private_memory(pid: int) -> int:
 
 
 def proportional_memory(pid: int) -> int:
-    """Bytes of anonymous memory of a process, each page divided by how many processes share it. 0 if gone.
+    """Bytes of anonymous memory of a process, each page divided by the number of processes that share it; 0 if gone.
 
-    Summed over a process and its copies it is what they use together. It takes milliseconds for a large process.
+    The sum over a process and its copies is what they use together. The system walks the page tables for it, which
+    takes milliseconds for a large process.
     """
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
         for line in rollup:

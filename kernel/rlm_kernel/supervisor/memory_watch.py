@@ -1,4 +1,7 @@
-"""What the supervisor looks at from time to time while a session lives: memory, threads, programs, files, copies."""
+"""The supervisor's regular checks of a session: memory, threads, programs, files, copies.
+
+Most limits are the system's own (`rlm_sandbox.os_wall.rlimits`). These checks add what it does not count.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ SCRATCH_COUNTED = 16
 
 
 class WatchedSession(Protocol):
-    """What is looked at of a session; see `session.SupervisedSession`."""
+    """What the watch needs from a session; see `session.SupervisedSession`."""
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -60,7 +63,7 @@ class MemoryWatch:
         live = self.session.checkpoints.live
         if live is None or live.pid is None or live.dead:
             return
-        # A message that is not whole yet is the kernel's, wherever it lies.
+        # A kernel can also fill the supervisor's memory, with a message that it never completes. Count that too.
         used = private_memory(live.pid) + live.stream.parser.waiting
         if used > self.session.memory_base + self.session.limits.memory_bytes:
             if self.session.relay.limits is not None:
@@ -68,12 +71,13 @@ class MemoryWatch:
                 self.session.relay.limits.blame(
                     Ended.MEMORY_LIMIT, f"the kernel went over its limit of {limit:,} bytes of memory"
                 )
+            # No interrupt first: while it is handled, memory would go on growing.
             live.kill()
 
     def tree(self, monitor: MemoryMonitor) -> None:
         """Every few seconds: threads, and programs that a session runs, count towards its limits.
 
-        The system counts the threads of ordinary users itself, but never those of root.
+        RLIMIT_NPROC does not apply to root, so somebody has to count from outside.
         """
         live, limits = self.session.checkpoints.live, self.session.relay.limits
         if limits is None or live is None or live.pid is None:
@@ -91,7 +95,7 @@ class MemoryWatch:
                 )
 
     async def copies(self) -> None:
-        """Every few seconds: copies count as memory of the session; the oldest go first."""
+        """Every few seconds: copies count as memory of the session. The oldest copy goes first."""
         seen, self._copies_seen = self._copies_seen, self.session.checkpoints.cells
         if len(self.session.checkpoints.copies) < 2 or (
             seen == self.session.checkpoints.cells and self.session.relay.current is None
@@ -100,7 +104,7 @@ class MemoryWatch:
         pids = [peer.pid for peer in self.session.checkpoints.processes() if peer.pid is not None]
         used = await asyncio.to_thread(lambda: sum(map(proportional_memory, pids)))
         if used > self.session.limits.memory_bytes and self.session.checkpoints.drop_oldest():
-            self._copies_seen = -1  # one at a time: look again
+            self._copies_seen = -1  # look again: one copy at a time is given up
 
     async def scratch(self) -> None:
         """Every few seconds: a cell that goes on filling a full scratch folder is stopped."""

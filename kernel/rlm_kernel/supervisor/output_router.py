@@ -1,4 +1,4 @@
-"""What a kernel says, on its way to the clients: text gathered and capped, replies sent on or held back."""
+"""A kernel's output on its way to the clients: text is gathered and capped, replies are forwarded or held back."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ MOST_HELD_BYTES = 64 << 20
 MOST_FAULTS = 20
 LONGEST_FAULT = 8192
 SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
-"""What a cell may show; a kernel that shows anything else is not heard."""
+"""The kinds of messages that a cell may show; any other kind from a kernel is dropped."""
 _UNREADABLE = {
     "status": "error",
     "ename": "KernelError",
-    "evalue": f"what the kernel says about this cell is over {LARGEST_JSON >> 20} MiB or cannot be read; what the "
-    "cell did is kept: raise shorter errors",
+    "evalue": f"the cell ran, but its reply is over {LARGEST_JSON >> 20} MiB or cannot be read; its variables are "
+    "kept: raise shorter errors",
     "traceback": [],
 }
-_NOT_SHOWN = f"[not shown: over {LARGEST_JSON >> 20} MiB, or cannot be read]\n".encode()
+_NOT_SHOWN = f"[not shown: the output is over {LARGEST_JSON >> 20} MiB or cannot be read]\n".encode()
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 class OutputRouter:
     """The outgoing side of one session.
 
-    ``current`` is the request in flight with its ``limits``. With ``hold`` set for it, its reply and all that comes
-    after wait for `release`: under strict checkpoints nothing is confirmed before its copy is taken. ``cells`` is told
-    of the cells whose results nobody takes.
+    ``current`` is the request in flight with its ``limits``. If it began with ``hold``, its reply and everything after
+    that wait for `end`: under strict checkpoints nothing is confirmed before its copy is taken. ``cells`` records the
+    cells whose results nobody takes.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class OutputRouter:
         return OutputSoFar(output.text("stdout"), output.text("stderr"), cell)
 
     def begin(self, request: CellRequest, live: WorkerLink, hold: bool) -> CellLimits:
-        """A request goes to the kernel now: its clock starts."""
+        """Start the clock of a request that goes to the kernel now."""
         request.started, self.busy_since = time.perf_counter(), time.time()
         spool = self.spool / f"{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
         allowed = self.policy_limits
@@ -93,22 +93,22 @@ class OutputRouter:
         return self.limits
 
     def _publish_text(self, name: str, text: str) -> None:
-        """Publish text of the request in flight. Its output does not hold the request, which holds the output."""
+        """Publish text of the request in flight. The output has no reference to the request: it would be a cycle."""
         self.front.stream(self.current, name, text)
 
     def end(self) -> None:
-        """The request has been answered; what was held goes out."""
+        """Send what was held, now that the request has been answered."""
         held, self._held = self._held, None
         for channel, parts in held or ():
             self.front.send(channel, parts)
         self.current = self.limits = self.busy_since = None
 
     def forget_held(self) -> None:
-        """What was held back was never true: the kernel that said it is gone."""
+        """Drop what was held back: its kernel is gone, and the cell it confirms with it."""
         self._held = None
 
     def text(self, message: framing.Message) -> None:
-        """Text that code wrote; between requests (a task that still runs) it is published without a parent."""
+        """Pass on text that code wrote. Between requests, where a task may still run, it has no parent message."""
         data = message.parts[0] if message.parts else b""
         if self.current is not None and self.current.output is not None:
             self.current.output.write(message.tag, data)
@@ -117,7 +117,7 @@ class OutputRouter:
             self.front.stream(None, name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
 
     def forward(self, channel: str, parts: tuple[bytes, ...]) -> None:
-        """A Jupyter message of the kernel, which the supervisor signs; what is none is dropped."""
+        """Sign and forward a Jupyter message of the kernel; malformed messages are dropped."""
         request, signed = self.current, self.front.signer.signed(parts)
         if signed is None:
             return
@@ -128,14 +128,14 @@ class OutputRouter:
         if request is not None and request.direct is None:
             request.collect_message(channel, parts)
         if self._held is not None and (channel == "shell" or self._held):
-            if self._held_bytes < MOST_HELD_BYTES:  # beyond is what no cell says: a reply, and that it is done
+            if self._held_bytes < MOST_HELD_BYTES:  # a reply and an idle status are small; more is a hostile kernel
                 self._held.append((channel, signed))
                 self._held_bytes += sum(map(len, signed))
         else:
             self.front.send(channel, signed)
 
     def show(self, message: framing.Message) -> None:
-        """What a direct cell shows: kept for its caller, and published to those who watch."""
+        """Keep what a direct cell shows for its caller, and publish it to those who watch."""
         request, shown = self.current, heard(Shown, message)
         if shown is None and request is not None and request.output is not None:
             request.output.write(worker_protocol.STDERR, _NOT_SHOWN)
@@ -148,14 +148,14 @@ class OutputRouter:
         self.front.publish(request, shown.kind, shown.content, shown.metadata, buffers=message.parts[1:])
 
     def fault(self, said: bytes) -> None:
-        """Write into the log what a kernel calls a fault of its own: so much that no kernel can fill the disk."""
+        """Log a fault that a kernel reports, within bounds, so that no kernel can fill the disk."""
         self._faults += 1
         if self._faults <= MOST_FAULTS:
             fault = said[-LONGEST_FAULT:].decode("utf-8", "replace")
             log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, printable(fault, keep="\n"))
 
     def succeed(self, request: CellRequest, done: CellDone, limits: CellLimits) -> None:
-        """The kernel has answered: hand the result to a caller of the supervisor."""
+        """Hand the kernel's result to the caller of the supervisor."""
         if request.direct is not None:
             request.reply = _UNREADABLE if done.reply is None else plain(done.reply)
             self.front.status(request, "idle")
@@ -164,7 +164,7 @@ class OutputRouter:
         self._resolve(request, done)
 
     def fail(self, request: CellRequest, ended: Ended, reason: str, loss: Loss | None = None) -> None:
-        """No kernel will answer: tell the Jupyter client, or the caller of the supervisor."""
+        """Answer in place of a kernel that will not: to the Jupyter client, or to the caller of the supervisor."""
         if request.output is not None:
             request.output.flush()
         request.ended, request.reason, request.loss = ended, reason, loss

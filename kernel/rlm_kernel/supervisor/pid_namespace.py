@@ -1,4 +1,4 @@
-"""The process numbers that the kernels of a private session have for themselves, as the supervisor holds them."""
+"""The pid namespace of a private session, as the supervisor holds it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 
 
 class Space:
-    """A pin: the first process of these numbers ends, and with it all that bear them, once nobody holds the space.
+    """A pin on a pid namespace, shared by all of its processes that the supervisor knows.
 
-    Each process that the supervisor knows there holds it. So what a kernel has forked unasked does not outlive its
-    session, nor the supervisor.
+    The namespace's init process waits for the other end of the pipe. When the last holder closes it, or the supervisor
+    dies, init ends, and the kernel kills every process in the namespace with it. So a process that a worker forked
+    unasked cannot outlive its session.
     """
 
     def __init__(self) -> None:
@@ -18,17 +19,17 @@ class Space:
         self._holders = 1
 
     def hand_over(self) -> int:
-        """The descriptor for the first process, which is the caller's from here on."""
+        """The descriptor for the init process; the caller owns it from here on."""
         handed, self._reading = self._reading, -1
         return handed
 
     def share(self) -> Space:
-        """The same space for another process, which has to `release` it."""
+        """The same space for another process, which must `release` it."""
         self._holders += 1
         return self
 
     def release(self) -> None:
-        """Have nothing to do with it any more."""
+        """Give up one hold on the namespace."""
         self._holders -= 1
         if self._holders == 0:
             os.close(self._pin)

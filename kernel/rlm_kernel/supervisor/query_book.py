@@ -1,6 +1,7 @@
-"""The queries of one session as the supervisor knows them.
+"""The queries of one session as the supervisor knows them: asked, pending, waited for and answered.
 
-Asked, not yet answered, waited for, and the answers given.
+The kernel announces them, and a kernel may be hostile: it may repeat ids, invent answers or ask without end. So every
+count and size is checked here, before the daemon hears of a query.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from rlm_ipc.messages import Json
 from rlm_kernel.supervisor.limits import CellLimits
 
 MOST_CHARACTERS = 16 * worker_protocol.MAX_PROMPT
-"""Of the prompts of one session that wait for answers: they lie in the supervisor."""
+"""The most characters in one session's pending prompts, which the supervisor holds in memory."""
 FULL = (
-    f"the prompts that wait for answers may have {MOST_CHARACTERS:,} characters together; "
+    f"the pending prompts have over {MOST_CHARACTERS:,} characters together; "
     "wait for answers before you ask more, or ask less at once"
 )
 MOST_GIVEN = 128 << 20
-"""Characters of JSON of answers that code gives itself: of the longest that a kernel takes, all escaped."""
+"""The most characters of JSON in answers that code gives itself: the longest that a kernel accepts, all escaped."""
 _LONGEST_PROBLEM = 300
 QUERIES_A_SECOND = 100.0
 _ROWS_AT_ONCE = 256
 
 
 class Rate:
-    """So many of something at once, and then ``per_second``."""
+    """A token bucket: ``at_once`` tokens, refilled at ``per_second``."""
 
     def __init__(self, at_once: int, per_second: float) -> None:
         self._most, self._per_second = float(max(at_once, 1)), per_second
         self._left, self._since = self._most, time.monotonic()
 
     def take(self, count: int) -> float:
-        """Use up ``count``; for how many seconds there is none left then."""
+        """Take ``count`` tokens; returns for how many seconds the bucket is empty then."""
         now = time.monotonic()
         self._left = min(self._most, self._left + (now - self._since) * self._per_second) - count
         self._since = now
@@ -49,7 +50,7 @@ class Rate:
 class QueryBook:
     """Queries by id. ``next_number`` is the first id that no kernel of the session has used.
 
-    ``full`` tells that a query was refused because those that wait are as long as they may be together.
+    ``full`` means that the last `ask` refused a query because the pending prompts are too long together.
     """
 
     def __init__(self, next_number: int, limit: int, modes: Iterable[str]) -> None:
@@ -64,19 +65,19 @@ class QueryBook:
         self._awaited: set[str] = set()
 
     def ask(self, told: Iterable[Json]) -> list[AskedQuery]:
-        """Enter what a kernel announced, without what is malformed, known, too much, or in a mode not permitted."""
+        """Enter the queries that a kernel announced; malformed, known, excessive and forbidden ones are dropped."""
         self.full = False
         return [row for query in told if (row := self._enter(query)) is not None]
 
     def rest(self, told: Sized) -> float:
-        """For how many seconds a kernel that has announced this is not to be heard: one that keeps to its limit never.
+        """For how many seconds to stop reading from a kernel that has announced this; 0 within its limit.
 
-        What is refused counts as well: it is the looking at it that takes time.
+        Refused queries count as well, because looking at them is what takes the time.
         """
         return self._rate.take(max(1, len(told)))
 
     def inherit(self, parent: QueryBook, waited: Iterable[str]) -> None:
-        """Begin with what a session knows, but for the queries that its cell has waited for."""
+        """Begin with what the parent knows, except for the queries that its running cell waits for."""
         self.next_number = parent.next_number
         without = set(waited)
         for query_id, row in parent.pending.items():
@@ -85,7 +86,7 @@ class QueryBook:
         self.answers.update(parent.answers)
 
     def forget(self) -> None:
-        """Let go of everything, at the end of the session."""
+        """Drop everything, at the end of the session."""
         self.pending.clear()
         self.answers.clear()
         self._awaited.clear()
@@ -115,27 +116,30 @@ class QueryBook:
         return query
 
     def claim(self, ids: Iterable[str], asked: Iterable[AskedQuery]) -> set[str]:
-        """Those of ``ids`` that a cell which ``asked`` so may wait for: each once, so that no clock stands for ever."""
+        """Those of ``ids`` that the cell which ``asked`` them may wait for.
+
+        Each id counts once: the cell's clock stands still during a wait, and must not do so for ever.
+        """
         own = {row.id for row in asked}
         claimed = (set(ids) & own) - self._awaited
         self._awaited |= claimed
         return claimed
 
     def resolve(self, answers: Mapping[str, QueryOutcome]) -> None:
-        """Enter answers, also for a process that takes over later."""
+        """Enter answers. They are kept for a process that takes over later."""
         self.answers.update(answers)
         for query_id in answers:
             self.withdraw(query_id)
 
     def withdraw(self, query_id: str) -> bool:
-        """Wait for no answer to it any more; False if none was waited for."""
+        """Forget a pending query; False if it was not pending."""
         row = self.pending.pop(query_id, None)
         self._characters -= len(row.prompt) if row is not None else 0
         return row is not None
 
 
 def at_once(rows: Iterable[AskedQuery]) -> Iterator[tuple[AskedQuery, ...]]:
-    """Divide rows into what goes into one message: a kernel that tells much at once is not to end its reader's line."""
+    """Divide rows into messages: one that is over the protocol's limit would cost the reader its connection."""
     some: list[AskedQuery] = []
     characters = 0
     for row in rows:
@@ -149,7 +153,7 @@ def at_once(rows: Iterable[AskedQuery]) -> Iterator[tuple[AskedQuery, ...]]:
 
 
 def given_in(given: GivenAnswers | None) -> GivenAnswers | None:
-    """The answers that the code of a cell has given itself, as its kernel tells them; None: none, or too much."""
+    """The answers that a cell has given itself, as its kernel reports them; None if there are none or too many."""
     if given is None or len(json.dumps(messages.plain(given))) > MOST_GIVEN:
         return None
     if given.problem is not None:
@@ -158,9 +162,9 @@ def given_in(given: GivenAnswers | None) -> GivenAnswers | None:
 
 
 class PendingBatch:
-    """Queries that the running cell waits for. Its clock stands still until all are answered or ``seconds`` are over.
+    """The queries that the running cell waits for. Its clock stands still until all are answered, or for ``seconds``.
 
-    ``open`` are the ids that are not answered.
+    ``open`` are the ids without an answer.
     """
 
     def __init__(self, ids: set[str], limits: CellLimits, seconds: float, on_limit: Callable[[], None]) -> None:
@@ -170,6 +174,6 @@ class PendingBatch:
         limits.wait_for_input()
 
     def end(self) -> None:
-        """The cell goes on; call it before the cell's limits end."""
+        """Let the cell go on. Call this before the cell's limits end."""
         self._timer.cancel()
         self._limits.input_came()

@@ -1,8 +1,8 @@
-"""What a session was refused: attempts that its walls have seen.
+"""The refused attempts of a session, as its walls have seen them.
 
-The supervisor counts the system calls that stop at the session's gate. What the audit hook refuses, and cells that do
-not compile under the policy, are counted in the kernel, which may be hostile: these numbers are what it says, and only
-ever grow. A refused cell has attempted nothing, and is most often an honest mistake: it counts towards no limit.
+The supervisor itself counts the system calls that stop at the session's gate. The worker counts what its audit hook
+refuses, and the cells that do not compile. A worker may be hostile, so its counts can only add to the total. A refused
+cell has attempted nothing and is usually an honest mistake, so it counts towards no limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rlm_ipc.kernel_reports import Refused
 from rlm_ipc.worker_protocol import RefusedAttempts
 
 MOST_TOLD = 1_000_000
-"""The most refusals that a kernel is believed to have had since it last told of them."""
+"""The most refusals that one report of a kernel may add."""
 
 
 class Refusals:
@@ -23,7 +23,7 @@ class Refusals:
     def __init__(self, limit: int, on_limit: Callable[[str], None]) -> None:
         self.calls = 0
         self.latest = ""
-        """The system call that was refused last."""
+        """The latest system call that was refused."""
         self.audited = 0
         self.cells = 0
         """Cells that did not compile under the policy."""
@@ -31,13 +31,13 @@ class Refusals:
         self._over = False
 
     def refused(self, call: str) -> None:
-        """A system call was refused; the thread that made it still waits."""
+        """Count a system call that is being refused; its thread still waits for the answer."""
         self.calls += 1
         self.latest = call
         self._compare()
 
     def told(self, attempts: RefusedAttempts) -> None:
-        """The kernel says how many attempts its audit hook, and cells its compiler refused since it last said so."""
+        """Add a kernel's own count since its last report: attempts at the audit hook, and cells refused."""
         audited, cells = (min(max(count, 0), MOST_TOLD) for count in (attempts.audit, attempts.cells))
         self.audited += audited
         self.cells += cells
@@ -45,7 +45,7 @@ class Refusals:
             self._compare()
 
     def info(self) -> Refused:
-        """What callers of the supervisor see of them."""
+        """The counts, as callers of the supervisor see them."""
         return Refused(self.calls, self.latest, self.audited, self.cells)
 
     def _compare(self) -> None:
@@ -53,5 +53,5 @@ class Refusals:
             self._over = True
             made = f"{self.calls} system calls and {self.audited} refused by the audit hook"
             why = f"{self._limit} refused attempts end it by its policy (limits.refused_attempts); it made {made}"
-            # Not now: whoever counts is in the middle of an answer.
+            # Not now: the caller is still answering the attempt, and ending the session would close its gate.
             asyncio.get_running_loop().call_soon(self._on_limit, why)

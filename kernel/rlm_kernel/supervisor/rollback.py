@@ -1,6 +1,6 @@
 """Undoing cells: a copy of the session from before them takes the place of its process.
 
-Memory goes back, behind the same sockets. Files, loaded texts and rows do not; ids of queries are not used again.
+Memory goes back, behind the same sockets. Files, loaded texts and rows do not, and no query id is used again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_NAMES = 1000
 
 @dataclass(slots=True)
 class UndoneCell:
-    """A completed cell as it is remembered: which one it was, its code, what it bound, what it asked."""
+    """A completed cell as it is remembered: its number, its code, the names it bound, the queries it asked."""
 
     number: int
     code: str
@@ -47,7 +47,7 @@ class History:
         return self._cells[0].number - 1 if self._cells else sys.maxsize
 
     def note(self, number: int, request: CellRequest, defined: Sequence[str]) -> None:
-        """Take note of the ``number``-th completed cell; a crash may have made earlier ones of that number undone."""
+        """Remember the completed cell ``number``, in place of one with that number that a crash has undone."""
         self._forget_from(number)
         content = content_of(request) or {}
         code = str(content.get("code", ""))[:PREVIEW_CHARS]
@@ -70,7 +70,7 @@ class History:
 
 
 class UndoableSession(Protocol):
-    """What has to be known of a session to undo its cells; see `session.SupervisedSession`."""
+    """What a rollback needs from a session; see `session.SupervisedSession`."""
 
     @property
     def policy(self) -> SessionPolicy:
@@ -107,7 +107,7 @@ class UndoableSession(Protocol):
         ...
 
     def told_of_loss(self) -> None:
-        """What an earlier crash lost need not be told any more."""
+        """Forget the report of what an earlier crash lost."""
         ...
 
     def secure(self) -> Awaitable[None]:
@@ -121,7 +121,7 @@ async def rollback(session: UndoableSession, count: int) -> RollbackInfo:
     Raises `KernelBusy` while a cell runs, CallerError when there is no copy to go back to; then nothing has changed.
     """
     if session.cell is not None:
-        raise KernelBusy("the session runs a cell; wait for it, or interrupt it: then memory is as before it")
+        raise KernelBusy("the session runs a cell; wait for it or interrupt it, then roll back")
 
     async def work() -> RollbackInfo:
         return await _go_back(session, count)
@@ -157,13 +157,13 @@ async def _go_back(session: UndoableSession, count: int) -> RollbackInfo:
 def _why_not(session: UndoableSession, count: int, possible: list[int]) -> str:
     cells, kept, mode = session.checkpoints.cells, session.policy.limits.rollback_cells, session.policy.checkpoint
     if count > cells:
-        return f"the session's process has completed {cells} cell(s); {count} cannot be undone"
+        return f"{count} cell(s) cannot be undone: the session's process has completed {cells} cell(s)"
     if mode == "off":
-        return "the policy has checkpoint: off and keeps no copies: no cell can be undone; restart_session begins anew"
+        return "no cell can be undone: the policy has checkpoint: off, so no copies are kept; use restart_session"
     can = f"can be undone now: {', '.join(map(str, possible))} cell(s)" if possible else "nothing can be undone now"
     if count > kept:
-        return f"the policy keeps copies for {kept} cell(s) (limits.rollback_cells), {count} cannot be undone; {can}"
+        return f"{count} cell(s) cannot be undone: the policy keeps copies for {kept} (limits.rollback_cells); {can}"
     return (
-        f"there is no copy from before the last {count} cell(s): under checkpoint: {mode} none is taken between cells "
-        f"that follow each other at once, while threads run, or when copies would use too much memory; {can}"
+        f"there is no copy from before the last {count} cell(s): checkpoint: {mode} takes none between cells that "
+        f"follow each other at once, while threads run, or when copies would use too much memory; {can}"
     )

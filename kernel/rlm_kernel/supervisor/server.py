@@ -74,7 +74,8 @@ class Connection:
         task.add_done_callback(lambda done: self._answered(done, message))
 
     def _answered(self, task: asyncio.Task[None], message: framing.Message) -> None:
-        # Here, because a task that is cancelled before its first step runs no line of its own.
+        # Here and not in the task: one that is cancelled before its first step runs no line of its own, not even a
+        # `finally`.
         self.tasks.discard(task)
         message.close()
 
@@ -95,10 +96,13 @@ class Connection:
             number, name, content = protocol.call_in(message.parts[0])
             operation, handler = HANDLERS.get(name, (None, None))
             if operation is None or handler is None:
-                raise CallerError(f"the supervisor has no operation {name!r}; daemon and supervisor differ in version")
+                raise CallerError(
+                    f"the supervisor has no operation {name!r}, so it is from another version than the caller; "
+                    "stop it with `rlm-kernel daemon stop --all`"
+                )
             reply, blobs = await handler(self, read(operation.request, content), Envelope(number, message.descriptors))
             parts = (protocol.reply_part(number, reply), *blobs)
-            if sum(map(len, parts)) > protocol.MAX_CALL:  # the other end would hang up, on all that it has asked
+            if sum(map(len, parts)) > protocol.MAX_CALL:  # the caller would hang up, and lose all of its other calls
                 raise CallerError(f"the answer is over {protocol.MAX_CALL >> 20} MiB; ask for less at once")
         except Exception as error:
             if not isinstance(error, KernelError | ValueError | LookupError | TypeError | OSError):
@@ -119,7 +123,7 @@ class ControlServer:
         self.listen()
 
     def listen(self) -> None:
-        """Listen at the path, again if its file has gone; who is connected stays so."""
+        """Listen at the path, again if its file has gone. Existing connections stay."""
         listener = discovery.listen(self.path)
         self._stop_listening()
         self._listener = listener
@@ -137,10 +141,12 @@ class ControlServer:
             sock, _ = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                # Nothing was taken from the queue: looking again at once would only burn the processor.
+                # The client stays in the queue, so the listener stays readable. To try again at once would only burn
+                # the processor.
                 self._loop.remove_reader(listener.fileno())
                 self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
             return
+        # The folder's mode keeps others out already. This also holds when somebody has changed it.
         if discovery.peer_uid(sock) != os.getuid():
             sock.close()
             return
@@ -170,7 +176,7 @@ HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
 def _answers(
     operation: Operation[_Request, _Reply],
 ) -> Callable[[Handler[_Request, _Reply]], Handler[_Request, _Reply]]:
-    """Have the function answer calls of that operation."""
+    """Let the function answer calls of that operation."""
 
     def enter(handler: Handler[_Request, _Reply]) -> Handler[_Request, _Reply]:
         HANDLERS[operation.name] = operation, handler
@@ -186,7 +192,8 @@ NOTHING: Answered[protocol.Done] = protocol.Done(), ()
 async def _handshake(client: Connection, call: protocol.Handshake, _: Envelope) -> Answered[protocol.Welcome]:
     if call.protocol != protocol.PROTOCOL:
         raise CallerError(
-            f"the supervisor speaks protocol {protocol.PROTOCOL}; stop it with `rlm-kernel daemon stop --all`"
+            f"the supervisor speaks protocol {protocol.PROTOCOL}, not {call.protocol}; "
+            "stop it with `rlm-kernel daemon stop --all`"
         )
     client.wants_events = call.events
     return protocol.Welcome(os.getpid()), ()

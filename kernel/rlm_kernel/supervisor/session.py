@@ -1,7 +1,7 @@
 """One session in the supervisor: its queue, the driver that works through it, and what happens when a kernel dies.
 
 One driver task does requests, copies and recoveries strictly one after the other; everything else only appends to the
-queue. That is what makes recovery simple: while a request is in flight nothing else touches the kernel.
+queue. That makes recovery simple: while a request is in flight, nothing else touches the kernel.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from rlm_kernel.supervisor.session_policy import read_policy
 from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, heard, retrieved, within
 
 MAX_QUEUE = 1000
+_QUEUE_FULL = f"{MAX_QUEUE} requests wait for this session already; wait until some are done"
 _ALL_LOST = Loss(Lost.EVERYTHING)
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class SupervisedSession:
         self._resume = asyncio.Event()
         self.copying = CheckpointTimer(self)
         self._untold: tuple[str, Loss] | None = None
-        """Why variables were lost between two cells, and which: the next cell is told in place of being run."""
+        """A loss between two cells: the next cell fails with it instead of running on variables that are gone."""
         self.memory_base = 0
         self.watch = MemoryWatch(self)
         self.kernel_info: dict[str, Any] = spec.get("kernel_info") or {}
@@ -125,7 +126,7 @@ class SupervisedSession:
         self._driver = asyncio.create_task(self._drive())
 
     def expel(self, reason: str) -> None:
-        """End the session for what its code has tried; who waits for it is told the reason."""
+        """End the session for what its code has tried. Everybody who waits for it gets the reason."""
         error = SessionExpelled(reason)
         if self.relay.current is not None and not self.closed:
             self.relay.fail(self.relay.current, Ended.EXPELLED, str(error))
@@ -214,7 +215,7 @@ class SupervisedSession:
         return future
 
     def operation(self, work: Operation) -> asyncio.Future[Any]:
-        """Have the driver do ``work`` between requests."""
+        """Let the driver do ``work`` between requests."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.enqueue((work, future))
         return future
@@ -222,10 +223,7 @@ class SupervisedSession:
     async def ask(
         self, request: worker_protocol.Request, wait_seconds: float | None, file: int | None = None
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """A request of ours to the kernel process, in order with cells; `KernelBusy` after ``wait_seconds``.
-
-        ``file`` stays the caller's.
-        """
+        """Send a request to the kernel in order with cells; `KernelBusy` after ``wait_seconds``. Keeps ``file``."""
         began = asyncio.Event()
 
         async def work() -> tuple[dict[str, Any], tuple[bytes, ...]]:
@@ -233,7 +231,7 @@ class SupervisedSession:
             files = () if file is None else (os.dup(file),)
             answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self.checkpoints.ask(request, files)
             if isinstance(request, worker_protocol.Restore):
-                self.checkpoints.cells += 1  # it has changed variables, as a cell does: losing it is told
+                self.checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
                 await self.checkpoints.learn_shadowed()
                 self.copying.later()
             return answer
@@ -241,7 +239,7 @@ class SupervisedSession:
         future = self.operation(work)
         if wait_seconds is not None and not await within(began, future, wait_seconds):
             future.cancel()
-            raise KernelBusy("the session runs a cell; wait for it, interrupt it, or ask again later")
+            raise KernelBusy("the session runs a cell; wait for it, interrupt it, or try again later")
         result: tuple[dict[str, Any], tuple[bytes, ...]] = await future
         return result
 
@@ -261,7 +259,7 @@ class SupervisedSession:
         self.copying.later()
 
     async def resolve(self, news: worker_protocol.Resolve) -> list[str]:
-        """Tell a session news of its queries, at once if its cell waits for some; returns the ids that it knows."""
+        """Give a session news of its queries, at once if its cell waits for some; returns the ids that it knows."""
         waited = [name for name in news.answers if name in self.queries.pending]
         self.queries.resolve(news.answers)
         if self.round is not None:
@@ -272,7 +270,7 @@ class SupervisedSession:
         return list(reply.known)
 
     def interrupt(self, escalate: bool = False) -> bool:
-        """Interrupt what runs, or else the next cell; ``escalate`` ends it, whatever it does. False: there is none."""
+        """Interrupt what runs, or else the next cell; ``escalate`` also kills. False if there is none."""
         cell, limits = self.cell, self.relay.limits
         if cell is not None and cell is not self.relay.current:
             cell.withdrawn, cell.interrupted = escalate or cell.withdrawn, True
@@ -283,20 +281,20 @@ class SupervisedSession:
         return cell is not None or limits is not None
 
     def stop(self, run: object) -> bool:
-        """End the cell of that name, whether it waits, is about to begin or runs. False if it has ended."""
+        """End the cell of that name, whether it is queued, about to begin or running; False if it has ended."""
         if self.runs(run):
             return self.interrupt(escalate=True)
         return self.withdraw(run)
 
     def withdraw(self, run: object) -> bool:
-        """Have no request of that name begin any more. False if there is none."""
+        """Let no request of that name begin any more; False if there is none."""
         waiting = [i for i in (self._taken, *self._queue) if isinstance(i, CellRequest) and i.run == run]
         for request in waiting:
             request.withdrawn = True
         return bool(waiting)
 
     async def restart(self) -> None:
-        """Begin anew with a fresh process: contexts stay, variables go."""
+        """Start again with a fresh process: contexts stay, variables go."""
 
         async def work() -> None:
             await self.checkpoints.renew()
@@ -310,7 +308,7 @@ class SupervisedSession:
     # -- clients
 
     def from_client(self, channel: str, parts: list[bytes]) -> None:
-        """Take a request of a Jupyter client: the kernel, which has no key, gets what is signed as it has to be."""
+        """Handle a request of a Jupyter client. The kernel has no key, so the signature is checked here."""
         if channel == "iopub":
             self.front.welcome(parts)
         elif channel == "control":
@@ -346,10 +344,10 @@ class SupervisedSession:
 
     def enqueue(self, item: CellRequest | tuple[Operation, asyncio.Future[Any]]) -> None:
         """Put a request behind all others."""
-        if isinstance(item, CellRequest):  # to be looked at is no use
+        if isinstance(item, CellRequest):  # merely looking at a session must not keep it alive
             self.last_used = time.time()
         if self.closed or len(self._queue) >= MAX_QUEUE:
-            error: KernelError = UnknownKernel(self.kernel_id) if self.closed else KernelBusy("the queue is full")
+            error: KernelError = UnknownKernel(self.kernel_id) if self.closed else KernelBusy(_QUEUE_FULL)
             future = item.direct if isinstance(item, CellRequest) else item[1]
             if future is not None:
                 future.set_exception(error)
@@ -364,7 +362,7 @@ class SupervisedSession:
             while not self._queue:
                 self._resume.clear()
                 await self._resume.wait()
-            await self._work_on(self._queue.popleft())  # while it waits for the next it holds nothing of the last
+            await self._work_on(self._queue.popleft())  # unnamed: a name would keep the last request and its output
 
     async def _work_on(self, item: CellRequest | tuple[Operation, asyncio.Future[Any]]) -> None:
         self._taken = item
@@ -389,7 +387,7 @@ class SupervisedSession:
         try:
             if not self.checkpoints.alive:
                 await self._recover()
-            if self.closed or future.cancelled():  # and what the caller had lent to it is gone
+            if self.closed or future.cancelled():  # its caller has closed the descriptors that it lent
                 return
             result = await work()
         except Exception as error:
@@ -465,7 +463,7 @@ class SupervisedSession:
     # -- limits
 
     def _limits_of_request(self, live: WorkerLink) -> CellLimits:
-        """Our own requests may run code of the user's, a ``__repr__`` or a finaliser: they get the time of a cell."""
+        """Our own requests may run user code (a ``__repr__``, a finaliser), so they have the time limit of a cell."""
         return CellLimits(live, self.limits.cell_seconds, self.limits.interrupt_grace_seconds, "a request")
 
     # -- death and copies
@@ -473,8 +471,8 @@ class SupervisedSession:
     def _died(self, peer: WorkerLink) -> None:
         self.checkpoints.lost_copy(peer)
         if peer is self.checkpoints.live and self.relay.current is None and not self.closed and self.checkpoints.cells:
-            # A process that has run a cell is replaced at once. One that died before it ran any is only replaced
-            # when somebody asks for something: a kernel that cannot live must not be started for ever.
+            # A process that has run a cell is replaced at once. One that died before its first cell is replaced only
+            # when somebody asks for something: a kernel that cannot live must not be started again for ever.
             self.operation(partial(asyncio.sleep, 0)).add_done_callback(retrieved)
 
     async def _recovered_from(self, limits: CellLimits | None) -> tuple[str, Loss]:
@@ -506,18 +504,18 @@ class SupervisedSession:
         self.history.undo_after(self.checkpoints.cells)
 
     async def _copy_or_recover(self) -> None:
-        """Take a copy; a kernel that dies of it is one that died, with what that loses."""
+        """Take a copy. If the kernel dies of it, recover as from any other death."""
         try:
             await self.copying.now()
         except PeerDied:
             await self._recover()
 
     def told_of_loss(self) -> None:
-        """What an earlier crash lost need not be told to the next cell any more."""
+        """Forget the loss that the next cell would be told of."""
         self._untold = None
 
     async def secure(self) -> None:
-        """See to it that a crash loses nothing of a session that was forked or rolled back; under ``lazy`` soon."""
+        """Copy a session that was forked or rolled back, so that a crash loses nothing of it; under ``lazy`` soon."""
         if self.policy.checkpoint == "strict" and not self.checkpoints.covered:
             await self.copying.now()
         self.copying.later()
@@ -557,7 +555,7 @@ class SupervisedSession:
     # -- a cell that waits for answers
 
     def _begin_round(self, waits: worker_protocol.Waits) -> None:
-        """The running cell waits for answers; for none when it has been interrupted in that."""
+        """Begin a wait of the running cell for answers. An empty list ends the wait: the cell was interrupted in it."""
         self._end_round()
         current, limits = self.relay.current, self.relay.limits
         if current is None or limits is None:
@@ -567,7 +565,7 @@ class SupervisedSession:
             return
         self.round = PendingBatch(claimed, limits, self.policy.llm.wait_seconds, self._round_is_late)
         self.emit(self.kernel_id, WaitsFor(tuple(sorted(claimed))))
-        # Who answers at once may have been faster than the cell.
+        # Answers may have arrived before the cell began to wait.
         given = self.queries.answers
         self._answer_round(worker_protocol.Resolved({name: given[name] for name in claimed if name in given}))
 
@@ -593,7 +591,7 @@ class SupervisedSession:
             self.emit(self.kernel_id, WaitsFor(()))
 
     def _abort_queue(self) -> None:
-        """A cell failed and its client asked that its further cells do not run; cells of others do."""
+        """Abort the queued cells of a client whose cell failed (`stop_on_error`). Other clients' cells still run."""
         current = self.relay.current
         if current is None or current.direct is not None:
             return

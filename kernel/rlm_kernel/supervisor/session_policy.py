@@ -1,7 +1,7 @@
-"""A session's policy as the supervisor reads it: its values, without the schema and the library behind it.
+"""A session's policy as the supervisor reads it: its values, without the schema and pydantic.
 
-The daemon has validated it, and the worker will once more; the supervisor only looks up limits. Pydantic, which the
-schema is made with, would take a quarter of the supervisor's memory.
+The daemon has validated the policy, and the worker validates it again. The supervisor only looks up limits, and
+pydantic would take a quarter of its memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """The walls that have to stand, and whether the session has process numbers of its own."""
+    """The walls that must stand, and whether the session has a root folder and a pid namespace of its own."""
 
     require: tuple[str, ...]
     private: bool
@@ -70,7 +70,7 @@ class FrontEnds:
 
 @dataclass(frozen=True, slots=True)
 class SessionPolicy:
-    """The part of a policy that the supervisor sees to."""
+    """The part of a policy that the supervisor enforces."""
 
     name: str
     checkpoint: str
@@ -83,15 +83,15 @@ class SessionPolicy:
 
 
 def read_policy(text: str) -> SessionPolicy:
-    """Those values of a policy's JSON; raises CallerError for what is no policy."""
+    """Read these values from a policy's JSON; raises CallerError if it is not a policy."""
     try:
         return messages.read(SessionPolicy, _known(SessionPolicy, json.loads(text)))
     except (ValueError, RecursionError, ProtocolError) as error:
-        raise CallerError(f"the policy of the session cannot be read: {error}") from error
+        raise CallerError(f"the session's policy cannot be read: {error}") from error
 
 
 def _known(kind: Any, fields: Any) -> Any:
-    """What ``kind`` knows of ``fields``; a policy has more."""
+    """The ``fields`` that ``kind`` has; a policy has more."""
     if not isinstance(fields, dict):
         return fields
     hints = typing.get_type_hints(kind)

@@ -29,7 +29,7 @@ def address(connection: dict[str, Any], channel: str) -> str:
 
 
 class JupyterSockets:
-    """Nothing until it is bound; then ``on_frames(channel, parts)`` gets requests."""
+    """The sockets. After `bind`, every request goes to ``on_frames(channel, parts)``."""
 
     def __init__(
         self,
@@ -60,11 +60,15 @@ class JupyterSockets:
         self._sockets[channel] = sock
         sock.linger = LINGER_MS
         if channel == "iopub":
+            # Else XPUB reports only the first subscriber of a topic, and every further one would wait for its welcome.
             sock.setsockopt(zmq.XPUB_VERBOSE, 1)
         else:
+            # A client that reconnects under its old identity takes over. Else ROUTER would ignore it as a duplicate.
             sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
         sock.bind(address(self.connection, channel))
         if self.connection["transport"] == "ipc":
+            # zmq makes the file under the process's umask. The folder is 0700 for our own addresses only: a front end
+            # may have chosen another one.
             os.chmod(address(self.connection, channel).removeprefix("ipc://"), 0o600)
         self.loop.add_reader(sock.FD, self._drain, channel)
 

@@ -1,4 +1,4 @@
-"""The supervisor's inventory: zygotes, sessions, and the watch over memory, orphans and idleness."""
+"""The supervisor's inventory: zygotes, sessions, and the watch over memory and orphans."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REAP_AGAIN_SECONDS = 0.1
 CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
 
 Kind = tuple[tuple[str, ...], bool]
-"""Of the processes made ahead: what they have imported, and whether they are for private sessions."""
+"""A kind of process that is made ahead: the modules it has imported, and whether it is for private sessions."""
 Emit = Callable[[str, Event], None]
 
 
@@ -68,6 +68,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Become a subreaper and warm the first zygote."""
+        # A grandchild whose parent dies then becomes our child, and not init's: `_reap_strays` still learns of its end.
         processes.become_subreaper()
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -79,26 +80,27 @@ class Supervisor:
     # -- zygotes
 
     async def zygote(self, preload: tuple[str, ...]) -> WorkerLink:
-        """A living zygote with these modules imported; started when first needed, and again after its death."""
+        """A living zygote with these modules imported. It is started when first needed, and again after its death."""
         task = self._zygotes.get(preload)
         if task is None or (task.done() and (task.exception() is not None or task.result().dead)):
             task = self._zygotes[preload] = asyncio.create_task(self._start_zygote(preload))
         try:
             return await asyncio.shield(task)
         except (PeerDied, TimeoutError) as error:
-            raise KernelDied(f"the zygote ended while it warmed up; see {self.log}") from error
+            raise KernelDied(f"the zygote ended while it warmed up; {self.log} says why") from error
 
     async def fresh_worker(self, preload: tuple[str, ...], *, usual: bool, private: bool) -> WorkerLink:
-        """A fresh process that waits for its session: for a ``usual`` one that was made ahead, else one made now."""
+        """A fresh process that waits for its session, made ahead for a ``usual`` session, else made now."""
         kind = preload, private
         ready = self._ready.pop(kind, None) if usual else None
+        # Its successor is forked a little later, so as not to compete with the session that starts now.
         asyncio.get_running_loop().call_later(READY_AFTER_SECONDS, self._make_ready, kind)
         if ready is not None and not ready.dead:
             return ready
         try:
             return await fork(await self.zygote(preload), ForkState.READY, FORK_SECONDS, private=private)
         except (PeerDied, TimeoutError) as error:
-            raise KernelDied(f"the zygote ended while it forked; see {self.log}") from error
+            raise KernelDied(f"the zygote ended while it forked; {self.log} says why") from error
 
     def _make_ready(self, kind: Kind) -> None:
         if kind not in self._ready and not self._closed:
@@ -115,6 +117,7 @@ class Supervisor:
 
     async def _start_zygote(self, preload: tuple[str, ...]) -> WorkerLink:
         ours, theirs = framing.pair()
+        # -P keeps the working folder off sys.path: a user's `yaml.py` or `kernel.py` must not replace a module of ours.
         argv = [sys.executable, "-P", "-m", "rlm_kernel.worker.zygote", "--fd", str(theirs.fileno())]
         argv += ["--supervisor", str(os.getpid()), "--preload", ",".join(preload)]
         peer = WorkerLink(ours, self._unfinished)
@@ -160,9 +163,9 @@ class Supervisor:
         return session
 
     async def fork(self, parent_id: str, call: Spawn) -> tuple[SupervisedSession, ForkOrigin]:
-        """Start a kernel with every variable of another one; raises what `branch` does, and CallerError.
+        """Start a kernel with every variable of another one; raises CallerError, and the same as `branch`.
 
-        The daemon has compared their policies.
+        The daemon has compared the two policies already.
         """
         parent, trusted = self.find(parent_id), call.request.trusted
         session = self._new_session(call)
@@ -240,12 +243,13 @@ class Supervisor:
             await asyncio.sleep(MEMORY_SECONDS)
             if self._has_garbage and tick % SLOW_TICKS == 0:
                 self._has_garbage = False
-                processes.trim_heap()  # what a session had kept lies in the heap between what others keep
+                # glibc returns only the top of its heap by itself, and what other sessions keep lies above.
+                processes.trim_heap()
             for session in list(self.sessions.values()):
                 if not session.idle or tick % SLOW_TICKS == 0:
                     session.watch.memory()
                 if tick % SLOW_TICKS == 0:
-                    with contextlib.suppress(OSError):  # no descriptor is left for it: the next look is soon
+                    with contextlib.suppress(OSError):  # out of descriptors: the next look is soon
                         session.watch.tree(self._monitor)
                         await session.watch.scratch()
                         await session.watch.copies()
@@ -258,22 +262,23 @@ class Supervisor:
             t.result().pid for t in self._zygotes.values() if t.done() and not t.cancelled() and not t.exception()
         }
         with contextlib.suppress(ChildProcessError):
+            # WNOWAIT looks without reaping. Reaping a worker here would take its exit status away from its peer.
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if ended.si_pid in known:
-                    # Its peer is about to; a stray that ended with it is behind it in the system's list.
+                    # Its peer is about to reap it. Until then it hides any stray behind it in the system's list.
                     asyncio.get_running_loop().call_later(REAP_AGAIN_SECONDS, self._reap_strays)
                     return
                 os.waitpid(ended.si_pid, 0)
 
 
 def _close_unused(session: SupervisedSession) -> None:
-    """A copy for a person's own code lives as long as the front end that it was made for."""
+    """End a fork for the developer's own code if the front end that it was made for never came."""
     if not session.front.attachments:
         session.close()
 
 
 def _to_nobody(kernel_id: str, event: Event) -> None:
-    """Until somebody listens, events have no reader."""
+    """Drop events until somebody listens."""
 
 
 def importable(policy: SessionPolicy) -> tuple[str, ...]:
@@ -285,16 +290,17 @@ def importable(policy: SessionPolicy) -> tuple[str, ...]:
 
 QUIET_LIBRARIES = {
     "OPENBLAS_NUM_THREADS": "1",
-    # pandas imports pyarrow where it is installed: no thread for its allocators, and none that reserves far more memory
-    # than it uses.
+    # pandas imports pyarrow where it is installed. Its own allocators start a thread, and reserve far more memory than
+    # they use.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 """The environment in which importing a library starts no thread: a process with threads cannot be forked safely."""
 LARGE_COPIES = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=0xffffffffff"}
-"""The environment in which the C library copies what is large through the cache, too.
+"""The environment in which glibc's memcpy uses the cache for large copies too.
 
-Copies of a text go to new pages, which the system has just cleared there.  Past the cache they take up to a quarter
-longer, most of all from a mapped file: it begins where a page begins, and its copy a few words later in its own.
+A copy of a text goes to new pages, which the system has just cleared and which are therefore in the cache. Past the
+cache such a copy takes up to a quarter longer. It is worst from a mapped file, which begins at a page boundary, where
+the copy begins a few words later in its page.
 """
 HEAVY = ("numpy", "pandas")

@@ -1,9 +1,9 @@
 """The supervisor's side of process creation and of refusals: a worker forks only when the supervisor lets it.
 
-In a closed session clone(2) stops in the kernel and waits on a descriptor that only the supervisor holds. When
-the supervisor has asked for a checkpoint it lets the call continue; whatever code in the kernel tries to fork on
-its own gets EPERM. Calls that no session gets stop there too, so that somebody outside counts them: the supervisor
-fails each of them. Copies inherit the filter, so one gate serves a kernel and all its copies.
+In a closed session clone(2) stops in the kernel and waits on a descriptor that only the supervisor holds (seccomp's
+user notification). When the supervisor has asked for a checkpoint, it lets the call continue. Code that tries to fork
+on its own gets EPERM. Calls that no session may make stop there too, so that somebody outside the session counts them.
+Copies inherit the filter, so one gate serves a worker and all its copies.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 from rlm_sandbox.os_wall import libc, seccomp, syscalls
 
+# SECCOMP_USER_NOTIF_FLAG_CONTINUE. seccomp_unotify(2) warns against it where a decision rests on memory that the caller
+# may change meanwhile. The decision here rests on clone's flags, which are in a register.
 _CONTINUE = 1
 # _IOWR('!', 0, struct seccomp_notif) and _IOWR('!', 1, struct seccomp_notif_resp)
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
@@ -50,38 +52,38 @@ class _Response(ctypes.Structure):
 
 
 class Refused(NamedTuple):
-    """An attempt that was refused: the number of the thread that made it, and the name of the call."""
+    """A refused attempt: the id of the thread that made it, and the name of the call."""
 
     thread: int
     call: str
 
 
 class ForkGate:
-    """Answers the forks of one worker and its copies, and refuses what else stops there.
+    """Answers the forks of one worker and its copies, and refuses every other call that stops there.
 
-    Owns ``fd``; never blocks. Wait for `fileno` to become readable, then call `answer` once. ``on_refusal`` is told of
-    every attempt that is refused, while the thread that made it still waits.
+    Owns ``fd``; never blocks. Wait for `fileno` to become readable, then call `answer` once. ``on_refusal`` gets every
+    attempt that is refused, while the thread that made it still waits.
     """
 
     def __init__(self, fd: int, on_refusal: Callable[[Refused], None] | None = None) -> None:
         self._fd = fd
         self._on_refusal = on_refusal
         self.hung_up = False
-        """Every process behind the gate is gone: stop watching it and `close`."""
+        """True once every process behind the gate is gone: stop watching it and `close`."""
 
     def fileno(self) -> int:
         """The descriptor to watch for reading."""
         return self._fd
 
     def answer(self, allow: bool | Callable[[int], bool], *, pid: int | None = None) -> bool:
-        """Receive one attempt and answer it. True when a fork was let through; nothing else ever is.
+        """Receive one attempt and answer it. True if a fork was let through; nothing else ever is.
 
-        ``pid`` is the process that the supervisor asked: an attempt by another process, or by a thread of it that
-        is not its first, is refused whatever ``allow`` says. A function as ``allow`` is asked about the number
-        of the attempting thread. False also when nobody is waiting (any more).
+        ``pid`` is the process that the supervisor asked: an attempt by another process, or by any thread of it but the
+        first, is refused whatever ``allow`` says. If ``allow`` is a function, it is called with the id of the
+        attempting thread. Also returns False when nobody waits (any more).
 
-        The kernel must block signals around the forks it makes for the supervisor: a signal that it handles ends
-        the call with EINTR, or starts it anew after it was let through.
+        The worker must block signals around a fork that it makes for the supervisor. A signal with a handler would end
+        the call with EINTR, or restart it after it was let through.
         """
         attempt = self._receive()
         if attempt is None:
@@ -94,23 +96,25 @@ class ForkGate:
         )
         if not allowed and self._on_refusal is not None:
             self._on_refusal(Refused(attempt.pid, call))
+        # Before the answer, not after: once the thread goes on, its id may pass to another process.
         error = 0 if allowed else -seccomp.refusal(call)
         response = _Response(id=attempt.id, error=error, flags=_CONTINUE if allowed else 0)
         try:
             libc.ioctl(self._fd, _SEND, response)
         except OSError as error:
-            if error.errno != errno.ENOENT:
+            if error.errno != errno.ENOENT:  # the caller died, or a signal ended its call
                 raise
             return False
         return allowed
 
     def close(self) -> None:
-        """Close the gate: from now on all that stops there fails with ENOSYS."""
+        """Close the gate. From now on every call that would stop there fails with ENOSYS."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _receive(self) -> _Notification | None:
+        # SECCOMP_IOCTL_NOTIF_RECV blocks until there is an attempt, even on a non-blocking descriptor: look first.
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         events = poll.poll(0)

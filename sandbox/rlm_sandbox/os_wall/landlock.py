@@ -1,10 +1,10 @@
-"""Which files a process and everything it starts may touch, by Landlock (Linux 5.13 and later).
+"""Landlock: which files a process and everything it starts may touch (Linux 5.13 and later).
 
-A domain is inherited and can only shrink. It never lets the process trace, or read the memory or environment of, a
-process outside the domain. What it refuses beyond that is listed in `ADDED_BY`, by the version that brought it.
+A domain is inherited and can only shrink. A process in it can never trace a process outside, nor read its memory or
+environment. `ADDED_BY` lists what else it refuses, by the version that added it.
 
-A right that a ruleset does not handle is granted. So the running kernel is asked which rights it has, and all of them
-are handled: one that is newer than this file has no rule, and is refused everywhere.
+Landlock grants every right that a ruleset does not "handle". So the running kernel is asked for all rights that it
+knows, and the ruleset handles them all. A right that is newer than this file has no rule, and is refused everywhere.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Addition(NamedTuple):
     linux: str
     """The first Linux that has it."""
     holds: tuple[str, ...]
-    """What a session is kept from since then, in words."""
+    """What it can refuse a session since then, in words."""
     network: bool = False
-    """Whether a session that may use the network keeps it."""
+    """Whether that concerns only sessions without a network."""
 
 
 ADDED_BY = {
@@ -68,11 +68,12 @@ ADDED_BY = {
     4: Addition("6.7", ("TCP",), network=True),
     5: Addition("6.10", ("devices",)),
     6: Addition("6.12", ("signals", "abstract sockets")),
-    # 7, 8 and 11 add how it logs and is entered, which a process with a single thread and no privileges does not need.
+    # 7, 8 and 11 are left out. They add logging and new ways to enter a domain, which a process with a single thread
+    # and no privileges does not need.
     9: Addition("7.1", ("sockets in folders",)),
     10: Addition("7.2", ("UDP",), network=True),
 }
-"""Versions of Landlock that can hold more than the one before."""
+"""The versions of Landlock that can refuse more than the one before."""
 
 
 READ = FileAccess.READ_FILE | FileAccess.READ_DIR
@@ -86,7 +87,7 @@ WRITE = (
     | FileAccess.TRUNCATE
 )
 SPECIAL = FileAccess.MAKE_SYM | FileAccess.MAKE_FIFO | FileAccess.MAKE_SOCK
-"""Files through which a session could make its supervisor read, or wait for, something else."""
+"""Special files: a symbolic link could make the supervisor read another file, a FIFO could make it wait for ever."""
 _FOR_FILES = (
     FileAccess.EXECUTE | FileAccess.WRITE_FILE | FileAccess.READ_FILE | FileAccess.TRUNCATE | FileAccess.IOCTL_DEV
 )
@@ -108,7 +109,7 @@ def abi_version() -> int:
 
 
 def summary(abi: int, *, network: bool) -> str:
-    """What a kernel of that version holds of a session, and what a newer one would."""
+    """What a kernel of that version refuses a session, and what a newer one would add, in words."""
     known = {version: added for version, added in ADDED_BY.items() if not (network and added.network)}
     held = ", ".join(word for version, added in known.items() if version <= abi for word in added.holds)
     newer = (added for version, added in known.items() if version > abi)
@@ -128,9 +129,10 @@ def restrict(rules: Iterable[Rule], *, network: bool) -> None:
 
 @functools.cache
 def handled() -> tuple[int, ...]:
-    """Every right that the running kernel has, as a mask for each of its fields; none without Landlock.
+    """Every right that the running kernel has, as a mask for each of its fields; empty without Landlock.
 
-    The kernel refuses a mask with a right that it does not have, and rights are numbered without gaps.
+    The kernel refuses a mask with a right that it does not have, and rights are numbered without gaps. So each mask
+    grows by one bit until it is refused. A table by version would not know the kernels to come.
     """
     masks: tuple[int, ...] = ()
     for _ in _FIELDS:
@@ -161,7 +163,7 @@ def _create(masks: tuple[int, ...]) -> int:
 
 
 class Ruleset:
-    """A domain in the making: rules can be added until it is enforced. Holds a descriptor until it is closed.
+    """A domain that is being built: rules can be added until it is enforced. Holds a descriptor until it is closed.
 
     Raises OSError when the kernel refuses, as its methods do.
     """
@@ -192,6 +194,7 @@ class Ruleset:
 
 
 def _add(ruleset: int, rule: Rule, known: int) -> None:
+    # O_PATH names a file without opening it: no right to read is needed, and a device or FIFO is not touched.
     try:
         fd = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -199,7 +202,7 @@ def _add(ruleset: int, rule: Rule, known: int) -> None:
     try:
         access = rule.access & known
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            access &= _FOR_FILES
+            access &= _FOR_FILES  # the kernel refuses a rule that gives a file the rights of a folder
         libc.syscall(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, struct.pack("<Qi", access, fd), 0)
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""The few C calls that Python does not have, through ctypes; a failure is an OSError."""
+"""The few C calls that Python does not have, through ctypes. A failure raises OSError."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ _libc: Any = None
 
 
 def _library() -> Any:
-    """The C library of this process; loaded on first use, so that importing works on every system."""
+    """The C library of this process; loaded on first use, so that this module can be imported on every system."""
     global _libc
     if _libc is None:
+        # `use_errno`: ctypes swaps in its own copy of errno around each call. Without it, anything that Python does
+        # between the call and our look could overwrite errno.
         _libc = ctypes.CDLL(None, use_errno=True)
-        _libc.syscall.restype = ctypes.c_long
+        _libc.syscall.restype = ctypes.c_long  # the default, int, would cut a 64-bit result in half
     return _libc
 
 
 def syscall(number: int, *arguments: Any) -> int:
     """Make a system call. Numbers are passed as longs, buffers and None as pointers."""
+    # syscall(2) is variadic: ctypes would pass a Python int as a 32-bit int, and leave the upper half undefined.
     converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return _checked(_library().syscall(ctypes.c_long(number), *converted))
 
 
 def prctl(option: int, *arguments: int) -> int:
-    """Set or ask something of this process (prctl(2)), with zero for the arguments that are not given."""
+    """Set or read a property of this process (prctl(2)); arguments that are not given are zero."""
+    # Some options fail with EINVAL unless the unused arguments are really zero.
     padded = (*arguments, 0, 0, 0, 0)[:4]
     return _checked(_library().prctl(ctypes.c_int(option), *(ctypes.c_ulong(value) for value in padded)))
 

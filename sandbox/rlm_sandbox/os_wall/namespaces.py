@@ -1,11 +1,11 @@
-"""A network and an IPC space of the process's own, in which there is nothing: no interface but a loopback that is down.
+"""Network and IPC namespaces of the process's own, with nothing in them but a loopback interface that is down.
 
-seccomp refuses the calls that would reach the network; this wall takes away what they would reach. Root enters the
-new spaces directly, anybody else by way of a user namespace, in which the process keeps its own user and group. Some
-systems let a process into a user namespace and then give it no rights there (AppArmor on Ubuntu), and there is no way
-back, so the way in is tried in a throw-away process first.
+seccomp refuses the calls that would reach the network. This wall takes away what they would reach. Root enters the
+namespaces directly. Anybody else goes through a user namespace, in which the process keeps its own user and group. Some
+systems let a process into a user namespace and then give it no rights there (AppArmor on Ubuntu). There is no way back
+from it, so the way in is first tried in a throw-away process.
 
-Spaces of files and processes are another wall, for policies that ask for it (`rlm_sandbox.os_wall.private_root`).
+Namespaces of files and processes are another wall, for policies that ask for it (`rlm_sandbox.os_wall.private_root`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ COUNTS_BY_NAMESPACE_SINCE = (5, 14)
 
 
 def enter(*, inside: bool = False) -> str:
-    """Move this (single-threaded) process into spaces of its own, for good. Returns what they are, in words.
+    """Move this (single-threaded) process into namespaces of its own, for good. Returns what they are, in words.
 
-    Call it before privileges are given up, and before Landlock closes /proc. ``inside`` says that it has a user
-    namespace of its own where it needs one.
+    Call it before privileges are given up, and before Landlock closes /proc. ``inside`` says that the process is in a
+    user namespace of its own already, if it needs one.
 
     Raises:
-        OSError: The system does not let it; the process is where it was.
+        OSError: The system does not allow it; nothing has changed for the process.
     """
     user = os.geteuid()
     refusal = "" if inside else try_out(user)
@@ -43,7 +43,7 @@ def enter(*, inside: bool = False) -> str:
 
 
 def counts_alone() -> bool:
-    """Whether the limit of threads counts this process and its copies only, once it has entered."""
+    """Whether RLIMIT_NPROC counts only this process and its copies, once it has entered."""
     release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2] if part.isdigit())
     return os.geteuid() != 0 and release >= COUNTS_BY_NAMESPACE_SINCE
 
@@ -53,11 +53,13 @@ def _enter(*, inside: bool = False) -> None:
 
 
 def unshare(spaces: int, *, user: bool = False) -> None:
-    """Leave ``spaces``, with ``user`` by way of a user namespace unless this is root. Raises OSError."""
+    """Leave the namespaces ``spaces``; with ``user``, through a user namespace unless this is root. Raises OSError."""
     number, group = os.geteuid(), os.getegid()
     through = _NEW_USER if user and number else 0
     libc.syscall(_UNSHARE[os.uname().machine], spaces | through)
     if through:
+        # The kernel accepts a group map from an unprivileged process only after setgroups(2) is denied for good:
+        # leaving a group could otherwise give access that a mode takes away from the group.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{number} {number} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -65,12 +67,12 @@ def unshare(spaces: int, *, user: bool = False) -> None:
 
 @functools.cache
 def try_out(user: int) -> str:
-    """Why a process of ``user`` cannot `enter`, or nothing. Kernels forked from a zygote that asked inherit it."""
+    """Why a process of ``user`` cannot `enter`, or an empty string. Forks of the zygote inherit the answer."""
     return in_throw_away(_enter)
 
 
 def in_throw_away(work: Callable[[], None]) -> str:
-    """Do ``work`` in a child that ends with it; returns why it could not be done, or nothing."""
+    """Do ``work`` in a child that ends with it. Returns why it failed, or an empty string."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -82,7 +84,7 @@ def in_throw_away(work: Callable[[], None]) -> str:
             said = (error.strerror or str(error)) + _advice(error)
         finally:
             os.write(writing, said.encode())
-            os._exit(0)
+            os._exit(0)  # not `sys.exit`: the exit handlers that it inherited are the parent's
     os.close(writing)
     with open(reading, encoding="utf-8") as pipe:
         said = pipe.read()

@@ -12,11 +12,14 @@ _PR_SET_NO_NEW_PRIVS = 38
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAP_DAC_OVERRIDE = 1
-"""Kept: root in a container works on files of other users, and Landlock says which."""
+"""Kept, because root in a container works on other users' files. Landlock decides which."""
 
 
 def no_new_privs() -> None:
-    """From now on no program gains privileges by being started. Landlock and seccomp require it."""
+    """Let no program gain privileges by being started. Landlock and seccomp require it.
+
+    Else a confined process could start a set-user-id program whose checks rely on calls that its filter makes fail.
+    """
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 

@@ -1,8 +1,8 @@
-"""Resource limits of a kernel process: the kernel enforces them exactly and at no cost.
+"""Resource limits of a kernel process. The system enforces them exactly and at no cost.
 
-RLIMIT_DATA is the memory limit. It counts writable private memory, so a shared text mapped read-only is
-free; the seccomp filter refuses the kinds of memory that it does not count. RLIMIT_AS only stops absurd
-reservations.
+RLIMIT_DATA is the memory limit. It counts writable private memory, so a shared text that is mapped read-only is free.
+The seccomp filter refuses the kinds of memory that it does not count. RLIMIT_AS could not be the limit: numpy, glibc's
+arenas and shared texts reserve address space that they never use. It only stops absurd reservations.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ ADDRESS_SPACE_ROOM = 64 * GIB
 """Address space beyond the memory limit: stacks, allocators and shared texts reserve it without using it."""
 LOCKED_BYTES = 64 * 1024
 STACK_BYTES = 64 * MIB
-"""Largest stack of the main thread; RLIMIT_DATA does not count it."""
+"""Largest stack of the main thread. RLIMIT_DATA does not count it, because the system maps it as growing down."""
 
 
 COPIES = 4
-"""Threads beyond the policy's for what is with a kernel: its checkpoint, the next one, one that takes over, and the
-first process of a private session."""
+"""Threads beyond the policy's, for a worker's companions: its checkpoint, the next one, one that takes over, and the
+init process of a private session."""
 
 
 def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
     """Set the limits of this process, soft and hard. Returns what was set, in words.
 
-    What the process already uses is not counted against the policy: a warm kernel has numpy and pandas
-    mapped. ``alone`` says that the system counts only threads of this process and its copies, else all of the
-    user's. Who ``hands_over`` a descriptor yet does so in `handing_over`, which makes the limit of open files final.
+    The memory that the process already uses does not count against the policy: a warm kernel has numpy and pandas
+    mapped. ``alone`` says that the system counts only threads of this process and its copies, and not all of the
+    user's. A caller that still ``hands_over`` a descriptor does it in `handing_over`, which makes the limit of open
+    files final.
     """
     limits = policy.limits
     data, address_space = _mapped_bytes()
@@ -43,13 +44,15 @@ def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
         "RLIMIT_STACK": STACK_BYTES,
         "RLIMIT_FSIZE": limits.file_bytes,
         "RLIMIT_NOFILE": limits.open_files,
-        "RLIMIT_CORE": 0,
+        "RLIMIT_CORE": 0,  # a core file would hold the session's whole memory
         "RLIMIT_MEMLOCK": LOCKED_BYTES,
         "RLIMIT_MSGQUEUE": 0,
         "RLIMIT_NICE": 0,
         "RLIMIT_RTPRIO": 0,
     }
     if sys.platform == "linux" and os.getuid() != 0:  # the kernel never applies this one to root
+        # The count is per user, not per process. Without a user namespace it starts from all that the user runs now,
+        # so it is a brake on a thread bomb and not an exact limit.
         wanted["RLIMIT_NPROC"] = (COPIES if alone else _own_tasks()) + limits.threads + limits.processes
     for name, value in wanted.items():
         _lower(name, value, for_good=not (hands_over and name == "RLIMIT_NOFILE"))
@@ -61,10 +64,10 @@ def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
 
 @contextmanager
 def handing_over(policy: Policy) -> Iterator[None]:
-    """Send a descriptor, whatever other sessions do; then the limit of open files is final.
+    """Raise the soft limit of open files while a descriptor is sent, then make the policy's limit final.
 
-    Linux sends none for a user of whom more are under way than the sender may have open, and a hostile process can
-    have as many under way as it may open itself.
+    Linux counts the descriptors in flight per user, and refuses to send (ETOOMANYREFS) when they exceed the sender's
+    RLIMIT_NOFILE. A hostile session can keep as many in flight as it may open, so the sender needs a higher limit.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -77,7 +80,7 @@ def handing_over(policy: Policy) -> Iterator[None]:
 def tighten(inner: Policy, outer: Policy) -> None:
     """Lower the limits of a process under ``outer`` to those of ``inner``.
 
-    What it used before its first cell was added to the limits then, and stays in them.
+    The limits include what the process used before its first cell, so they are lowered by the difference.
     """
     mine, theirs = inner.limits, outer.limits
     less = theirs.memory_bytes - mine.memory_bytes
@@ -119,12 +122,12 @@ def _mapped_bytes() -> tuple[int, int]:
 
 
 def _own_tasks() -> int:
-    """How many threads the user runs on this machine: RLIMIT_NPROC counts them all, not only our own."""
+    """How many threads the user runs on this machine. RLIMIT_NPROC counts them all, not only this process's."""
     return sum(_tasks(entry) for entry in os.scandir("/proc") if entry.name.isdigit())
 
 
 def _tasks(process: os.DirEntry[str]) -> int:
-    """The threads of a process of ours, 0 for others'. A folder in /proc has two links plus one a thread."""
+    """The threads of a process of this user, 0 for others'. ``/proc/PID/task`` has two links plus one per thread."""
     try:
         ours = process.stat().st_uid == os.getuid()
         return Path(process.path, "task").stat().st_nlink - 2 if ours else 0

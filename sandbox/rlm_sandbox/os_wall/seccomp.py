@@ -1,15 +1,16 @@
-"""The system calls a kernel process may make, as a seccomp filter.
+"""The system calls that a kernel process may make, as a seccomp filter.
 
-Two profiles. *Closed* (a policy with ``limits.processes: 0``): what is not named in the tables fails with
-ENOSYS; no programs, no new processes (unless the supervisor allows one, see `forkgate`), no sockets but inherited
-ones, no signals but to itself. *Open* (a developer's own session): everything except what reaches beyond it.
+There are two profiles. *Closed* is for policies with ``limits.processes: 0``. A call that the tables do not name fails
+with ENOSYS. There are no programs, no new processes unless the supervisor allows one (`fork_notifier`), no sockets but
+inherited ones, and no signals except to the process itself. *Open* is for a developer's own session: everything except
+what reaches beyond it.
 
-A closed session that has a supervisor behind its gate is refused by that supervisor, which counts: what reaches out of
-the session stops in the kernel until the supervisor has said no. Refusals that ordinary libraries run into are the
-filter's own.
+In a closed session with a supervisor, calls that reach out of the session stop in the kernel until the supervisor has
+refused and counted them. Refusals that ordinary libraries run into are not worth counting, so the filter itself makes
+them.
 
-A filter cannot see what pointers point to; where that matters the call is refused altogether (clone3,
-openat2) or Landlock decides (paths).
+A filter sees the arguments of a call but not the memory that they point to. Where that memory decides, the call is
+refused altogether (clone3, openat2) or left to Landlock (paths).
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _CLONE_NEW = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x
 _CLONE_TRACED = 0x00002000 | 0x00800000
 _COPY_OPTIONS = CLONE_PARENT | _CLONE_SETTIDS
 
-# Flags of mmap(2). RLIMIT_DATA does not count memory that is shared and anonymous, or that grows down.
+# Flags of mmap(2). RLIMIT_DATA does not count memory that is shared and anonymous, nor memory that grows down. A
+# session could fill the machine with either and stay below its limit.
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_GROWSDOWN = 0x01, 0x20, 0x0100
 
 # prctl(2) options that concern only the caller: names, timer slack, huge pages, reading its own state.
@@ -78,9 +80,10 @@ class _Profile(NamedTuple):
 
     @property
     def leave(self) -> Block:
-        """For what the first filter of a closed session decides, whatever its policy: forks, and what nobody gets.
+        """The verdict on calls that the first filter of a closed session decides under any policy, such as forks.
 
-        Of several filters the strictest verdict counts, and a refusal would be stricter than asking.
+        Of several filters on a process the strictest verdict counts, and ERRNO is stricter than USER_NOTIF. So a second
+        filter has to allow these, or the supervisor would never be asked.
         """
         return ASK_SUPERVISOR if self.ask_supervisor else ALLOW if self.second else NOT_PERMITTED
 
@@ -123,9 +126,9 @@ class _Files(Protocol):
 
 
 class FilteredPolicy(Protocol):
-    """What a filter depends on in a policy.
+    """The parts of a policy that a filter depends on.
 
-    The supervisor, which needs the numbers above only, has no need of pydantic, with which policies are made.
+    A protocol and not the class: the supervisor imports this module for its numbers, and must not load pydantic.
     """
 
     @property
@@ -149,10 +152,10 @@ def build_filter(
 ) -> bytes:
     """The filter for ``policy`` on ``machine``, ready for `install`.
 
-    ``pid`` is the process that may signal itself; ``ask_supervisor`` sends forks and what is refused to the
-    supervisor, else both are refused here. All that differs between the kernels of one policy is ``pid``, so a zygote
-    that has built the filter once leaves its kernels only that to fill in. A ``second`` filter of a closed session
-    leaves to the first what that refuses to every policy.
+    ``pid`` is the process that may signal itself. ``ask_supervisor`` sends forks and refused calls to the supervisor;
+    without it both fail here. The filters of one policy differ only in ``pid``, so the zygote builds each one once and
+    its kernels only fill that in. A ``second`` filter of a closed session leaves to the first what that refuses under
+    every policy.
     """
     closed = policy.limits.processes == 0
     profile = _Profile(closed, policy.files.metadata, policy.network, ask_supervisor and closed, second and closed)
@@ -160,9 +163,9 @@ def build_filter(
 
 
 def build_signal_filter(*, machine: str, pid: int) -> bytes:
-    """A further filter for a copy of a process: no signals, not even to the process that it was copied from.
+    """A second filter for a copy of a process, which takes away signals to the process that it was copied from.
 
-    The first filter compares with the number of the process it was installed in, which in a copy is another's.
+    The first filter allows signals to the pid in which it was installed. In a copy that pid is another process.
     """
     only_self = when(0, IF_EQUAL, pid, ALLOW, NOT_PERMITTED)
     rules = {"kill": only_self, "tgkill": only_self, "prlimit64": when(0, IF_EQUAL, 0, ALLOW, only_self)}
@@ -187,9 +190,10 @@ def _compares_with(pid: int) -> bytes:
 
 
 def install(program: bytes, *, listener: bool) -> int | None:
-    """Load the filter into this process for good. With ``listener``, give the descriptor that receives forks.
+    """Load the filter into this process for good. With ``listener``, return the descriptor that receives forks.
 
-    Needs no_new_privs and a single thread. Raises OSError when the kernel refuses.
+    Needs no_new_privs and a single thread: without SECCOMP_FILTER_FLAG_TSYNC the filter covers only the calling thread.
+    Raises OSError when the kernel refuses.
     """
     buffer = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog: a 16-bit count, then the pointer at its natural alignment.
@@ -197,6 +201,8 @@ def install(program: bytes, *, listener: bool) -> int | None:
     if not listener:
         _set_filter(0, head)
         return None
+    # WAIT_KILLABLE_RECV: once the supervisor has received a call, only a fatal signal interrupts it. Else a signal
+    # could restart a fork that the supervisor has answered already.
     try:
         return _set_filter(_NEW_LISTENER | _WAIT_KILLABLE, head)
     except OSError as error:  # kernels before 5.19 do not know the second flag
@@ -215,6 +221,7 @@ def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
     rules |= dict.fromkeys(syscalls.METADATA, ALLOW if profile.metadata else PRETEND)
     rules |= dict.fromkeys(syscalls.LINKS, ALLOW if profile.metadata else profile.refuse)
     rules |= _common_rules(profile)
+    # `raise` and `abort` of libc signal their own pid, and so does Python's `signal.raise_signal`.
     only_self = when(0, IF_EQUAL, _ANY_PID, ALLOW, profile.refuse)
     rules |= {
         "clone": _clone_rule(profile),
@@ -230,7 +237,8 @@ def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
             NOT_PERMITTED,
             when(3, IF_ANY_BIT, _MAP_GROWSDOWN, NOT_PERMITTED, ALLOW),
         ),
-        # Landlock before Linux 6.2 does not govern truncation by an open for reading.
+        # Landlock governs truncation only since Linux 6.2. Before, O_RDONLY | O_TRUNC empties a file that its rules
+        # make read-only.
         "open": when_masked(1, _O_TRUNCATE_ONLY, os.O_TRUNC, NOT_PERMITTED, ALLOW),
         "openat": when_masked(2, _O_TRUNCATE_ONLY, os.O_TRUNC, NOT_PERMITTED, ALLOW),
         "prctl": when(
@@ -240,10 +248,11 @@ def _closed_rules(profile: _Profile) -> Mapping[str, Block]:
             when(1, IF_EQUAL, signal.SIGKILL, ALLOW, profile.refuse),
             bpf.one_of(0, _PRCTL_OPTIONS, ALLOW, NOT_PERMITTED),
         ),
-        # A process may confine itself further, as a forked session with a stricter policy does; no listeners.
+        # A process may confine itself further, as a forked session with a stricter policy does. But it may not install
+        # a listener, which would answer system calls in place of the supervisor.
         "seccomp": when(0, IF_EQUAL, _SET_MODE_FILTER, when(1, IF_EQUAL, 0, ALLOW, profile.refuse), profile.refuse),
         "fcntl": bpf.one_of(1, _FCNTL_REFUSED, profile.refuse, ALLOW),
-        # An exclusive lock on a shared text would make every other session wait for it.
+        # Every session has the same file of a shared text open. An exclusive lock would make all others wait.
         "flock": when(1, IF_ANY_BIT, fcntl.LOCK_EX, NOT_PERMITTED, ALLOW),
         "ioctl": bpf.one_of(1, _IOCTL_ALLOWED, ALLOW, verdict(bpf.errno_action(errno.ENOTTY))),
     }
@@ -273,10 +282,11 @@ def _open_rules(profile: _Profile) -> Mapping[str, Block]:
 
 
 def _common_rules(profile: _Profile) -> dict[str, Block]:
-    """What both profiles share: the calls nobody gets, and the network."""
+    """The rules that both profiles share: the calls that nobody gets, and the network."""
     rules: dict[str, Block] = dict.fromkeys(syscalls.DENIED, profile.leave) | dict.fromkeys(syscalls.ABSENT, MISSING)
     rules |= dict.fromkeys(syscalls.PROBED, NOT_PERMITTED)
-    # A datagram pair could send to the socket of another program, a stream pair only to its other end.
+    # A datagram socket can be addressed to any other program's socket, even one of a pair. A stream pair can only talk
+    # to its other end.
     rules["socketpair"] = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_STREAM, ALLOW, profile.no_network)
     if profile.network:
         internet = when_masked(1, _SOCK_TYPE_MASK, socket.SOCK_RAW, profile.no_network, ALLOW)
@@ -285,15 +295,16 @@ def _common_rules(profile: _Profile) -> dict[str, Block]:
         rules |= dict.fromkeys((*syscalls.NETWORK, "sendto", "setsockopt"), ALLOW)
         return rules
     rules |= dict.fromkeys(syscalls.NETWORK, profile.no_network)
-    # libc looks for a daemon behind a unix socket when it is asked for a user's name: that is not worth counting.
+    # libc asks nscd over a unix socket for a user's name, in `os.path.expanduser` for example: no attack to count.
     rules["socket"] = when(0, IF_EQUAL, socket.AF_UNIX, NO_ACCESS, profile.no_network)
+    # Without an address (length 0) it is `send` on an inherited socket, which glibc implements as sendto.
     rules["sendto"] = when(5, IF_EQUAL, 0, ALLOW, profile.no_network)
     rules["setsockopt"] = when(1, IF_EQUAL, socket.SOL_SOCKET, ALLOW, profile.no_network)
     return rules
 
 
 def _clone_rule(profile: _Profile) -> Block:
-    """Threads are free; a copy of the process is the supervisor's business, and so is the refusal of anything else."""
+    """Allow threads; let the supervisor decide about a copy of the process, and refuse any other clone."""
     copy = when_masked(0, ~_COPY_OPTIONS, signal.SIGCHLD, profile.leave, profile.refuse)
     thread = when(0, IF_ANY_BIT, CLONE_THREAD, ALLOW, copy)
     return when(0, IF_ANY_BIT, _CLONE_NEW | _CLONE_TRACED, profile.refuse, thread)
@@ -309,5 +320,5 @@ def is_copy(call: str, flags: int) -> bool:
 
 
 def refusal(call: str) -> int:
-    """The error by which the supervisor refuses what has stopped for it."""
+    """The error with which the supervisor refuses a call that has stopped for it."""
     return errno.EACCES if call in _REFUSED_WITH_EACCES else errno.EPERM

@@ -1,11 +1,11 @@
-"""Confines a copy of a helper process further: what a session forked from another needs.
+"""Confines a forked copy of a worker further, as a session needs it that was forked under a stricter policy.
 
-The walls of the system stay on every copy and cannot be widened; new ones are added inside them. The process
-must have a single thread, as after any fork. A copy under the same policy only loses the right to signal the
-process that it was copied from.
+The walls of the system stay on every copy and cannot be widened, so new ones are added inside them. The process must
+have a single thread, as after any fork. A copy under the same policy only loses the right to signal the process that it
+was copied from.
 
-Layers are raised by the process itself, which until now ran under the outer policy: they hold against all that
-runs afterwards, not against native code that had taken the process over before the fork.
+The copy raises the new walls itself, and until then it ran under the outer policy. So they hold against all code that
+runs afterwards, but not against native code that had taken over the process before the fork.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from rlm_sandbox.os_wall.report import WallReport
 from rlm_sandbox.policy.model import Policy
 
 MOST_LAYERS = 16
-"""Landlock domains that can lie within each other; the system refuses a further one."""
+"""How many Landlock domains the system lets lie within each other."""
 
 
 def tighten(inner: Policy, outer: Policy, *, scratch: Path, standing: WallReport) -> Confinement:
     """Confine this process, which is under ``outer`` with the walls ``standing``, to ``inner`` for good.
 
-    ``inner`` must not be looser (`rlm_sandbox.policy.loosened`). Both have real paths. The answer's report holds all
-    walls; its ``notify_fd`` is that of a gate for forks if the process had none and now needs one.
+    ``inner`` must not be looser (`rlm_sandbox.policy.loosened`). Both have real paths. The result's report holds all
+    walls. Its ``notify_fd`` is a fork gate's if the process had no gate and now needs one.
 
     Raises:
-        WallSetupError: a wall that stands cannot be narrowed; the process must end.
+        WallSetupError: A wall that stands cannot be narrowed; the process must end.
     """
     report = WallReport(dict(standing))
     if inner.walls.private and "private" not in report:
         report.set(
-            "private", False, "the session that it was forked from has none, and none can be raised behind its walls"
+            "private", False, "the parent session has none, and the walls of a fork leave no way to raise one later"
         )
     rlimits.tighten(inner, outer)
     if sys.platform != "linux":
@@ -52,22 +52,22 @@ def tighten(inner: Policy, outer: Policy, *, scratch: Path, standing: WallReport
 
 
 def _reach(policy: Policy) -> tuple[object, ...]:
-    """What the file rules depend on."""
+    """The parts of a policy that the file rules depend on."""
     return policy.files, policy.network, policy.limits.processes > 0
 
 
 def _calls(policy: Policy) -> tuple[object, ...]:
-    """What the filter of system calls depends on."""
+    """The parts of a policy that the seccomp filter depends on."""
     return policy.limits.processes == 0, policy.files.metadata, policy.network
 
 
 def _narrow_files(inner: Policy, scratch: Path, report: WallReport) -> None:
     try:
-        # Protected folders are outside the domain that this one is put into: nothing is to be carved out again.
+        # The outer domain excludes the protected folders already, so they need not be carved out again.
         landlock.restrict(file_rules(inner, scratch.resolve(), (), ()), network=inner.network)
     except OSError as error:
         if error.errno == errno.E2BIG:
-            why = f"the session descends from {MOST_LAYERS} others whose policies differ; fork an earlier one instead"
+            why = f"it has {MOST_LAYERS} ancestors with different policies, the system's limit; fork an earlier session"
         else:
             why = str(error)
         raise WallSetupError(f"the file rules cannot be narrowed: {why}") from error
