@@ -21,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo test test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
+.PHONY: help demo test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -72,6 +72,16 @@ type: $(STAMP)  ## Check the types, strictly
 	@$(BIN)/mypy bench/*.py
 	@$(BIN)/mypy hatch_build.py
 	@$(BIN)/mypy bench/compat/*.py
+
+verify-types: $(VENV)/types/.installed  ## Ask a second type checker, 310 MB, whether the types of rlm_client are complete
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/support/verify_types.py $(VENV)/types/bin/basedpyright rlm_client
+
+# A folder of its own: what it brings is of no use to anything else.
+$(VENV)/types/.installed: requirements/types.txt $(STAMP)
+	@$(BIN)/python -m venv --clear $(if $(UV),--without-pip) $(@D)
+	@$(if $(UV),"$(UV)" pip install --quiet --python $(@D)/bin/python,$(@D)/bin/pip install -qq --disable-pip-version-check) \
+		--require-hashes -r $<
+	@touch $@
 
 cover: $(STAMP)  ## Run all tests with branch coverage, forked processes included
 	@$(BIN)/coverage erase
@@ -200,6 +210,8 @@ lock: $(if $(UV),,$(STAMP))  ## Rewrite the hash-pinned requirements (UPGRADE=1 
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dev --extra browser -c requirements/dev.txt -o requirements/browser.txt >/dev/null
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra dspy --extra rlms -c requirements/dev.txt -o requirements/adapters.txt >/dev/null
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) --extra stores -c requirements/dev.txt -o requirements/stores.txt >/dev/null
+	@echo basedpyright | $(subst pyproject.toml,-,$(COMPILE)) $(if $(UPGRADE),--upgrade) -o requirements/types.txt >/dev/null
+	@sed -i '1i # Written by "make lock", for "make verify-types".' requirements/types.txt
 	@for f in $(LOCKS); do printf '# Written by "make lock" from pyproject.toml: change it there.\n%s\n' "$$(cat $$f)" >$$f.new \
 		&& mv $$f.new $$f; done
 

@@ -18,7 +18,7 @@ import asyncio
 import functools
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from rlm_client import calls
 from rlm_client.results import Query
@@ -56,7 +56,7 @@ class AsyncClient:
     ) -> None:
         self.session = session
         self.on_progress = on_progress
-        self.policy = None if policy is None else os.fspath(policy)
+        self.policy: str | None = None if policy is None else os.fspath(policy)
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._idle: list[AsyncDaemonConnection[McpServed]] = []
 
@@ -94,35 +94,35 @@ class AsyncClient:
 
     # --- texts and variables -------------------------------------------------------------------------
 
-    load_context = _method(calls.load_context)
-    peek = _method(calls.peek)
-    scan = _method(calls.scan)
-    list_vars = _method(calls.list_vars)
-    var_info = _method(calls.var_info)
-    unload = _method(calls.unload)
-    refresh = _method(calls.refresh)
-    query = _method(calls.query)
-    cite = _method(calls.cite)
-    check_citation = _method(calls.check_citation)
-    register_handle = _method(calls.register_handle)
-    resolve_handle = _method(calls.resolve_handle)
+    load_context: Final = _method(calls.load_context)
+    peek: Final = _method(calls.peek)
+    scan: Final = _method(calls.scan)
+    list_vars: Final = _method(calls.list_vars)
+    var_info: Final = _method(calls.var_info)
+    unload: Final = _method(calls.unload)
+    refresh: Final = _method(calls.refresh)
+    query: Final = _method(calls.query)
+    cite: Final = _method(calls.cite)
+    check_citation: Final = _method(calls.check_citation)
+    register_handle: Final = _method(calls.register_handle)
+    resolve_handle: Final = _method(calls.resolve_handle)
 
     # --- code and queries ----------------------------------------------------------------------------
 
-    eval_code = _method(calls.eval_code)
-    answer_queries = _method(calls.answer_queries)
-    wait = _method(calls.wait)
-    view_images = _method(calls.view_images)
-    budget = _method(calls.budget)
-    interrupt = _method(calls.interrupt)
+    eval_code: Final = _method(calls.eval_code)
+    answer_queries: Final = _method(calls.answer_queries)
+    wait: Final = _method(calls.wait)
+    view_images: Final = _method(calls.view_images)
+    budget: Final = _method(calls.budget)
+    interrupt: Final = _method(calls.interrupt)
 
     # --- the session ---------------------------------------------------------------------------------
 
-    status = _method(calls.status)
-    fork_session = _method(calls.fork_session)
-    rollback = _method(calls.rollback)
-    restart_session = _method(calls.restart_session)
-    end_session = _method(calls.end_session)
+    status: Final = _method(calls.status)
+    fork_session: Final = _method(calls.fork_session)
+    rollback: Final = _method(calls.rollback)
+    restart_session: Final = _method(calls.restart_session)
+    end_session: Final = _method(calls.end_session)
 
     async def pending_queries(self) -> list[Query]:
         """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""

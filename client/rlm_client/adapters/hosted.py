@@ -40,7 +40,7 @@ class Hosted:
 
     def __init__(self, prefix: str, ask: Ask, *, policy: str = POLICY) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
-        self.client = Client(f"{prefix}-{secrets.token_hex(4)}", policy=policy)
+        self.client: Client = Client(f"{prefix}-{secrets.token_hex(4)}", policy=policy)
         self._ask = ask
         self._mark = f"call-{secrets.token_hex(8)}:"
         self._stubs: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
 import anthropic
 import httpx2
@@ -51,8 +51,12 @@ class _Answer(BaseModel):
 class AnthropicMessages(Speaker):
     """One endpoint, and the key to it."""
 
-    wrong = (anthropic.AuthenticationError, anthropic.PermissionDeniedError, anthropic.NotFoundError)
-    passing = (
+    wrong: ClassVar[tuple[type[Exception], ...]] = (
+        anthropic.AuthenticationError,
+        anthropic.PermissionDeniedError,
+        anthropic.NotFoundError,
+    )
+    passing: ClassVar[tuple[type[Exception], ...]] = (
         anthropic.APIConnectionError,
         anthropic.RateLimitError,
         anthropic.InternalServerError,

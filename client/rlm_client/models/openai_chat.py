@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import openai
 from openai import AsyncOpenAI
@@ -45,8 +45,17 @@ class _Answer(BaseModel):
 class OpenAIChat(Speaker):
     """One endpoint, and the key to it."""
 
-    wrong = (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError)
-    passing = (openai.APIConnectionError, openai.RateLimitError, openai.InternalServerError, openai.ConflictError)
+    wrong: ClassVar[tuple[type[Exception], ...]] = (
+        openai.AuthenticationError,
+        openai.PermissionDeniedError,
+        openai.NotFoundError,
+    )
+    passing: ClassVar[tuple[type[Exception], ...]] = (
+        openai.APIConnectionError,
+        openai.RateLimitError,
+        openai.InternalServerError,
+        openai.ConflictError,
+    )
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
