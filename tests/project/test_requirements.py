@@ -2,12 +2,13 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
-ID = re.compile(r"\bK-\d+\b")
+ID = re.compile(r"\b[KP]-\d+\b")
 TestFunctions = list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]
 
 
@@ -44,8 +45,9 @@ def test_every_requirement_that_a_test_names_exists(
 def test_the_manifest_is_complete_and_says_each_behaviour_in_a_sentence(
     manifest: dict[str, dict[str, str]],
 ) -> None:
-    """The ids run without holes, and each entry has a sentence and nothing unknown."""
-    assert list(manifest) == [f"K-{number}" for number in range(1, len(manifest) + 1)]
+    """The ids of each family run without holes, and each entry has a sentence and nothing unknown."""
+    sizes = Counter(requirement.split("-")[0] for requirement in manifest)
+    assert list(manifest) == [f"{family}-{number}" for family in sizes for number in range(1, sizes[family] + 1)]
     for requirement, entry in manifest.items():
         assert set(entry) <= {"behaviour", "gap"}, requirement
         assert all(text.endswith(".") and len(text) > 20 for text in entry.values()), requirement

@@ -1,0 +1,92 @@
+"""The shapes of messages, and which of them belong together.
+
+A message is a dictionary with a ``role`` and a ``content``, as the protocols of OpenAI and Anthropic have it. A tool
+call is an entry of ``tool_calls`` or a block of ``content``, its result a message of the role ``tool`` or a block of a
+user's message. Keys that begin with ``_`` are ours and never reach a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+__all__ = ["Message", "blocks", "calls_of", "has_tools", "linked", "opens_turn", "public", "results_of", "units"]
+
+Message = dict[str, Any]
+
+
+def blocks(message: Message, kind: str) -> list[dict[str, Any]]:
+    """Return the blocks of one type that the content holds."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return []
+    return [block for block in content if isinstance(block, dict) and block.get("type") == kind]
+
+
+def calls_of(message: Message) -> list[str]:
+    """Return the ids of the tool calls that a message makes."""
+    made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    made += blocks(message, "tool_use")
+    if isinstance(message.get("tool_use"), dict):
+        made.append(message["tool_use"])
+    return [str(call["id"]) for call in made if call.get("id") is not None]
+
+
+def results_of(message: Message) -> list[str]:
+    """Return the ids of the tool calls whose results a message brings."""
+    brought = [message.get("tool_call_id")] if message.get("role") == "tool" else []
+    brought += [block.get("tool_use_id") for block in blocks(message, "tool_result")]
+    if isinstance(message.get("tool_result"), dict):
+        brought.append(message["tool_result"].get("tool_use_id"))
+    return [str(call) for call in brought if call is not None]
+
+
+def has_tools(message: Message) -> bool:
+    """Say whether a message makes a tool call or brings a result."""
+    named = message.get("role") in {"tool", "function"} or "tool_use" in message or "tool_result" in message
+    return named or bool(message.get("tool_calls") or blocks(message, "tool_use") or blocks(message, "tool_result"))
+
+
+def opens_turn(message: Message) -> bool:
+    """Say whether a user speaks: a user's message that only brings a tool's result goes on with the turn."""
+    return message.get("role") == "user" and not results_of(message)
+
+
+def units(messages: Sequence[Message]) -> list[list[Message]]:
+    """Group messages into turns; turns that a tool call and its result lie in are one.
+
+    A turn begins with a user's message. What comes before the first one is a turn of its own.
+    """
+    turns: list[list[Message]] = []
+    for message in messages:
+        if opens_turn(message) or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return [[message for turn in turns[start:end] for message in turn] for start, end in linked(turns)]
+
+
+def linked(turns: Iterable[Iterable[Message]]) -> list[tuple[int, int]]:
+    """Return the spans of turns that are cut together, as (first, one after the last).
+
+    A result belongs to the last call before it that has its id.
+    """
+    called: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []
+    for number, turn in enumerate(turns):
+        first = number
+        for message in turn:
+            first = min([first, *(called[call] for call in results_of(message) if call in called)])
+            called |= dict.fromkeys(calls_of(message), number)
+        while spans and spans[-1][1] > first:
+            first = min(first, spans.pop()[0])
+        spans.append((first, number + 1))
+    return spans
+
+
+def public(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield messages without the keys that are ours."""
+    for message in messages:
+        if any(key.startswith("_") for key in message):
+            yield {key: value for key, value in message.items() if not key.startswith("_")}
+        else:
+            yield message
