@@ -26,7 +26,7 @@ from rlm_ipc.daemon_connection_async import AsyncDaemonConnection
 from rlm_ipc.daemon_dialogue import OnProgress
 from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
 from rlm_ipc.errors import ToolFailed
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 
 __all__ = ["AsyncClient"]
 
@@ -60,7 +60,7 @@ class AsyncClient:
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._idle: list[AsyncDaemonConnection[McpServed]] = []
 
-    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    async def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.
 
         A cell that takes longer than one call may is waited for.

@@ -31,6 +31,7 @@ from rlm_client.results import (
 )
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.json_lines import handshake_environment
+from rlm_ipc.messages import JsonObject
 
 __all__ = ["Call", "ToolCall", "environment", "signature_of"]
 
@@ -46,12 +47,12 @@ _OF_ANSWERS = ("answered", "failed", "still_pending")
 class Call(Generic[T]):
     """A call of a tool, and how its answer is read."""
 
-    read: Callable[[dict[str, Any]], T]
+    read: Callable[[JsonObject], T]
     tool: str
     arguments: Mapping[str, Any]
 
     @classmethod
-    def of(cls, read: Callable[[dict[str, Any]], T], tool: str, /, **arguments: Any) -> Call[T]:
+    def of(cls, read: Callable[[JsonObject], T], tool: str, /, **arguments: Any) -> Call[T]:
         """Make it of the arguments."""
         return cls(read, tool, arguments)
 
@@ -61,10 +62,10 @@ class ToolCall:
 
     def __init__(self, tool: str, arguments: Mapping[str, Any]) -> None:
         given = {name: value for name, value in arguments.items() if value is not None}
-        self.params: dict[str, Any] = {"name": tool, "arguments": given}
-        self._kept: dict[str, Any] = {}
+        self.params: JsonObject = {"name": tool, "arguments": given}
+        self._kept: JsonObject = {}
 
-    def take(self, result: dict[str, Any]) -> dict[str, Any] | None:
+    def take(self, result: JsonObject) -> JsonObject | None:
         """Take the result of a request and return the answer; None when there is more to ask.
 
         Raises:
@@ -161,7 +162,7 @@ def unload(name: str) -> Call[str]:
     return Call.of(lambda answer: str(answer["unloaded"]), "unload", name=name)
 
 
-def refresh(name: str) -> Call[dict[str, Any]]:
+def refresh(name: str) -> Call[JsonObject]:
     """Load a context again from its files and tell what changed."""
     return Call.of(dict, "refresh", name=name)
 
@@ -178,7 +179,7 @@ def cite(name: str, lines: str | int) -> Call[Citation]:
 
 def check_citation(
     name: str, quote: str, lines: str | int | None = None, *, hash: str | None = None
-) -> Call[dict[str, Any]]:
+) -> Call[JsonObject]:
     """Say whether a quotation ``stands`` in a text."""
     return Call.of(dict, "check_citation", name=name, quote=quote, lines=lines, hash=hash)
 
@@ -224,7 +225,7 @@ def view_images(run: str | None = None) -> Call[Pictures]:
     return Call.of(Pictures.read, "view_images", run=run)
 
 
-def budget() -> Call[dict[str, Any]]:
+def budget() -> Call[JsonObject]:
     """Return what the session's queries have used and may: calls, and of a provider tokens, cost and seconds."""
     return Call.of(dict, "budget")
 
@@ -237,7 +238,7 @@ def interrupt() -> Call[list[str]]:
 # --- the session -------------------------------------------------------------------------------------
 
 
-def status() -> Call[dict[str, Any]]:
+def status() -> Call[JsonObject]:
     """Describe the session: policy, kernel, walls, memory, runs, pending queries, limits."""
     return Call.of(dict, "status")
 
@@ -252,7 +253,7 @@ def rollback(cells: int = 1) -> Call[Undone]:
     return Call.of(Undone.read, "rollback", cells=cells)
 
 
-def restart_session() -> Call[dict[str, Any]]:
+def restart_session() -> Call[JsonObject]:
     """Begin anew with a fresh kernel and the loaded texts."""
     return Call.of(dict, "restart_session")
 
@@ -262,14 +263,14 @@ def end_session() -> Call[Ended]:
     return Call.of(Ended.read, "end_session")
 
 
-def _checked(result: dict[str, Any]) -> dict[str, Any]:
+def _checked(result: JsonObject) -> JsonObject:
     """Return the answer in a tool's result; raises :class:`ToolFailed` when it is an error."""
     text = "".join(block.get("text", "") for block in result.get("content", []))
     try:
         found = json.loads(text)
     except ValueError:
         found = {"text": text}
-    answer: dict[str, Any] = found if isinstance(found, dict) else {"answer": found}
+    answer: JsonObject = found if isinstance(found, dict) else {"answer": found}
     # A cell that raised is an answer (it has `success`), a call that could not be done is not.
     if result.get("isError") or ("error" in answer and "success" not in answer):
         raise ToolFailed(_message(answer), answer)
@@ -277,7 +278,7 @@ def _checked(result: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "data": [base64.b64decode(picture) for picture in pictures]} if pictures else answer
 
 
-def _message(answer: dict[str, Any]) -> str:
+def _message(answer: JsonObject) -> str:
     """Return what a tool's error says, as one line."""
     parts = [str(answer[key]) for key in ("message", "hint", "text") if answer.get(key)]
     if isinstance(available := answer.get("available"), list):

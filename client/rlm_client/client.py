@@ -27,7 +27,7 @@ from rlm_client.results import Query
 from rlm_ipc.daemon_connection import DaemonConnection, OnProgress, ask
 from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
 from rlm_ipc.errors import ToolFailed
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 
 __all__ = ["Client", "call_tool"]
 
@@ -65,7 +65,7 @@ class Client:
         self._lock = threading.Lock()
         self._connection: DaemonConnection[McpServed] | None = None
 
-    def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.
 
         A cell that takes longer than one call may is waited for.
@@ -150,12 +150,12 @@ class Client:
 
 def call_tool(
     name: str,
-    arguments: dict[str, Any],
+    arguments: JsonObject,
     *,
     session: str | None = None,
     policy: str | None = None,
     on_progress: OnProgress | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Make one call on a connection of its own; see `Client.call`."""
     with Client(session, policy=policy, on_progress=on_progress) as client:
         return client.call(name, **arguments)

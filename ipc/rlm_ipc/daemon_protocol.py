@@ -32,6 +32,7 @@ from rlm_ipc.daemon_rows import (
     WaitingQuery,
 )
 from rlm_ipc.messages import Json
+from rlm_ipc.session_record import SessionRecord
 
 __all__ = [
     "ROLES",
@@ -56,7 +57,6 @@ __all__ = [
     "McpServed",
     "PolicyApplied",
     "QueryList",
-    "RecordShown",
     "Refused",
     "Request",
     "RestoreSession",
@@ -259,18 +259,11 @@ class JournalPage:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowRecord(Request["RecordShown"]):
+class ShowRecord(Request["SessionRecord"]):
     """Show what ran in a session with all that repeats it: policy, contexts, cells, queries and answers."""
 
     session: str
     last: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordShown:
-    """The record, in the form of `rlm_mcp.formats.notebook.Record`, which also reads it from files."""
-
-    record: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,7 +482,7 @@ ROLES: Mapping[str, Role] = {
     "sessions": _role(ListSessions, SessionList),
     "overview": _role(ShowOverview, SessionsSeen),
     "journal": _role(ListJournal, JournalPage),
-    "record": _role(ShowRecord, RecordShown),
+    "record": _role(ShowRecord, SessionRecord),
     "queries": _role(ListQueries, QueryList),
     "turn": _role(KeepTurn, TurnKept),
     "save": _role(SaveSession, SessionSaved),

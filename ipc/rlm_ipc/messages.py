@@ -23,10 +23,13 @@ from typing import Any, TypeVar, Union
 
 from rlm_ipc.errors import ProtocolError
 
-__all__ = ["Json", "plain", "read"]
+__all__ = ["Json", "JsonObject", "plain", "read"]
 
 Json = Any
 """JSON of the user's: a schema, metadata, a display. Nothing of ours looks into it."""
+
+JsonObject = dict[str, Json]
+"""An object of JSON that goes out as it stands, or comes in unread: to an agent, a page, another program."""
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]

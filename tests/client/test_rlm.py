@@ -21,7 +21,8 @@ from rlm_client.rlm.workspace import ClientWorkspace
 from rlm_ipc.daemon_connection import DaemonConnection, ask
 from rlm_ipc.daemon_protocol import KeepTurn, ListSessions, ShowRecord
 from rlm_ipc.errors import CallerError, DaemonRefused
-from rlm_mcp.formats.notebook import Record, as_markdown, as_notebook
+from rlm_ipc.session_record import SessionRecord
+from rlm_mcp.formats.notebook import as_markdown, as_notebook
 from rlm_mcp.formats.trajectory import as_json_lines as record_lines
 
 pytestmark = pytest.mark.usefixtures("daemon")
@@ -435,9 +436,9 @@ def test_a_run_is_json_lines_of_its_turns(model: ModelEndpoint) -> None:
     assert all(isinstance(turn["iteration_time"], float) and turn["timestamp"] for turn in turns)
 
 
-def _record(session: str) -> Record:
+def _record(session: str) -> SessionRecord:
     with DaemonConnection(ShowRecord(session=session)) as control:
-        return Record.model_validate(control.reply.record)
+        return control.reply
 
 
 def test_a_run_can_be_exported_while_its_session_lives(model: ModelEndpoint) -> None:

@@ -18,8 +18,9 @@ from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_protocol import ListJournal
 from rlm_ipc.errors import ToolFailed
+from rlm_ipc.session_record import RecordedCell, SessionRecord
 from rlm_mcp.cli.app import app
-from rlm_mcp.formats.notebook import Record, as_markdown, as_notebook
+from rlm_mcp.formats.notebook import as_markdown, as_notebook
 
 Command = Callable[..., Result]
 SECONDS = 60.0
@@ -226,10 +227,8 @@ def test_markdown_has_front_matter_for_programs(command: Command, tmp_path: Path
     assert "```python\nprint('hello')\n```\n\n```text\nhello\n```" in text
 
 
-def _record(status: str, output: str) -> Record:
-    times = {"started_at": 1.0, "ended_at": 2.5}
-    cell = {"number": 7, "author": "agent", "code": "x", "status": status, "output": output, "queries": [], **times}
-    return Record.model_validate({"session": "s", "policy": "p", "state": "ended", "contexts": [], "cells": [cell]})
+def _record(status: str, output: str) -> SessionRecord:
+    return SessionRecord("s", "p", "ended", cells=(RecordedCell(7, "agent", "x", 1.0, 2.5, status, output),))
 
 
 def test_output_cannot_end_its_block() -> None:

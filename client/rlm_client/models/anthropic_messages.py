@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
 from rlm_client.models.streaming import BrokenOff, Speaker, completed
+from rlm_ipc.messages import JsonObject
 
 __all__ = ["AnthropicMessages"]
 
@@ -77,19 +78,17 @@ class AnthropicMessages(Speaker):
         """Close the connections."""
         await self._client.close()
 
-    def _request(
-        self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    def _request(self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None) -> JsonObject:
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
         turns = [message for message in messages if message["role"] != "system"]
-        request: dict[str, Any] = {"model": self._endpoint.model, "max_tokens": max_tokens, "messages": turns}
+        request: JsonObject = {"model": self._endpoint.model, "max_tokens": max_tokens, "messages": turns}
         if system:
             request["system"] = system
         if schema is not None and self._endpoint.native_schema:
             request["output_config"] = {"format": {"type": "json_schema", "schema": dict(schema)}}
         return request
 
-    async def _whole(self, messages: list[ChatMessage], request: dict[str, Any]) -> Completion:
+    async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion:
         try:
             raw = await self._client.post("/v1/messages", body=request, cast_to=bytes)
             answer = _Answer.model_validate_json(raw)
@@ -103,7 +102,7 @@ class AnthropicMessages(Speaker):
         return completed(self._endpoint, messages, text, answer.model, finish, counted)
 
     async def _streamed(
-        self, messages: list[ChatMessage], request: dict[str, Any], on_text: Callable[[str], None]
+        self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
     ) -> Completion:
         pieces, reason, model = [], None, None
         given = made = 0

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
 from rlm_client.models.streaming import BrokenOff, Speaker, completed
+from rlm_ipc.messages import JsonObject
 
 __all__ = ["OpenAIChat"]
 
@@ -71,18 +72,16 @@ class OpenAIChat(Speaker):
         """Close the connections."""
         await self._client.close()
 
-    def _request(
-        self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    def _request(self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None) -> JsonObject:
         # OpenAI's own newer models refuse max_tokens, some other servers know nothing else.
         limit = "max_completion_tokens" if self._endpoint.url() is None else "max_tokens"
-        request: dict[str, Any] = {"model": self._endpoint.model, "messages": messages, limit: max_tokens}
+        request: JsonObject = {"model": self._endpoint.model, "messages": messages, limit: max_tokens}
         if schema is not None and self._endpoint.native_schema:
             named = {"name": "answer", "schema": dict(schema)}
             request["response_format"] = {"type": "json_schema", "json_schema": named}
         return request
 
-    async def _whole(self, messages: list[ChatMessage], request: dict[str, Any]) -> Completion:
+    async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion:
         try:
             raw = await self._client.post("/chat/completions", body=request, cast_to=bytes)
             answer = _Answer.model_validate_json(raw)
@@ -97,7 +96,7 @@ class OpenAIChat(Speaker):
         return completed(self._endpoint, messages, text, answer.model, None if refused else finish, count)
 
     async def _streamed(
-        self, messages: list[ChatMessage], request: dict[str, Any], on_text: Callable[[str], None]
+        self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
     ) -> Completion:
         pieces, reason, model, usage = [], None, None, None
         begun = False

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from rlm_client.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
 from rlm_client.models.interface import ChatMessage, Completion, Finish, Usage
 from rlm_client.models.settings import Endpoint
+from rlm_ipc.messages import JsonObject
 
 __all__ = ["BrokenOff", "Speaker", "completed"]
 
@@ -59,14 +60,14 @@ class Speaker(ABC):
     @abstractmethod
     def _request(
         self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None
-    ) -> dict[str, Any]: ...
+    ) -> JsonObject: ...
 
     @abstractmethod
-    async def _whole(self, messages: list[ChatMessage], request: dict[str, Any]) -> Completion: ...
+    async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion: ...
 
     @abstractmethod
     async def _streamed(
-        self, messages: list[ChatMessage], request: dict[str, Any], on_text: Callable[[str], None]
+        self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
     ) -> Completion: ...
 
     def _not_ours(self) -> ModelError:

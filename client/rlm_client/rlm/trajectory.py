@@ -10,11 +10,11 @@ import json
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 from rlm_client.models.interface import ChatMessage
 from rlm_client.rlm.loop import Solution
 from rlm_client.rlm.workspace import CodeOutcome, ModelAnswer, ModelTurn
+from rlm_ipc.messages import JsonObject
 
 __all__ = ["as_json_lines", "call", "code_block", "iteration", "metadata", "written"]
 
@@ -47,7 +47,7 @@ def metadata(
     turns: int | None = None,
     depth: int | None = None,
     stopped: str | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the line about the run as a whole; ``stopped`` is why it ended without an answer."""
     return {
         "type": "metadata",
@@ -71,9 +71,9 @@ def iteration(
     seconds: float,
     prompt: list[ChatMessage],
     reply: str,
-    blocks: list[dict[str, Any]],
+    blocks: list[JsonObject],
     final: str | None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the line about one turn; ``prompt`` is all that the model has been told until then."""
     return {
         "type": "iteration",
@@ -87,7 +87,7 @@ def iteration(
     }
 
 
-def code_block(code: str, stdout: str, stderr: str, seconds: float, calls: list[dict[str, Any]]) -> dict[str, Any]:
+def code_block(code: str, stdout: str, stderr: str, seconds: float, calls: list[JsonObject]) -> JsonObject:
     """Return one block of code with what came of it."""
     result = {
         "stdout": stdout,
@@ -109,7 +109,7 @@ def call(
     given: int = 0,
     made: int = 0,
     seconds: float = 0.0,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return one query of code with its answer or, when there is none, the reason."""
     return {
         "root_model": model,
@@ -121,7 +121,7 @@ def call(
     }
 
 
-def written(lines: Iterable[dict[str, Any]]) -> str:
+def written(lines: Iterable[JsonObject]) -> str:
     """Return the lines as text, all of it ASCII: whatever a text holds, no reader sees the end of a line in it."""
     return "".join(json.dumps(line) + "\n" for line in lines)
 
@@ -131,7 +131,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _turn(turn: ModelTurn, prompt: list[ChatMessage]) -> dict[str, Any]:
+def _turn(turn: ModelTurn, prompt: list[ChatMessage]) -> JsonObject:
     blocks = [_block(outcome) for outcome in turn.outcomes]
     return iteration(
         number=turn.number,
@@ -144,13 +144,13 @@ def _turn(turn: ModelTurn, prompt: list[ChatMessage]) -> dict[str, Any]:
     )
 
 
-def _block(outcome: CodeOutcome) -> dict[str, Any]:
+def _block(outcome: CodeOutcome) -> JsonObject:
     stdout = "\n".join(part for part in (outcome.stdout, outcome.result) if part)
     stderr = "\n".join(part for part in (outcome.stderr, outcome.error) if part)
     return code_block(outcome.code, stdout, stderr, outcome.seconds, [_call(answer) for answer in outcome.answers])
 
 
-def _call(answer: ModelAnswer) -> dict[str, Any]:
+def _call(answer: ModelAnswer) -> JsonObject:
     query = answer.query
     used = (answer.input_tokens, answer.output_tokens, answer.seconds)
     return call(query.prompt, answer.text, answer.error, query.model, given=used[0], made=used[1], seconds=used[2])

@@ -86,6 +86,12 @@ class CodeOutcome:
     answers: list[ModelAnswer] = field(default_factory=list)
     answered_later: list[str] = field(default_factory=list)
 
+    def came(self, cell: Cell) -> CodeOutcome:
+        """Note what came of the cell, and return this."""
+        self.stdout, self.stderr, self.seconds = cell.stdout, cell.stderr, cell.execution_time_seconds
+        self.result, self.error = cell.result, cell.error
+        return self
+
 
 class Workspace(Protocol):
     """A session as a run sees it."""
@@ -138,10 +144,7 @@ class ClientWorkspace:
         except ToolFailed as error:  # the kernel died, or is busy with somebody else's cell
             outcome.error = str(error)
             return outcome
-        outcome.stdout, outcome.stderr = cell.stdout, cell.stderr
-        outcome.result, outcome.error = cell.result, cell.error
-        outcome.seconds = cell.execution_time_seconds
-        return outcome
+        return outcome.came(cell)
 
     async def read(self, name: str) -> str | None:
         """Return a variable as text, page by page."""

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import JsonFlag, errors, failing, first_line, say, show
 from rlm_mcp.errors import WrongUsage
 
@@ -73,7 +74,7 @@ def _given(files: list[str]) -> tuple[str | None, list[str]]:
     return sys.stdin.buffer.read().decode("utf-8", "replace"), []
 
 
-def _row(solution: Solution) -> dict[str, Any]:
+def _row(solution: Solution) -> JsonObject:
     budget = solution.budget
     return {
         "answer": solution.answer,

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import JsonFlag, failing, show
 
 __all__ = ["CLIENTS", "ClientConfig", "config"]
@@ -53,7 +54,7 @@ def _plain(command: Command) -> str:
     return _json(mcpServers={NAME: _order(command)})
 
 
-def _order(command: Command) -> dict[str, Any]:
+def _order(command: Command) -> JsonObject:
     return {"command": command[0], "args": [*command[1:], "mcp"]}
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from rlm_ipc.daemon_protocol import HttpServed, ServeHttp, ShowStatus, StopDaemo
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.folder_removal import remove_folder
 from rlm_ipc.json_lines import IDLE_SECONDS
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show, until_interrupted
 
 __all__ = ["app", "serve"]
@@ -98,7 +98,7 @@ def status(as_json: JsonFlag = False) -> None:
     show(state, as_json)
 
 
-def _state() -> dict[str, Any]:
+def _state() -> JsonObject:
     """Return what the daemon says of itself; raises DaemonUnavailable when there is none."""
     with DaemonConnection(ShowStatus()) as control:
         return {"running": True, "version": control.version, "pid": control.pid, **plain(control.reply)}

@@ -17,6 +17,7 @@ from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import ask, the_socket
 from rlm_ipc.daemon_protocol import Tidy
 from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show, size
 from rlm_sandbox.errors import SandboxError
@@ -190,7 +191,7 @@ def _policies() -> Iterator[DoctorCheck]:
 def _walls() -> Iterator[DoctorCheck]:
     from rlm_sandbox.os_wall.probe import probe
 
-    report: dict[str, Any] = probe().to_dict()
+    report: JsonObject = probe().to_dict()
     for name, wall in report.items():
         standing, detail = _wall(wall)
         fix = "" if standing else "policies that require it refuse to start; docs: SECURITY.md"

@@ -6,6 +6,7 @@ import difflib
 import os
 import secrets
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,11 +18,13 @@ from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_protocol import ShowRecord
 from rlm_ipc.errors import KernelError, ToolFailed
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
-    from rlm_mcp.formats.notebook import CodeCell, Notebook, NotebookCell, NotebookContext, QueryCell, Record
+    from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, SessionRecord
+    from rlm_mcp.formats.notebook import CodeCell, Notebook
 
 __all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
 
@@ -44,22 +47,20 @@ def export(
     show(data, as_json, lambda: console.print(f"wrote {len(record.cells)} cells to {path}", markup=False))
 
 
-def as_text(record: Record) -> str:
+def as_text(record: SessionRecord) -> str:
     """Return a session as the text of a notebook."""
-    import json
+    from rlm_mcp.formats import notebook
 
-    from rlm_mcp.formats.notebook import as_notebook
-
-    return json.dumps(as_notebook(record, time.time()), indent=1, ensure_ascii=False) + "\n"
+    return notebook.as_text(record, time.time())
 
 
-def _markdown(record: Record) -> str:
+def _markdown(record: SessionRecord) -> str:
     from rlm_mcp.formats.notebook import as_markdown
 
     return as_markdown(record, time.time())
 
 
-def _json_lines(record: Record) -> str:
+def _json_lines(record: SessionRecord) -> str:
     from rlm_mcp.formats.trajectory import as_json_lines
 
     return as_json_lines(record)
@@ -82,11 +83,9 @@ def write(path: Path, text: str) -> None:
         raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
 
 
-def record_of(session: str, last: int | None = None) -> Record:
+def record_of(session: str, last: int | None = None) -> SessionRecord:
     """Return what the daemon knows of a session; raises DaemonRefused when there never was one."""
-    from rlm_mcp.formats.notebook import Record
-
-    return Record.model_validate(ask(ShowRecord(session, last), start=True).record)
+    return ask(ShowRecord(session, last), start=True)
 
 
 # --- replay ---------------------------------------------------------------------------------------
@@ -159,11 +158,11 @@ class _Replay:
         # Opens the session before the daemon is asked for its record, and fails here when the policy is none.
         self._call("status")
 
-    def load(self, context: NotebookContext) -> ReplayedText:
+    def load(self, context: RecordedContext) -> ReplayedText:
         """Load a text from the paths that it came from; what is not the same text is not kept."""
         if not context.paths:
             return ReplayedText(context.name, False, f"it was not loaded from files ({context.origin})")
-        paths = context.paths[0] if len(context.paths) == 1 else context.paths
+        paths = context.paths[0] if len(context.paths) == 1 else list(context.paths)
         try:
             self._call("load_context", name=context.name, path=paths, content_type=context.type)
         except ToolFailed as error:
@@ -195,7 +194,7 @@ class _Replay:
         with suppress(KernelError):
             self._call("end_session")
 
-    def _written(self) -> NotebookCell | None:
+    def _written(self) -> RecordedCell | None:
         """Return what the journal has of the cell that has just run; None if it never came to run."""
         entry = next(iter(record_of(self._session, 1).cells), None)
         if entry is None or entry.number == self._seen:
@@ -203,9 +202,9 @@ class _Replay:
         self._seen = entry.number
         return entry
 
-    def _answer(self, asked: list[QueryCell], known: list[QueryCell]) -> None:
+    def _answer(self, asked: Sequence[RecordedQuery], known: Sequence[RecordedQuery]) -> None:
         left = [query for query in known if query.answer is not None or query.error is not None]
-        answers: dict[str, Any] = {}
+        answers: JsonObject = {}
         for query in asked:
             match = next((one for one in left if one.prompt == query.prompt), None)
             if match is not None:
@@ -214,7 +213,7 @@ class _Replay:
         if answers:
             self._call("answer_queries", answers=answers)
 
-    def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+    def _call(self, tool: str, **arguments: Any) -> JsonObject:
         return call_tool(tool, arguments, session=self._session, policy=self._policy)
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -50,7 +51,7 @@ def open_session(
     path = file or default_file(session)
     made = not path.exists()
     if made:
-        write(path, as_text(record_of(session).model_copy(update={"kernelspec": attachment.kernelspec})))
+        write(path, as_text(replace(record_of(session), kernelspec=attachment.kernelspec)))
     told = {"session": session, "file": str(path), "kernelspec": attachment.kernelspec, "written": made}
     if print_only:
         show(told, as_json)

@@ -20,6 +20,7 @@ from rlm_ipc.daemon_connection import OnProgress
 from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.displays import printable
 from rlm_ipc.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
 
@@ -172,7 +173,7 @@ def until_interrupted() -> Iterator[None]:
         raise typer.Exit(0) from None
 
 
-def fail(message: str, code: int, *, as_json: bool = False, detail: dict[str, Any] | None = None) -> NoReturn:
+def fail(message: str, code: int, *, as_json: bool = False, detail: JsonObject | None = None) -> NoReturn:
     """Say what went wrong on standard error, with ``as_json`` also as JSON, and end the program."""
     if as_json:
         show(detail or {"error": message}, as_json=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
 from rlm_sandbox.errors import PolicyError
 
@@ -91,5 +92,5 @@ def schema(as_json: JsonFlag = False) -> None:
     show(policy_schema(), as_json, lambda: table("policy", ("field", "type", "default", "meaning"), rows))
 
 
-def _plain(policy: Policy) -> dict[str, Any]:
+def _plain(policy: Policy) -> JsonObject:
     return policy.model_dump(mode="json")

@@ -11,15 +11,16 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import typer
 
 from rlm_client.client import Client, call_tool
+from rlm_client.results import Cell, Query
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_protocol import ListJournal, ListSessions, SessionList
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.cli.output import (
     FAILED,
     USAGE,
@@ -156,12 +157,12 @@ def load(
         show(_loaded(arguments, session), as_json)
 
 
-def _loaded(arguments: dict[str, Any], session: str | None, tool: str = "load_context") -> dict[str, Any]:
+def _loaded(arguments: JsonObject, session: str | None, tool: str = "load_context") -> JsonObject:
     with bar(f"loading {arguments['name']}") as on_progress:
         return call_tool(tool, arguments, session=session, on_progress=on_progress)
 
 
-def _spooled(spool: IO[bytes], command: str | None) -> dict[str, Any]:
+def _spooled(spool: IO[bytes], command: str | None) -> JsonObject:
     """Write standard input, or all that a command prints, to a file; return what is to be noted of it."""
     if command is None:
         shutil.copyfileobj(sys.stdin.buffer, spool)
@@ -196,7 +197,7 @@ def query(
     show(answer, as_json, lambda: _print_rows(answer))
 
 
-def _print_rows(answer: dict[str, Any]) -> None:
+def _print_rows(answer: JsonObject) -> None:
     rows = answer["rows"]
     table("", answer["columns"], [["" if value is None else value for value in row] for row in rows])
     if len(rows) < answer["row_count"]:
@@ -235,33 +236,31 @@ def answer(
     _show_run(came, session, as_json)
 
 
-def _show_run(answer: dict[str, Any], session: str | None, as_json: bool) -> None:
-    show(answer, as_json, lambda: _print_run(answer, session))
+def _show_run(answer: JsonObject, session: str | None, as_json: bool) -> None:
+    show(answer, as_json, lambda: _print_run(Cell.read(answer), session))
     if not answer.get("success", True):
         raise typer.Exit(FAILED)
 
 
-def _whole(asked: list[dict[str, Any]], session: str | None) -> list[dict[str, Any]]:
-    """The queries with the prompts for which the answer had no room."""
-    if not any(query.get("cut") for query in asked):
-        return asked
-    with Client(session) as client:
-        whole = {query.id: query.prompt for query in client.pending_queries()}
-    return [{**query, "prompt": query.get("prompt") or whole.get(query["id"])} for query in asked]
+def _prompts(asked: Sequence[Query], session: str | None) -> dict[str, str]:
+    """The prompts of queries, also those for which the answer had no room."""
+    prompts = {query.id: query.prompt for query in asked}
+    if any(query.cut for query in asked):
+        with Client(session) as client:
+            whole = {query.id: query.prompt for query in client.pending_queries()}
+        prompts = {name: prompt or whole.get(name, "") for name, prompt in prompts.items()}
+    return prompts
 
 
-def _print_run(answer: dict[str, Any], session: str | None) -> None:
-    say(answer.get("stdout") or "", sys.stdout)
-    say(answer.get("stderr") or "", sys.stderr)
-    if answer.get("result") is not None:
-        say(f"{answer['result']}\n", sys.stdout)
-    if answer.get("notice"):
-        say(f"{answer['notice']}\n", sys.stderr)
-    error = answer.get("error")
-    if error:
-        say(f"{error if isinstance(error, str) else error.get('message', error)}\n", sys.stderr)
-    for query in _whole(answer.get("pending_llm_queries") or [], session):
-        say(f"pending query {query.get('id')}: {query.get('prompt')}\n", sys.stderr)
-        waits = "the code waits for it; " if answer.get("status") == "waiting" else ""
-        words = ["rlm-kernel", "answer", str(query.get("id")), "TEXT", *(["--session", session] if session else [])]
+def _print_run(cell: Cell, session: str | None) -> None:
+    say(cell.stdout, sys.stdout)
+    say(cell.stderr, sys.stderr)
+    if cell.result is not None:
+        say(f"{cell.result}\n", sys.stdout)
+    for said in filter(None, (cell.notice, cell.error)):
+        say(f"{said}\n", sys.stderr)
+    for query, prompt in _prompts(cell.pending_llm_queries, session).items():
+        say(f"pending query {query}: {prompt}\n", sys.stderr)
+        waits = "the code waits for it; " if cell.status == "waiting" else ""
+        words = ["rlm-kernel", "answer", query, "TEXT", *(["--session", session] if session else [])]
         say(f"{waits}answer with: {shlex.join(words)}\n", sys.stderr)

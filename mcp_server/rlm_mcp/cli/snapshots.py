@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_protocol import RestoreSession, SaveSession, ShowOverview
 from rlm_ipc.json_lines import named_policy
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show
 
 __all__ = ["restore", "save"]
@@ -52,7 +52,7 @@ def restore(
     show(answer, as_json, lambda: _print_report(answer, "not_restored"))
 
 
-def _print_report(answer: dict[str, Any], lost: str) -> None:
+def _print_report(answer: JsonObject, lost: str) -> None:
     for key, value in answer.items():
         if key != lost:
             said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -40,6 +40,7 @@ from rlm_ipc.json_lines import (
     error_line,
 )
 from rlm_ipc.json_size import MOST_VALUES, has_too_many_values
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo, current_handshake
 from rlm_mcp.errors import MessageRefused
 
@@ -187,7 +188,7 @@ def _refusal(line: bytes, error: ValidationError | None) -> MessageRefused:
     return _wrong_member(raw, error)
 
 
-def _wrong_member(raw: dict[str, Any], error: ValidationError | None) -> MessageRefused:
+def _wrong_member(raw: JsonObject, error: ValidationError | None) -> MessageRefused:
     """Name the member of a JSON object that keeps it from being a JSON-RPC message."""
     given = raw.get("id")
     request_id = given if isinstance(given, str | int) and not isinstance(given, bool) else None

@@ -17,7 +17,6 @@ from rlm_ipc.daemon_protocol import (
     ListQueries,
     ListSessions,
     QueryList,
-    RecordShown,
     Request,
     RestoreSession,
     RevokeAttachment,
@@ -48,7 +47,7 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
         case ListJournal():
             caller.accept(request, JournalPage(service.list_journal(request.session, request.last)))
         case ShowRecord():
-            caller.accept(request, RecordShown(await service.record(request.session, request.last)))
+            caller.accept(request, await service.record(request.session, request.last))
         case ListQueries():
             caller.accept(request, QueryList(service.queries.list_pending(request.session)))
         case KeepTurn():

@@ -12,6 +12,7 @@ from mcp import MCPError
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.errors import RlmMcpError
 
 FORWARDED = (
@@ -32,7 +33,7 @@ class Agent:
         self.traffic_bytes = 0
         self._client = client
 
-    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+    async def call(self, tool: str, **arguments: Any) -> JsonObject:
         """Call `tool` and return its result; a cell that is still running is waited for.
 
         Raises:
@@ -45,7 +46,7 @@ class Agent:
             raise DemoError(f"{self.name} called {tool} and got {json.dumps(result)[:500]}")
         return result
 
-    async def _call_once(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def _call_once(self, tool: str, arguments: JsonObject) -> JsonObject:
         try:
             answer = await self._client.call_tool(tool, arguments)
         except MCPError as error:
@@ -53,7 +54,7 @@ class Agent:
         text = "".join(getattr(block, "text", "") for block in answer.content)
         self.calls += 1
         self.traffic_bytes += len(json.dumps(arguments).encode()) + len(text.encode())
-        result: dict[str, Any] = json.loads(text)
+        result: JsonObject = json.loads(text)
         return result
 
 

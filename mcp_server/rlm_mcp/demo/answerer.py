@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rlm_client.models.errors import ModelError, ModelMisconfigured
 from rlm_client.models.router import Models, open_models
+from rlm_ipc.messages import JsonObject
 
 NOTICE = "[canned answer: no model was asked]"
 
@@ -17,7 +17,7 @@ def answer(prompt: str) -> str:
     return f"{NOTICE} a prompt of {len(prompt)} characters that starts {prompt[:40]!r}"
 
 
-async def answer_all(queries: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+async def answer_all(queries: Sequence[Mapping[str, str]]) -> JsonObject:
     """Answer pending queries (each with `id` and `prompt`); returns the answers by id."""
     try:
         models = open_models()

@@ -5,12 +5,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import anyio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.demo.agent import Agent, DemoError, connected
 from rlm_mcp.demo.answerer import answer_all
 from rlm_mcp.demo.corpus import Corpus, standard_library, users_file
@@ -168,7 +168,7 @@ async def _investigate(agent: Agent, task: Task, board: Board) -> Insight:
     )
 
 
-def _matches(found: dict[str, Any]) -> str:
+def _matches(found: JsonObject) -> str:
     count = f"{found['matches']} or more" if found["truncated"] else f"{found['matches']}"
     return f"scan  {found['pattern']}  finds {count}"
 

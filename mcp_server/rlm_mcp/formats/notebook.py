@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from rlm_ipc.messages import Json, plain
+from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_ipc.version import VERSION
 from rlm_kernel.jupyter.sanitizer import sanitized
 from rlm_mcp.errors import ClientFault
@@ -24,13 +26,9 @@ from rlm_mcp.errors import ClientFault
 __all__ = [
     "CodeCell",
     "Notebook",
-    "NotebookCell",
-    "NotebookContext",
-    "NotebookTurn",
-    "QueryCell",
-    "Record",
     "as_markdown",
     "as_notebook",
+    "as_text",
     "code_cell",
     "parted",
     "read",
@@ -43,91 +41,14 @@ _ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|War
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 
 
-def _known(status: object) -> object:
-    """A kernel tells the status of its cells itself: what is none is not passed on into headings and tags."""
-    return status if status in {"ok", "error", "aborted", "died"} else "unknown"
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class QueryCell(_Part):
-    """A query that a cell asked. ``model`` has answered it or was wished for; ``seconds`` is what the answer took."""
-
-    id: str
-    prompt: str
-    state: str
-    answer: str | None = None
-    error: str | None = None
-    model: str | None = None
-    seconds: float = 0.0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class NotebookContext(_Part):
-    """A loaded text: its hash in the context store, its size in bytes, and the paths that it came from."""
-
-    name: str
-    digest: str
-    size: int
-    line_count: int
-    type: str
-    origin: str
-    paths: list[str] = Field(default_factory=list)
-
-
-class NotebookCell(_Part):
-    """A cell of the journal. Times are epoch seconds; ``status`` is the journal's, or ``unknown``."""
-
-    number: int
-    author: str
-    code: str
-    started_at: float
-    ended_at: float
-    status: Annotated[str, BeforeValidator(_known)]
-    output: str
-    queries: list[QueryCell]
-    attachment: str | None = None
-    displays: list[dict[str, Any]] = Field(default_factory=list)
-
-
-class PromptCell(_Part):
-    """What a model was told."""
-
-    role: str
-    content: str
-
-
-class NotebookTurn(_Part):
-    """A turn of a model that works in the session by itself; ``said`` are the messages since its turn before."""
-
-    model: str
-    said: list[PromptCell]
-    reply: str
-    final: str | None
-    started_at: float
-    ended_at: float
-
-
-class Record(_Part):
-    """What the daemon knows of a session. ``kernelspec`` is by what Jupyter lists it while it lives."""
-
-    session: str
-    policy: str
-    state: str
-    contexts: list[NotebookContext]
-    cells: list[NotebookCell]
-    turns: list[NotebookTurn] = Field(default_factory=list)
-    kernelspec: str | None = None
-    attachments: list[dict[str, str]] = Field(default_factory=list)
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
-def as_notebook(record: Record, now: float) -> dict[str, Any]:
+def as_notebook(record: SessionRecord, now: float) -> dict[str, Json]:
     """Return the notebook: one code cell for each cell of the journal, below one cell that says what it is."""
     cells = [(cell.started_at, code_cell(cell, count)) for count, cell in enumerate(record.cells, 1)]
     for number, turn in enumerate(record.turns, 1):
@@ -147,34 +68,40 @@ def as_notebook(record: Record, now: float) -> dict[str, Any]:
     }
 
 
-def _spoken(name: str, title: str, text: str) -> dict[str, Any]:
+def as_text(record: SessionRecord, now: float) -> str:
+    """Return the notebook as the text of a file."""
+    return json.dumps(as_notebook(record, now), indent=1, ensure_ascii=False) + "\n"
+
+
+def _spoken(name: str, title: str, text: str) -> dict[str, Json]:
     """A Markdown cell with what a model said, as text: nothing in it is markup."""
     source = f"### {' '.join(title.split())}\n\n{_fenced(text, 'text')}"
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
 
 
-def _kernelspec(record: Record) -> dict[str, str]:
+def _kernelspec(record: SessionRecord) -> dict[str, str]:
     """The live session, or else a fresh kernel like it."""
     if record.kernelspec is None:
         return {"display_name": "RLM (sandboxed Python)", "language": "python", "name": "rlm"}
     return {"display_name": f"session {record.session}", "language": "python", "name": record.kernelspec}
 
 
-def code_cell(cell: NotebookCell, count: int) -> dict[str, Any]:
+def code_cell(cell: RecordedCell, count: int) -> dict[str, Json]:
     """Return a cell of the journal as the ``count``-th executed cell of a notebook."""
-    told = cell.model_dump(include={"number", "author", "attachment", "status", "started_at", "ended_at", "queries"})
+    told = {name: value for name, value in plain(cell).items() if name not in {"code", "output", "displays"}}
+    told["status"] = _status(cell)
     times = {"iopub.execute_input": _moment(cell.started_at), "shell.execute_reply": _moment(cell.ended_at)}
     return {
         "cell_type": "code",
         "id": f"cell-{cell.number}",
         "execution_count": count,
-        "metadata": {"execution": times, "rlm": told, "tags": [cell.author, cell.status]},
+        "metadata": {"execution": times, "rlm": told, "tags": [cell.author, _status(cell)]},
         "outputs": _outputs(cell),
         "source": cell.code,
     }
 
 
-def as_markdown(record: Record, now: float) -> str:
+def as_markdown(record: SessionRecord, now: float) -> str:
     """Return the session as Markdown for people, below front matter in YAML for programs."""
     front = yaml.safe_dump({**_about(record, now), "cells": len(record.cells)}, sort_keys=False, allow_unicode=True)
     parts = [f"---\n{front}---", _heading(record)]
@@ -183,7 +110,7 @@ def as_markdown(record: Record, now: float) -> str:
         while turns and turns[0][1].started_at <= cell.started_at:
             parts += _said(*turns.popleft())
         seconds = cell.ended_at - cell.started_at
-        parts.append(f"## {count} · {cell.author} · {cell.status} · {seconds:.3f} s")
+        parts.append(f"## {count} · {cell.author} · {_status(cell)} · {seconds:.3f} s")
         parts.append(_fenced(cell.code, "python"))
         if cell.output:
             parts.append(_fenced(cell.output, "text"))
@@ -194,23 +121,23 @@ def as_markdown(record: Record, now: float) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _said(number: int, turn: NotebookTurn) -> list[str]:
+def _said(number: int, turn: RecordedTurn) -> list[str]:
     return [f"## Turn {number} · {' '.join(turn.model.split())}", _fenced(turn.reply, "text")]
 
 
-def _about(record: Record, now: float) -> dict[str, Any]:
+def _about(record: SessionRecord, now: float) -> dict[str, Json]:
     return {
         "session": record.session,
         "policy": record.policy,
         "state": record.state,
         "exported_at": _moment(now),
         "program": f"rlm-kernel {VERSION}",
-        "contexts": [context.model_dump() for context in record.contexts],
-        "attachments": record.attachments,
+        "contexts": [plain(context) for context in record.contexts],
+        "attachments": [plain(note) for note in record.attachments],
     }
 
 
-def _heading(record: Record) -> str:
+def _heading(record: SessionRecord) -> str:
     cells = f"{len(record.cells)} cell{'' if len(record.cells) == 1 else 's'}"
     lines = [f"# Session `{record.session}`", "", f"{cells} under the policy `{record.policy}`."]
     if record.contexts:
@@ -220,11 +147,16 @@ def _heading(record: Record) -> str:
     return "\n".join(lines)
 
 
-def _outcome(query: QueryCell) -> str:
+def _status(cell: RecordedCell) -> str:
+    """A kernel tells the status of its cells itself: what is none is not passed on into headings and tags."""
+    return cell.status if cell.status in {"ok", "error", "aborted", "died"} else "unknown"
+
+
+def _outcome(query: RecordedQuery) -> str:
     return query.answer or query.error or query.state
 
 
-def _outputs(cell: NotebookCell) -> list[dict[str, Any]]:
+def _outputs(cell: RecordedCell) -> list[dict[str, Json]]:
     """The one text that the journal has, its error apart, and pictures and HTML, with nothing in it that acts."""
     written, error = cell.output, None
     if cell.status == "error":
@@ -233,7 +165,7 @@ def _outputs(cell: NotebookCell) -> list[dict[str, Any]]:
         written, error = "", ("KernelDied", cell.output)
     for display in reversed(cell.displays):
         written = _without_end(written, str(display.get("text/plain", "")).rstrip("\n"))
-    outputs: list[dict[str, Any]] = []
+    outputs: list[dict[str, Json]] = []
     if written:
         outputs.append({"output_type": "stream", "name": "stdout", "text": f"{written.rstrip(chr(10))}\n"})
     for display in cell.displays:
@@ -290,7 +222,7 @@ class _Output(_Part):
     output_type: str
     name: str = ""
     text: Text = ""
-    data: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, Json] = Field(default_factory=dict)
     ename: str = ""
     evalue: str = ""
 
@@ -301,7 +233,7 @@ class _Output(_Part):
 
 class _Told(_Part):
     status: str = ""
-    queries: list[QueryCell] = Field(default_factory=list)
+    queries: tuple[RecordedQuery, ...] = ()
 
 
 class _CellMetadata(_Part):
@@ -323,7 +255,7 @@ class CodeCell(_Part):
         return self.metadata.rlm.status or ("error" if failed else "ok")
 
     @property
-    def queries(self) -> list[QueryCell]:
+    def queries(self) -> tuple[RecordedQuery, ...]:
         """What it asked."""
         return self.metadata.rlm.queries
 
@@ -343,7 +275,7 @@ class CodeCell(_Part):
 class _About(_Part):
     session: str = ""
     policy: str = ""
-    contexts: list[NotebookContext] = Field(default_factory=list)
+    contexts: tuple[RecordedContext, ...] = ()
 
 
 class _Metadata(_Part):

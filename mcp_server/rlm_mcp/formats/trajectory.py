@@ -11,16 +11,18 @@ from typing import Any
 from rlm_client.models.interface import ChatMessage
 from rlm_client.rlm import trajectory
 from rlm_client.rlm.prompts import SETUP
-from rlm_mcp.formats.notebook import NotebookCell, NotebookTurn, QueryCell, Record, parted
+from rlm_ipc.messages import JsonObject
+from rlm_ipc.session_record import RecordedCell, RecordedQuery, RecordedTurn, SessionRecord
+from rlm_mcp.formats.notebook import parted
 
 __all__ = ["as_json_lines"]
 
 
-def as_json_lines(record: Record) -> str:
+def as_json_lines(record: SessionRecord) -> str:
     """Return the session, one line for each turn or cell in their order, after a line about the whole."""
     cells = [cell for cell in record.cells if cell.code.strip() != SETUP.strip()]
     taken: set[int] = set()
-    timed: list[tuple[float, dict[str, Any]]] = []
+    timed: list[tuple[float, JsonObject]] = []
     prompt: list[ChatMessage] = []
     for turn in record.turns:
         if turn.said and turn.said[0].role == "system":  # a new run
@@ -37,7 +39,7 @@ def as_json_lines(record: Record) -> str:
     return trajectory.written([first, *({**line, "iteration": n} for n, (_, line) in enumerate(timed, 1))])
 
 
-def _turn(turn: NotebookTurn, prompt: list[ChatMessage], cells: list[NotebookCell]) -> dict[str, Any]:
+def _turn(turn: RecordedTurn, prompt: list[ChatMessage], cells: list[RecordedCell]) -> JsonObject:
     return trajectory.iteration(
         number=0,
         began=turn.started_at,
@@ -49,7 +51,7 @@ def _turn(turn: NotebookTurn, prompt: list[ChatMessage], cells: list[NotebookCel
     )
 
 
-def _alone(cell: NotebookCell) -> dict[str, Any]:
+def _alone(cell: RecordedCell) -> JsonObject:
     return trajectory.iteration(
         number=0,
         began=cell.started_at,
@@ -61,7 +63,7 @@ def _alone(cell: NotebookCell) -> dict[str, Any]:
     )
 
 
-def _block(cell: NotebookCell) -> dict[str, Any]:
+def _block(cell: RecordedCell) -> JsonObject:
     stdout, stderr = (cell.output, "") if cell.status == "ok" else ("", cell.output)
     if cell.status == "error":
         stdout, error = parted(cell.output)
@@ -70,7 +72,7 @@ def _block(cell: NotebookCell) -> dict[str, Any]:
     return trajectory.code_block(cell.code, stdout, stderr, seconds, [_call(query) for query in cell.queries])
 
 
-def _call(query: QueryCell) -> dict[str, Any]:
+def _call(query: RecordedQuery) -> JsonObject:
     reason = query.error or f"no answer, the query is {query.state}"
     return trajectory.call(
         query.prompt,

@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rlm_ipc.messages import JsonObject
+
 REMEMBERED = frozenset({"initialize", "tools/list", "prompts/list", "server/discover"})
 """Requests whose answer is the same for every client of one version, protocol and tool set.
 
@@ -40,9 +42,9 @@ class Answers:
     def __init__(self, path: str, first: str = "") -> None:
         self._path = path
         self._first = first
-        self._results: dict[str, Any] | None = None
+        self._results: JsonObject | None = None
 
-    def key(self, message: dict[str, Any]) -> str | None:
+    def key(self, message: JsonObject) -> str | None:
         """Return under which key the answer to a request is kept; ``None``: it is not one to remember."""
         method = message.get("method")
         params = message.get("params") or {}
@@ -76,12 +78,12 @@ class Answers:
         self._save(results)
         return True
 
-    def _load(self) -> dict[str, Any]:
+    def _load(self) -> JsonObject:
         if self._results is None:
             self._results = _read(self._first) | _read(self._path)
         return self._results
 
-    def _save(self, results: dict[str, Any]) -> None:
+    def _save(self, results: JsonObject) -> None:
         """Write the file in one step; failing to is no reason to fail a client."""
         temporary = f"{self._path}.{os.getpid()}"
         with suppress(OSError):
@@ -90,7 +92,7 @@ class Answers:
             os.replace(temporary, self._path)
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read(path: str) -> JsonObject:
     try:
         with open(path, "rb") as file:
             found = json.loads(file.read(_LONGEST_FILE))

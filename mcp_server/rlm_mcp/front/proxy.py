@@ -27,7 +27,9 @@ from rlm_mcp.front.cached_answers import Answers
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeGuard
+    from typing import TypeGuard
+
+    from rlm_ipc.messages import JsonObject
 
 REPEATABLE = frozenset(
     {
@@ -79,9 +81,9 @@ class FrontProxy:
         self.state = DOWN
         self.waiting: list[bytes] = []
         self._asked: dict[str | int, PendingRequest] = {}
-        self._initialize: dict[str, Any] | None = None
+        self._initialize: JsonObject | None = None
         self._initialized: bytes | None = None
-        self._remembered: list[dict[str, Any]] = []  # requests that were answered without the daemon
+        self._remembered: list[JsonObject] = []  # requests that were answered without the daemon
         self._checking: dict[str, tuple[str, str]] = {}  # own id -> (method, key) of such a request
         self._own_ids = 0
         self._goodbye = False
@@ -113,7 +115,7 @@ class FrontProxy:
         else:
             self._message(line, parse(line))
 
-    def _message(self, line: bytes, message: dict[str, Any]) -> None:
+    def _message(self, line: bytes, message: JsonObject) -> None:
         request_id, method = message.get("id"), message.get("method")
         if not isinstance(method, str):
             self._send(line)  # a response of the client, or not a message: the daemon says what is wrong
@@ -122,7 +124,7 @@ class FrontProxy:
         else:
             self._notification(line, message, method)
 
-    def _request(self, line: bytes, message: dict[str, Any], request_id: str | int, method: str) -> None:
+    def _request(self, line: bytes, message: JsonObject, request_id: str | int, method: str) -> None:
         if method == "initialize":
             self._initialize = message
         key = self._answers.key(message)
@@ -135,7 +137,7 @@ class FrontProxy:
         self._asked[request_id] = PendingRequest(_label(method, message), again, key)
         self._send(line)
 
-    def _notification(self, line: bytes, message: dict[str, Any], method: str) -> None:
+    def _notification(self, line: bytes, message: JsonObject, method: str) -> None:
         if method == "notifications/initialized":
             self._initialized = line
             if self.state != UP:
@@ -186,7 +188,7 @@ class FrontProxy:
         if self._initialized is not None:
             self._to_daemon(self._initialized + b"\n")
 
-    def _ask_again(self, message: dict[str, Any]) -> None:
+    def _ask_again(self, message: JsonObject) -> None:
         """Send a request that was answered before, under an id of our own, to compare the answers."""
         self._own_ids += 1
         own_id = f"{OWN_ID}{self._own_ids}"
@@ -202,7 +204,7 @@ class FrontProxy:
             return
         if len(line) > PARSED_WHOLE:
             found, request_id = edge_id(line[:4096], b"")
-            message: dict[str, Any] = {"id": request_id} if found else parse(line)
+            message: JsonObject = {"id": request_id} if found else parse(line)
         else:
             message = parse(line)
         if "rlm" in message:
@@ -223,11 +225,11 @@ class FrontProxy:
             message = f"the answer is {line.size:,} bytes long and was dropped; ask for less of it, page by page"
             self._to_client(error_line(request_id, DAEMON_LOST, message))
 
-    def _remember(self, asked: PendingRequest | None, message: dict[str, Any]) -> None:
+    def _remember(self, asked: PendingRequest | None, message: JsonObject) -> None:
         if asked is not None and asked.key is not None and isinstance(message.get("result"), dict):
             self._answers.put(asked.key, message["result"])
 
-    def _compare(self, own_id: str, message: dict[str, Any]) -> None:
+    def _compare(self, own_id: str, message: JsonObject) -> None:
         """Keep the daemon's answer; tell the client when the tools that it was shown are out of date."""
         method, key = self._checking.pop(own_id, ("", ""))
         result = message.get("result")
@@ -275,14 +277,14 @@ def _lost(label: str) -> str:
     )
 
 
-def _label(method: str, message: dict[str, Any]) -> str:
+def _label(method: str, message: JsonObject) -> str:
     """Name a request the way the client's user knows it."""
     params = message.get("params")
     name = params.get("name") if isinstance(params, dict) else None
     return f"{method} {name[:100]}" if isinstance(name, str) else method
 
 
-def parse(line: bytes) -> dict[str, Any]:
+def parse(line: bytes) -> JsonObject:
     """Return the JSON object in a line, or an empty one when there is none."""
     try:
         message = json.loads(line)
@@ -295,5 +297,5 @@ def _is_id(value: object) -> TypeGuard[str | int]:
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
-def _line(message: dict[str, Any]) -> bytes:
+def _line(message: JsonObject) -> bytes:
     return json.dumps(message).encode() + b"\n"

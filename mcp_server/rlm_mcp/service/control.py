@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlm_ipc.daemon_rows import OpenSession, RestingSession
 from rlm_ipc.errors import CallerError, KernelError
 from rlm_ipc.kernel_reports import KernelInfo
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
@@ -33,7 +31,7 @@ class SessionControl:
     async def status(self, session: Session) -> ToolAnswer:
         """Describe the session: policy, kernel, walls, memory, content, runs, pending queries."""
         limits = session.policy.limits
-        fields: dict[str, Any] = {
+        fields: JsonObject = {
             "session": session.id,
             "policy": session.row.policy,
             "policy_sha256": session.pinned.digest,
@@ -127,7 +125,7 @@ class SessionControl:
             raise ToolFault("cannot_undo", str(error), "undo fewer cells, or restart_session to begin anew") from error
         among = done.queries
         cancelled = queries.cancel_pending(self._store, session.key, self._clock(), among=among) if among else []
-        fields: dict[str, Any] = {
+        fields: JsonObject = {
             "session": session.id,
             "undone": done.undone,
             "variables_restored": done.restored,
@@ -149,7 +147,7 @@ class SessionControl:
         for info in kernels:
             await self._gateway.discard(info)
 
-    async def _kernel(self, session: Session) -> dict[str, Any]:
+    async def _kernel(self, session: Session) -> JsonObject:
         """The kernel as the supervisor sees it now.
 
         Only its state when there is none or the supervisor does not say.

@@ -19,6 +19,7 @@ from typing import Any
 from rlm_contexts import errors as context
 from rlm_ipc import discovery
 from rlm_ipc import errors as kernel
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Lost
 from rlm_mcp.errors import ClientFault
 from rlm_memory import errors as memory
@@ -51,7 +52,7 @@ class ToolFault(ClientFault):
         """Return the same without what led to it: who keeps an exception keeps the frames that it came through."""
         return ToolFault(self.code, self.message, self.hint, **self.fields)
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> JsonObject:
         """Return the JSON object: error, the helpful fields, message, hint."""
         said = {"error": self.code, **self.fields, "message": self.message}
         return {**said, "hint": self.hint} if self.hint else said

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
 
 from rlm_ipc.daemon_protocol import SessionsSeen
 from rlm_ipc.daemon_rows import AskedLine, PastLine, RestingLine, SessionLine
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.cells.runs import Runs
-from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.contexts.variables import KernelVariable, KernelVariables
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -42,6 +43,45 @@ _LONGEST_LIVE = 20_000
 _LONGEST_WORD = 200
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
 """What would move a terminal's cursor or colour its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellLine:
+    """A cell of the journal, its texts cut; ``started`` is in epoch seconds."""
+
+    number: int
+    author: str
+    status: str
+    started: float
+    seconds: float
+    code: str
+    output: str
+    queries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableLine:
+    """A loaded text, or a variable that code made; ``lines`` is None where it has none."""
+
+    name: str
+    type: str
+    size: int
+    lines: int | None
+    preview: str
+    text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VariableList:
+    """The largest first; ``note`` says why it may be out of date."""
+
+    rows: tuple[VariableLine, ...] = ()
+    note: str = ""
+
+    @classmethod
+    def by_size(cls, rows: Iterable[VariableLine], note: str = "") -> VariableList:
+        """Return them as a list."""
+        return cls(tuple(sorted(rows, key=lambda row: (-row.size, row.name))), note)
 
 
 class Overview:
@@ -123,36 +163,38 @@ class Viewer:
     def __init__(self, watch: Overview, session: str) -> None:
         self._watch = watch
         self._name = session
-        self._cells: list[dict[str, Any]] = []
-        self._listed: dict[str, Any] = {"rows": [], "note": ""}
+        self._cells: list[CellLine] = []
+        self._listed = VariableList()
         self._seen: tuple[object, ...] = ()
 
-    async def look(self) -> dict[str, Any] | None:
+    async def look(self) -> JsonObject | None:
         """Return the session as it is now: parts that change apart from each other. None: there is none."""
         watch = self._watch
         row = sessions.find(watch.store, self._name)
         if row is None:
-            self._cells, self._listed, self._seen = [], {"rows": [], "note": ""}, ()
+            self._cells, self._listed, self._seen = [], VariableList(), ()
             return None
         session = watch.live.get(self._name)
         last = watch.journal.of_session(row.key, 1)
         self._follow_journal(row.key, last)
+        journal = [plain(cell) for cell in self._cells]
         if session is None:
             about = {"session": row.id, "state": row.state.value, "policy": row.policy, "workspace": row.workspace}
-            closed: dict[str, Any] = {"about": about, "walls": [], "running": None, "queries": []}
-            return {**closed, "variables": {"rows": [], "note": ""}, "journal": self._cells}
+            closed: JsonObject = {"about": about, "walls": [], "running": None, "queries": []}
+            return {**closed, "variables": plain(VariableList()), "journal": journal}
         kernel = await session.kernel.seen()
         await self._follow_variables(session, kernel, last)
+        pending = queries.pending(watch.store, session.key)
         return {
             "about": _about(session, kernel),
             "walls": _walls(session, kernel),
             "running": await self._running(session, kernel),
-            "queries": [_query(row) for row in queries.pending(watch.store, session.key)[:_MOST_QUERIES]],
-            "variables": self._listed,
-            "journal": self._cells,
+            "queries": [plain(_asked(session.id, row)) for row in pending[:_MOST_QUERIES]],
+            "variables": plain(self._listed),
+            "journal": journal,
         }
 
-    async def _running(self, session: Session, kernel: KernelInfo | None) -> dict[str, Any] | None:
+    async def _running(self, session: Session, kernel: KernelInfo | None) -> JsonObject | None:
         if kernel is None or kernel.state != "busy":
             return None
         with suppress(KernelError, OSError):
@@ -172,7 +214,7 @@ class Viewer:
 
     def _follow_journal(self, session: int, last: list[JournalEntry]) -> None:
         number = last[0].number if last else 0
-        if number != (self._cells[0]["number"] if self._cells else 0):
+        if number != (self._cells[0].number if self._cells else 0):
             entries = self._watch.journal.of_session(session, _MOST_CELLS)
             self._cells = [_cell(entry) for entry in reversed(entries)]
 
@@ -186,16 +228,16 @@ class Viewer:
             return
         shadowed = set(kernel.shadowed) if kernel else set()
         texts = [_text(row, row.name in shadowed) for row in rows]
-        made: list[dict[str, Any]] | None = []
+        made: list[KernelVariable] | None = []
         with suppress(KernelError, OSError):
             made = None if kernel and kernel.state == "busy" else await self._watch.variables.rows(session)
             self._seen = self._seen if made is None else seen
         if made is None:
-            known = [row for row in self._listed["rows"] if not row["text"]]
+            known = [row for row in self._listed.rows if not row.text]
             note = "as they were before the running cell" if known else "listed when the cell ends"
-            self._listed = {"rows": _by_size(texts + known), "note": note}
+            self._listed = VariableList.by_size([*texts, *known], note)
             return
-        self._listed = {"rows": _by_size(texts + [_variable(row) for row in made[:_MOST_VARIABLES]]), "note": ""}
+        self._listed = VariableList.by_size([*texts, *map(_variable, made[:_MOST_VARIABLES])])
 
 
 def state_of(session: Session, kernel: KernelInfo | None) -> str:
@@ -213,7 +255,7 @@ def _kernel_of(session: Session, kernels: dict[str, KernelInfo]) -> KernelInfo |
     return kernels.get(session.kernel.kernel_id) if session.kernel.kernel_id is not None else None
 
 
-def _about(session: Session, kernel: KernelInfo | None) -> dict[str, Any]:
+def _about(session: Session, kernel: KernelInfo | None) -> JsonObject:
     policy, limits = session.policy, session.policy.limits
     return {
         "session": session.id,
@@ -240,7 +282,7 @@ def _about(session: Session, kernel: KernelInfo | None) -> dict[str, Any]:
     }
 
 
-def _walls(session: Session, kernel: KernelInfo | None) -> list[dict[str, Any]]:
+def _walls(session: Session, kernel: KernelInfo | None) -> list[JsonObject]:
     if kernel is None:
         return []
     return [
@@ -255,48 +297,27 @@ def _walls(session: Session, kernel: KernelInfo | None) -> list[dict[str, Any]]:
     ]
 
 
-def _cell(entry: JournalEntry) -> dict[str, Any]:
-    return {
-        "number": entry.number,
-        "author": entry.author.value,
-        "status": entry.status[:20],
-        "started": entry.started_at,
-        "seconds": round(entry.ended_at - entry.started_at, 3),
-        "code": _cut(entry.code),
-        "output": _cut(entry.output),
-        "queries": list(entry.queries),
-    }
+def _cell(entry: JournalEntry) -> CellLine:
+    seconds = round(entry.ended_at - entry.started_at, 3)
+    texts = _cut(entry.code), _cut(entry.output)
+    return CellLine(
+        entry.number, entry.author.value, entry.status[:20], entry.started_at, seconds, *texts, entry.queries
+    )
 
 
 def _asked(session: str, row: QueryRow) -> AskedLine:
     return AskedLine(session, row.id, _cut(row.prompt), row.model, row.created_at)
 
 
-def _query(row: QueryRow) -> dict[str, Any]:
-    return {"id": row.id, "prompt": _cut(row.prompt), "model": row.model, "asked": row.created_at}
-
-
-def _text(row: contexts.ContextRow, shadowed: bool) -> dict[str, Any]:
+def _text(row: contexts.ContextRow, shadowed: bool) -> VariableLine:
     preview = "in code a variable has this name" if shadowed else ""
-    facts = {"name": row.name, "type": row.type, "size": row.size, "lines": row.line_count}
-    return {**facts, "preview": preview, "text": True}
+    return VariableLine(row.name, row.type, row.size, row.line_count, preview, text=True)
 
 
-def _variable(found: dict[str, Any]) -> dict[str, Any]:
-    """A variable as a kernel describes it, which may say anything."""
-    size, lines = found.get("size"), found.get("line_count")
-    return {
-        "name": str(found.get("name", ""))[:_LONGEST_WORD],
-        "type": str(found.get("type", ""))[:_LONGEST_WORD],
-        "size": size if isinstance(size, int) else 0,
-        "lines": lines if isinstance(lines, int) else None,
-        "preview": _plain(str(found.get("preview", "")))[:_LONGEST_WORD],
-        "text": False,
-    }
-
-
-def _by_size(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: (-row["size"], row["name"]))
+def _variable(found: KernelVariable) -> VariableLine:
+    name, kind = found.name[:_LONGEST_WORD], found.type[:_LONGEST_WORD]
+    preview = _plain(found.preview)[:_LONGEST_WORD]
+    return VariableLine(name, kind, found.size or 0, found.line_count, preview, text=False)
 
 
 def _cut(text: str) -> str:

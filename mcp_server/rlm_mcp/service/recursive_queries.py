@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rlm_client.models.errors import ModelRefused
 from rlm_client.models.interface import ChatMessage, Completion
+from rlm_client.results import Cell
 from rlm_client.rlm import pages, prompts
 from rlm_client.rlm.budget import Budget, RunLimits
 from rlm_client.rlm.loop import Loop
@@ -170,22 +171,19 @@ class _ServiceWorkspace:
         """Run code. What it asks of a provider is answered elsewhere; what waits for an agent is answered here."""
         outcome, run = CodeOutcome(code), self._service.runs.start(self._session, code)
         try:
-            fields: dict[str, Any] = {}
-            while "success" not in fields:
+            cell = None
+            while cell is None or cell.success is None:
                 told = await self._service.runs.follow(run, _no_progress)
-                fields = json.loads(await self._service.render(self._session, told))
-                if fields.get("pending_llm_queries"):
-                    await self._answer(answering, outcome, later="success" in fields)
+                cell = Cell.read(json.loads(await self._service.render(self._session, told)))
+                if cell.pending_llm_queries:
+                    await self._answer(answering, outcome, later=cell.success is not None)
         except ToolFault as fault:
             outcome.error = fault.message
             return outcome
         except BaseException:
             self._service.runs.abandon(run)
             raise
-        outcome.stdout, outcome.stderr = fields["stdout"], fields["stderr"]
-        outcome.result, outcome.error = fields.get("result"), fields["error"]
-        outcome.seconds = fields["execution_time_seconds"]
-        return outcome
+        return outcome.came(cell)
 
     async def read(self, name: str) -> str | None:
         """Return a variable as text, page by page."""
@@ -222,7 +220,7 @@ class _ServiceWorkspace:
         outcome.answers += answers
         given = [GivenAnswer(one.query.id, one.text, None if one.text is not None else one.error) for one in answers]
         taken = await self._service.queries.answer(self._session, given)
-        refused = [GivenAnswer(str(item["id"]), error=str(item.get("message"))) for item in taken.fields["failed"]]
+        refused = [GivenAnswer(query, error=fault.message) for query, fault in taken.failed]
         if refused:  # whoever waits is told, and does not wait for ever
             await self._service.queries.answer(self._session, refused)
         if later:

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlm_contexts.errors import ContextError
 from rlm_contexts.search.pool import ScanWorkers
@@ -33,6 +32,7 @@ from rlm_ipc.daemon_protocol import (
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.session_record import SessionRecord
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.service.cells.cell_answers import CUTTABLE
@@ -180,25 +180,26 @@ class Service:
             if not run.suspended or not rows or loop.time() >= end:
                 return came
             given = await sampling.ask(run.id, rows, end - loop.time())
-            if not (await self.queries.answer(session, given)).fields["answered"]:
+            if not (await self.queries.answer(session, given)).answered:
                 return came
 
     async def answer_queries(self, session: Session, given: list[GivenAnswer], caller: Caller) -> ToolAnswer:
         """Take answers. Of a cell that waited for one of them the answer tells what came of it, or what it asks now."""
         waiting, run = session.kernel.queries.waiting, self.runs.suspended(session)
         taken = await self.queries.answer(session, given)
-        if run is None or waiting.isdisjoint(taken.fields["answered"]):
-            return taken
+        told = taken.told()
+        if run is None or waiting.isdisjoint(taken.answered):
+            return told
         limit = session.policy.limits.answer_chars
-        taken.limit = limit // 2
-        fields = json.loads(await self.render(session, taken))
+        told.limit = limit // 2
+        fields = json.loads(await self.render(session, told))
         try:
             came = await self.follow(session, run, caller)
             came.limit = came.limit or limit - len(encode(fields))
             fields |= json.loads(await self.render(session, came))
         except ToolFault as fault:
             fields |= fault.answer()
-        return ToolAnswer(fields, (*CUTTABLE, *taken.cuttable))
+        return ToolAnswer(fields, (*CUTTABLE, *told.cuttable))
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> ToolAnswer:
         """Make a session that begins with every variable of ``parent``; see `Forks.fork`."""
@@ -232,11 +233,11 @@ class Service:
         """Keep a turn of a model that works in a session; raises ToolFault when there is no such session."""
         return note_turn(self._store, turn)
 
-    async def record(self, session: str, last: int | None = None) -> dict[str, Any]:
+    async def record(self, session: str, last: int | None = None) -> SessionRecord:
         """What ran in a session with its policy, contexts and answers; raises ToolFault if there is none."""
         row = known_session(self._store, session)
-        told = {"kernelspec": self.attachments.spec_of(row), "attachments": self.attachments.log(row.key)}
-        return record_of(self._store, self.journal, session, last) | told
+        notes = self.attachments.log(row.key)
+        return record_of(self._store, self.journal, row, last, self.attachments.spec_of(row), notes)
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> SessionSaved:
         """Write an open session to a file; raises ToolFault (with what to do) when that cannot be done."""

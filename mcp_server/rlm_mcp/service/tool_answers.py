@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rlm_contexts.shares import ShownShare
-from rlm_ipc.messages import Json
+from rlm_ipc.messages import Json, JsonObject
 
-__all__ = ["Fields", "ToolAnswer", "clean", "clean_text", "encode", "encoded_length", "fit", "moment", "whole_of"]
+__all__ = ["ToolAnswer", "clean", "clean_text", "encode", "encoded_length", "fit", "moment", "whole_of"]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SHORTEST_PREVIEW = 160
@@ -35,10 +35,6 @@ _HEAD_SHARE = 0.6
 """How much of a preview is the head: errors stand at the end of an output, its nature at the start."""
 
 
-Fields = dict[str, Json]
-"""The fields of an answer: JSON that goes out to an agent as it stands, and that nothing of ours reads again."""
-
-
 @dataclass
 class ToolAnswer:
     """What a tool found.
@@ -47,7 +43,7 @@ class ToolAnswer:
     ``spool`` is a file with the whole of the first of them, when the field holds only a part already.
     """
 
-    fields: Fields
+    fields: JsonObject
     cuttable: tuple[str, ...] = ()
     spool: Path | None = None
     limit: int | None = None
@@ -74,7 +70,7 @@ def clean(value: Json) -> Json:
     return value
 
 
-def encode(fields: Fields) -> str:
+def encode(fields: JsonObject) -> str:
     """Write compact JSON; characters beyond ASCII stand for themselves, which saves tokens."""
     return clean_text(json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=str))
 
@@ -89,7 +85,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def fit(fields: Fields, cuttable: Sequence[str], limit: int, whole: str) -> str:
+def fit(fields: JsonObject, cuttable: Sequence[str], limit: int, whole: str) -> str:
     """Encode ``fields``, cutting the ``cuttable`` ones until the text has at most ``limit`` characters.
 
     None is cut to less than its share of half the room while another one is larger than that, and no query goes while
@@ -118,7 +114,7 @@ def fit(fields: Fields, cuttable: Sequence[str], limit: int, whole: str) -> str:
     return encode({**_tiny_fields(shown), "truncated": True})
 
 
-def whole_of(fields: Fields, cuttable: Sequence[str]) -> str:
+def whole_of(fields: JsonObject, cuttable: Sequence[str]) -> str:
     """Write the long ones of the cuttable fields as one text: one as it is, several under headings."""
     held = [(name, fields[name]) for name in cuttable if fields.get(name)]
     held = [part for part in held if len(encode({"": part[1]})) > _LONG] or held
@@ -198,7 +194,7 @@ def _queries(items: list[Json], room: int) -> list[Json]:
     return kept
 
 
-def _without_prompt(query: Fields) -> Fields:
+def _without_prompt(query: JsonObject) -> JsonObject:
     """A query whose prompt is read by its id."""
     if not _is_query(query):
         return query
@@ -219,7 +215,7 @@ def _clipped(item: Json, longest: int) -> Json:
     return item
 
 
-def _tiny_fields(fields: Fields) -> Fields:
+def _tiny_fields(fields: JsonObject) -> JsonObject:
     return {key: _tiny(value) for key, value in fields.items()}
 
 

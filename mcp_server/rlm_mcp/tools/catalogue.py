@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.reading import Search
 from rlm_mcp.service.contexts.sources import Load, resolve
 from rlm_mcp.service.service import Caller, Service
@@ -236,6 +236,6 @@ async def llm_query_batched(
     return ToolAnswer({"status": "deferred", "queries": [_deferred(row) for row in rows]}, ("queries",))
 
 
-def _deferred(row: QueryRow) -> dict[str, Any]:
+def _deferred(row: QueryRow) -> JsonObject:
     said = f"[DEFERRED:{row.id}] LLM query queued"
     return {"status": "deferred", "id": row.id, "prompt": row.prompt, "model": row.model, "message": said}

@@ -16,6 +16,7 @@ from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
 from rlm_contexts.shares import ShownShare
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments
 from rlm_mcp.service.queries.sampling import InputRequired
 from rlm_mcp.service.service import Caller, Service
@@ -57,12 +58,12 @@ class Tool:
             shown[name] = f"{part.get('type', 'any')}, {default}"
         return shown
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """Return the JSON schema of the arguments without what only costs tokens."""
         full = self.arguments.model_json_schema()
         properties = {name: _compact(part) for name, part in full["properties"].items()}
         properties["session"] = properties.pop("session")  # last: it matters least
-        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        schema: JsonObject = {"type": "object", "properties": properties}
         if "required" in full:
             schema["required"] = full["required"]
         return schema
@@ -159,7 +160,7 @@ def _said(detail: Mapping[str, Any]) -> str:
     return f"{where}: {what}" if where else what
 
 
-def _compact(part: Mapping[str, Any]) -> dict[str, Any]:
+def _compact(part: Mapping[str, Any]) -> JsonObject:
     """A property without title, without the null of an optional one, and without a null default."""
     kept = {key: value for key, value in part.items() if key not in {"title", "anyOf"}}
     for choice in part.get("anyOf", ()):
@@ -171,7 +172,7 @@ def _compact(part: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in kept.items() if key not in bounds}
 
 
-def _capped(said: dict[str, Any]) -> dict[str, Any]:
+def _capped(said: JsonObject) -> JsonObject:
     """An error that stays readable: not all of a thousand names, not a novel as message."""
     for key, value in said.items():
         if isinstance(value, list) and len(value) > _MOST_LISTED:

@@ -18,8 +18,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from rlm_ipc.messages import plain
-from rlm_mcp.formats.notebook import Record, as_markdown, as_notebook
+from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.session_record import SessionRecord
+from rlm_mcp.formats.notebook import as_markdown, as_text
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
@@ -36,7 +37,7 @@ _QUIET_LOOKS = 20
 _MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 _STATUS = {"session_not_found": 404, "invalid_arguments": 400, "internal_error": 500}
 
-Act = Callable[[Session, Any], Awaitable[dict[str, Any]]]
+Act = Callable[[Session, Any], Awaitable[JsonObject]]
 
 
 def routes(service: Service) -> list[Route]:
@@ -91,20 +92,16 @@ async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
 
 async def _export(service: Service, request: Request) -> Response:
     """The session as the file that ``rlm-kernel export`` writes."""
-    makers: dict[str, Callable[[Record, float], str]] = {"ipynb": _as_notebook_text, "md": as_markdown}
+    makers: dict[str, Callable[[SessionRecord, float], str]] = {"ipynb": as_text, "md": as_markdown}
     make = makers.get(request.path_params["kind"])
     try:
         if make is None:
             raise ToolFault("invalid_arguments", "a session is exported as .ipynb or .md")
-        record = Record.model_validate(await service.record(request.path_params["session"]))
+        record = await service.record(request.path_params["session"])
     except ToolFault as fault:
         return _refused(fault)
     text = await asyncio.to_thread(make, record, time.time())
     return Response(clean_text(text), media_type="application/octet-stream")
-
-
-def _as_notebook_text(record: Record, now: float) -> str:
-    return json.dumps(as_notebook(record, now), indent=1, ensure_ascii=False) + "\n"
 
 
 # --- doing ----------------------------------------------------------------------------------------
@@ -162,24 +159,23 @@ def _deed(service: Service, model: type[BaseModel], act: Act) -> Callable[[Reque
     return do
 
 
-async def _interrupt(service: Service, session: Session, given: Nothing) -> dict[str, Any]:
+async def _interrupt(service: Service, session: Session, given: Nothing) -> JsonObject:
     return {"interrupted": await service.control.stop(session)}
 
 
-async def _roll_back(service: Service, session: Session, given: RollBack) -> dict[str, Any]:
+async def _roll_back(service: Service, session: Session, given: RollBack) -> JsonObject:
     return (await service.control.rollback(session, given.cells)).fields
 
 
-async def _fork(service: Service, session: Session, given: ForkBody) -> dict[str, Any]:
+async def _fork(service: Service, session: Session, given: ForkBody) -> JsonObject:
     return (await service.fork(session, given.name or None, None)).fields
 
 
-async def _answer(service: Service, session: Session, given: GiveAnswer) -> dict[str, Any]:
+async def _answer(service: Service, session: Session, given: GiveAnswer) -> JsonObject:
     taken = await service.queries.answer(session, [GivenAnswer(given.id, given.answer, given.error)])
-    failed = taken.fields["failed"]
-    if failed:
-        raise ToolFault(str(failed[0]["error"]), str(failed[0]["message"]), str(failed[0].get("hint", "")))
-    return taken.fields
+    for _, fault in taken.failed:
+        raise fault
+    return taken.told().fields
 
 
 def _refused(fault: ToolFault) -> Response:

@@ -140,15 +140,15 @@ def test_a_front_end_sees_and_changes_what_the_agent_has(transport: str, isolati
         assert attachment.open == 1
     assert agent(session, "found") == "'changed by a person'"
     with DaemonConnection(ShowRecord(session=session)) as control:
-        record = control.reply.record
-    assert [cell["author"] for cell in record["cells"]] == ["agent", "notebook", "notebook", "agent"]
-    assert [cell["attachment"] for cell in record["cells"]] == [
+        record = control.reply
+    assert [cell.author for cell in record.cells] == ["agent", "notebook", "notebook", "agent"]
+    assert [cell.attachment for cell in record.cells] == [
         None,
         attachment.attachment,
         attachment.attachment,
         None,
     ]
-    assert [event["event"] for event in record["attachments"]] == ["opened", "closed"]
+    assert [note.event for note in record.attachments] == ["opened", "closed"]
 
 
 def test_restart_exit_and_shutdown_lose_nothing() -> None:
@@ -301,7 +301,7 @@ def test_another_key_opens_nothing() -> None:
     failed = start_relay(locked, "-f", "no-matter")
     assert "another key" in failed.communicate(timeout=SECONDS)[1]
     with DaemonConnection(ShowRecord(session="locked")) as control:
-        assert [event["event"] for event in control.reply.record["attachments"]] == ["refused"]
+        assert [note.event for note in control.reply.attachments] == ["refused"]
 
 
 def listens(port: int) -> bool:
@@ -501,8 +501,8 @@ def test_a_developers_own_code_runs_in_a_copy_of_which_nothing_comes_back(isolat
         assert "CellRefused" in str(refused_cell["error"])
         assert [row.open for row in ask(ListAttachments(), start=True).attachments if row.mode == "trusted"] == [1]
     with DaemonConnection(ShowRecord(session="guarded")) as control:
-        cells = control.reply.record["cells"]
-    assert [cell["author"] for cell in cells] == ["agent", *["trusted"] * 5, "agent", "agent"]
+        cells = control.reply.cells
+    assert [cell.author for cell in cells] == ["agent", *["trusted"] * 5, "agent", "agent"]
     (attachment,) = [row.attachment for row in ask(ListAttachments(), start=True).attachments if row.mode == "trusted"]
     with opened(spec_of("guarded", "trusted")) as (manager, client):
         assert shown(client, "found")[1] == "[1]"

@@ -93,7 +93,7 @@ def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) ->
         ]
         assert value(client, "eval('found + [3]')") == "[1, 3]"
         with DaemonConnection(ShowRecord(session="kept")) as control:
-            cells = [(cell["author"], cell["code"]) for cell in control.reply.record["cells"]]
+            cells = [(cell.author, cell.code) for cell in control.reply.cells]
         trusted = [("trusted", f"eval('found{more}')") for more in ("", " + [2]", " + [3]")]
         assert cells == [("agent", "found = [1]"), *trusted]
         assert ask(RevokeAttachment(attachment), start=True).closed == 1

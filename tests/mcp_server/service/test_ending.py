@@ -17,6 +17,7 @@ from rlm_client.client import Client, call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_protocol import ListJournal, ListSessions, RestoreSession, SaveSession, ShowRecord
 from rlm_ipc.errors import DaemonRefused
+from rlm_ipc.messages import plain
 
 pytestmark = pytest.mark.usefixtures("daemon")
 _NUMBERS = itertools.count()
@@ -91,7 +92,7 @@ def check(isolation: Any, folder: Path, names: list[str], how: str) -> None:
             again.call("answer_queries", answers=[{"id": f"q_{n:03d}", "answer": "late"} for n in range(4)]),
         ]
         with DaemonConnection(ShowRecord(session=session)) as control:
-            seen.append(control.reply.record)
+            seen.append(plain(control.reply))
         assert mark not in json.dumps(seen)
         assert seen[3]["answered"] == []
         assert len(seen[4]["cells"]) == 1

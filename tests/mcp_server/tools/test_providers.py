@@ -223,7 +223,7 @@ async def test_answers_belong_to_the_cell_that_asked(provided, live) -> None:
     await agent.run("llm_query('one')")
     await agent.run("llm_query_batched(['two', 'three'])")
     record = await live.record(agent.handshake.env["PARENT_SESSION_ID"])
-    asked = [[(query["prompt"], query["answer"]) for query in cell["queries"]] for cell in record["cells"]]
+    asked = [[(query.prompt, query.answer) for query in cell.queries] for cell in record.cells]
     assert asked == [[("one", "echo: one")], [("two", "echo: two"), ("three", "echo: three")]]
 
 

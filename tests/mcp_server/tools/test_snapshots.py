@@ -19,7 +19,6 @@ from rlm_ipc.daemon_protocol import KeepTurn, RestoreSession
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.messages import read
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.formats.notebook import Record
 from rlm_mcp.formats.snapshot import Archive, SnapshotRefused
 from rlm_mcp.formats.trajectory import as_json_lines
 from rlm_mcp.service.errors import ToolFault
@@ -438,7 +437,7 @@ async def test_a_snapshot_of_version_1_is_restored(connect_own, own, tmp_path: P
 
     await own.restore_session(RestoreSession("", str(rewrite(sound, tmp_path / "old", older)), "new", ""), HELLO)
     record = await own.record("new")
-    assert [cell["code"] for cell in record["cells"]] == ["n = llm_query('of code')"]
+    assert [cell.code for cell in record.cells] == ["n = llm_query('of code')"]
     session = own.sessions.get("new")
     by_code, by_tool = queries.of_session(own._store, session.key)
     assert (by_code.asked_by, by_code.number, by_code.answer) == (queries.Asker.CODE, 0, "A")
@@ -497,8 +496,7 @@ TURN = {
 
 async def trajectory(service, session: str) -> list[dict]:
     """The session's record as the visualiser reads it, without the id of the session."""
-    record = Record.model_validate(await service.record(session))
-    lines = [json.loads(line) for line in as_json_lines(record).splitlines()]
+    lines = [json.loads(line) for line in as_json_lines(await service.record(session)).splitlines()]
     del lines[0]["environment_kwargs"]
     return lines
 

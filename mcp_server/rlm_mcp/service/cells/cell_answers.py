@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from rlm_ipc.kernel_reports import AskedQuery, CellError, CellResult
-from rlm_mcp.service.queries.answering import asked_row, row_shown
-from rlm_mcp.service.tool_answers import Fields, ToolAnswer
+from rlm_ipc.kernel_reports import CellError, CellResult
+from rlm_ipc.messages import JsonObject
+from rlm_mcp.service.queries.answering import shown, waiting
+from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.queries import QueryRow
 
 __all__ = ["CUTTABLE", "cell_answer", "running_answer", "told_of_loss", "told_of_waiting", "waiting_answer"]
@@ -24,15 +25,15 @@ _SIDE_BY_SIDE = "fork_session makes a copy of the session, whose code runs at th
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def cell_answer(result: CellResult, notice: str, asked: Sequence[AskedQuery]) -> ToolAnswer:
+def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> ToolAnswer:
     """Return the answer about a cell that has ended; ``asked`` are its queries that have no answer."""
-    fields: Fields = {
+    fields: JsonObject = {
         "success": result.status == "ok",
         "stdout": result.stdout,
         "stderr": result.stderr,
         "error": _error_text(result),
         "execution_time_seconds": round(result.seconds, 3),
-        "pending_llm_queries": [asked_row(query) for query in asked],
+        "pending_llm_queries": [shown(waiting(row)) for row in asked],
         "defined_variables": list(result.defined),
     }
     if result.result is not None:
@@ -61,7 +62,7 @@ def waiting_answer(run: str, stdout: str, asked: Sequence[QueryRow]) -> ToolAnsw
         "status": "waiting",
         "run": run,
         **_tail(stdout),
-        "pending_llm_queries": [row_shown(row) for row in asked],
+        "pending_llm_queries": [shown(waiting(row)) for row in asked],
         "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
     }
     return ToolAnswer(fields, CUTTABLE)
@@ -100,7 +101,7 @@ def told_of_loss(result: CellResult) -> str:
     return f"the output has {result.output_bytes:,} bytes, and {where}: print less, or write it to a file"
 
 
-def _tail(text: str) -> Fields:
+def _tail(text: str) -> JsonObject:
     """The end of what a cell has printed so far; all of it comes with the result."""
     if len(text) <= _LONGEST_TAIL:
         return {"stdout": text}

@@ -14,8 +14,8 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.tool_answers import ToolAnswer
 
@@ -46,7 +46,7 @@ class ShownPicture:
     problem: str = ""
 
 
-def pictures_in(displays: Iterable[dict[str, Any]], limit: int) -> list[ShownPicture]:
+def pictures_in(displays: Iterable[JsonObject], limit: int) -> list[ShownPicture]:
     """Return the pictures of a cell; what is over ``limit`` bytes, all taken together, is not kept."""
     found = []
     for bundle in [display.get("data") for display in displays]:
@@ -103,9 +103,9 @@ class PictureStore:
         return ToolAnswer({"run": wanted, "images": rows}, ("images",), images=images)
 
 
-def _passed_on(shown: list[ShownPicture]) -> tuple[list[dict[str, Any]], list[str]]:
+def _passed_on(shown: list[ShownPicture]) -> tuple[list[JsonObject], list[str]]:
     """What is said of each picture, and those that can be passed on, as base64."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     images = []
     for picture in shown:
         try:

@@ -308,12 +308,12 @@ class Runs:
             answer.fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
         return answer
 
-    def _unanswered(self, session: Session, result: CellResult) -> list[AskedQuery]:
+    def _unanswered(self, session: Session, result: CellResult) -> list[QueryRow]:
         """The cell's queries without those that were answered while it waited for them."""
         if not result.queries:
             return []
-        pending = set(queries.pending_ids(self._store, session.key))
-        return [query for query in result.queries if query.id in pending]
+        asked = {query.id for query in result.queries}
+        return [row for row in queries.pending(self._store, session.key) if row.id in asked]
 
     def note_queries(self, session: Session, told: Sequence[AskedQuery]) -> list[QueryRow]:
         """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from rlm_contexts.text.citations import check, cite
 from rlm_contexts.text.text import Text
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Session
@@ -38,7 +38,7 @@ class Citing:
         text = await self._text(session, name)
         found = await asyncio.to_thread(check, text, quote, lines)
         same = digest in {None, text.facts.digest}
-        fields: dict[str, Any] = {"name": name, "stands": found.stands and same, "hash": text.facts.digest}
+        fields: JsonObject = {"name": name, "stands": found.stands and same, "hash": text.facts.digest}
         if not same:
             fields["note"] = f"the citation is of another text ({str(digest)[:40]}) than {name!r} is now"
         if found.found is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rlm_contexts.store.pins import holding
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.contexts.authority import Authority
 from rlm_mcp.service.contexts.ingesting import Ingestion
@@ -50,7 +50,7 @@ class Contexts:
     async def refresh(self, session: Session, name: str, client: ClientInfo, progress: Progress) -> ToolAnswer:
         """Load a context again from where it came from, and tell what changed; raises what `Loader.refresh` does."""
         done = await self._loader(session, client, progress).refresh(name)
-        fields: dict[str, Any] = {"name": name, "changed": done.loaded is not None}
+        fields: JsonObject = {"name": name, "changed": done.loaded is not None}
         if done.loaded is None or done.changes is None:
             return ToolAnswer({**fields, "line_count": done.before.line_count, "size": done.before.size})
         if done.loaded.shadowed:

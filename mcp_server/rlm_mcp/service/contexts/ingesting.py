@@ -10,6 +10,7 @@ from rlm_contexts.errors import TextTooLarge
 from rlm_contexts.loading.selection import put_asked
 from rlm_contexts.loading.sources import LoadedSource, put_url
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.authority import (
     Permitted,
     PermittedFiles,
@@ -80,7 +81,7 @@ class Ingestion:
 
     async def _told(self, loaded: LoadedSource, origin: list[str], limit: int) -> Ingested:
         """Note where the text came from, so that it can be loaded again, and store the table of its files."""
-        notes: dict[str, Any] = {"path": origin[0]} if len(origin) == 1 else {"paths": origin}
+        notes: JsonObject = {"path": origin[0]} if len(origin) == 1 else {"paths": origin}
         if loaded.table:
             notes["files"] = {"count": loaded.files, "skipped": loaded.skipped}
             return Ingested(loaded.text, notes, await self.texts.take(loaded.table, limit))

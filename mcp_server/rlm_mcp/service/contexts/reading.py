@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rlm_contexts.search.pool import ScanWorkers
 from rlm_contexts.search.scan import LineMatch, ScanResult
 from rlm_contexts.shares import ShownShare
 from rlm_contexts.text.text import Text
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.contexts.file_list import FileTables
 from rlm_mcp.service.contexts.pages import MAX_CHARS, fitting, pieces
-from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.contexts.variables import KernelVariable, KernelVariables
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
@@ -110,7 +110,7 @@ class Reading:
         offset, asked = max(offset, 0), min(limit or USUAL_LINES, MAX_LINES)
         usual = session.policy.limits.answer_chars
         most = min(max_chars, max(MAX_CHARS, usual)) if max_chars else usual
-        fields: dict[str, Any] = {"name": name, "offset": offset, "limit": asked}
+        fields: JsonObject = {"name": name, "offset": offset, "limit": asked}
         room = max(most - encoded_length(str(fields)) - _PAGE_OVERHEAD, _LEAST_ROOM)
         lines, total = await self._first(session, name, offset, asked, room)
         shown, cut, left = fitting(lines, room), 0, max(total - offset, 0)
@@ -138,7 +138,7 @@ class Reading:
         table = await self._files.of(session, name) if "per_file" in search.flags else []
         found = await self._search(session, name, search, [row.line for row in table])
         results = [_result(match, name, search.context_lines) for match in found.matches]
-        fields: dict[str, Any] = {"name": name, "pattern": search.pattern, "matches": len(results)}
+        fields: JsonObject = {"name": name, "pattern": search.pattern, "matches": len(results)}
         fields["truncated"] = found.truncated
         if found.truncated or search.counts:
             fields["total"] = found.total if found.exact else f">={found.total}"
@@ -154,7 +154,7 @@ class Reading:
         made = await self._variables.rows(session)
         shadowed = await session.kernel.shadowed()
         listed = [*(_listed(row, shadowed) for row in rows), *map(_listed_variable, made or ())]
-        fields: dict[str, Any] = {
+        fields: JsonObject = {
             "session": session.id,
             "variables": listed,
             "total_size": sum({row.digest: row.size for row in rows}.values()),
@@ -176,15 +176,15 @@ class Reading:
         if row is not None:
             times = {"created": moment(row.created_at), "last_accessed": moment(row.last_accessed_at)}
             shape = await self._texts.shape(row.content)
-            found: dict[str, Any] = {} if shape is None else {"shape": shape.to_dict()}
+            found: JsonObject = {} if shape is None else {"shape": shape.to_dict()}
             if name in await session.kernel.shadowed():
                 found["shadowed_in_code"] = True
             return ToolAnswer({"name": name, **_described(row.content), **times, **found}, ("metadata",))
         rows = await self._variables.rows(session) or []
         for variable in rows:
-            if variable["name"] == name:
+            if variable.name == name:
                 return ToolAnswer(_listed_variable(variable), ("preview",))
-        raise self._variables.missing(session, name, [str(row["name"]) for row in rows])
+        raise self._variables.missing(session, name, [row.name for row in rows])
 
     async def _first(
         self, session: Session, name: str, offset: int, limit: int, room: int
@@ -241,9 +241,9 @@ class Reading:
         )
 
 
-def _result(match: LineMatch, name: str, around: int) -> dict[str, Any]:
+def _result(match: LineMatch, name: str, around: int) -> JsonObject:
     """A match as an agent sees it. One that is cut says so, how long its line is, and where the rest is."""
-    fields: dict[str, Any] = {"line": match.line, "text": match.text, "context": list(match.context)}
+    fields: JsonObject = {"line": match.line, "text": match.text, "context": list(match.context)}
     if not match.clipped and not match.context_cut:
         return fields
     text = ShownShare(match.text, match.chars)
@@ -251,20 +251,20 @@ def _result(match: LineMatch, name: str, around: int) -> dict[str, Any]:
     return {**fields, "text": text, "cut": True, "chars": match.chars, "rest": rest}
 
 
-def _described(content: StoredContent) -> dict[str, Any]:
+def _described(content: StoredContent) -> JsonObject:
     sizes = {"line_count": content.line_count, "size": content.size, "type": content.type}
     return {**sizes, "metadata": dict(content.metadata)}
 
 
-def _listed(row: ContextRow, shadowed: Collection[str]) -> dict[str, Any]:
+def _listed(row: ContextRow, shadowed: Collection[str]) -> JsonObject:
     """A context; a variable may have its name in code."""
     fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
     told = {"shadowed_in_code": True} if row.name in shadowed else {}
     return {**fields, "created": moment(row.created_at), **told}
 
 
-def _listed_variable(row: dict[str, Any]) -> dict[str, Any]:
+def _listed_variable(row: KernelVariable) -> JsonObject:
     """A kernel variable in the shape of a context; when it was created is not known."""
-    fields = {"name": row.get("name"), "line_count": row.get("line_count"), "size": row.get("size")}
-    told = {"shadows_text": True} if row.get("shadows") else {}
-    return {**fields, "type": row.get("type"), "created": None, "preview": row.get("preview"), **told}
+    fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type, "created": None}
+    told = {"shadows_text": True} if row.shadows else {}
+    return {**fields, "preview": row.preview, **told}

@@ -13,6 +13,7 @@ from typing import Any
 from rlm_contexts.errors import HelperDied, MissingExtra
 from rlm_contexts.helpers.job import Job, JobLimits, messages
 from rlm_contexts.helpers.protocol import RunSql, SqlPart, SqlTable
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.progress import patiently
@@ -85,7 +86,7 @@ class _Rows:
 
     def answer(self) -> ToolAnswer:
         """Columns and rows, and how many there are."""
-        fields: dict[str, Any] = {"columns": self._columns, "row_count": self._count, "rows": self._first}
+        fields: JsonObject = {"columns": self._columns, "row_count": self._count, "rows": self._first}
         if self._spool is not None:
             fields["truncated"] = True
         return ToolAnswer(fields, ("rows",), spool=self._spool)

@@ -4,25 +4,52 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rlm_contexts.search.scan import LineMatch, ScanResult
 from rlm_contexts.search.strategy import Syntax, compile_pattern
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.errors import KernelBusy, UnknownVariable
+from rlm_ipc.messages import JsonObject
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault, variable_not_found
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import contexts
 from rlm_memory.store import Store
 
-__all__ = ["KernelVariables"]
+__all__ = ["KernelVariable", "KernelVariables"]
 
 _LIST_SECONDS = 1.0
 """How long a list waits for a kernel that runs a cell of a notebook."""
 _ASK_SECONDS = 20.0
 """How long a question about one variable waits for the running cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelVariable:
+    """A variable as its kernel describes it, which may be untrue. One that ``shadows`` has the name of a context."""
+
+    name: str
+    type: str
+    size: int | None
+    line_count: int | None
+    preview: str
+    shadows: bool
+
+    @classmethod
+    def read(cls, row: JsonObject) -> KernelVariable:
+        """Read it of what the kernel says."""
+        size, lines = row.get("size"), row.get("line_count")
+        return cls(
+            str(row.get("name", "")),
+            str(row.get("type", "")),
+            size if isinstance(size, int) else None,
+            lines if isinstance(lines, int) else None,
+            str(row.get("preview", "")),
+            bool(row.get("shadows")),
+        )
+
 
 Question = Callable[[SupervisorClient, str], Awaitable[Any]]
 
@@ -33,11 +60,8 @@ class KernelVariables:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def rows(self, session: Session) -> list[dict[str, Any]] | None:
-        """List them: name, type, size, preview, line_count, and ``shadows`` of one that has a context's name.
-
-        None while the kernel runs code and cannot be asked.
-        """
+    async def rows(self, session: Session) -> list[KernelVariable] | None:
+        """List them; None while the kernel runs code and cannot be asked."""
         if session.kernel.busy:
             return None
         if not session.kernel.alive:
@@ -47,7 +71,8 @@ class KernelVariables:
         except KernelBusy:
             return None
         known, shadowed = set(contexts.names(self._store, session.key)), await session.kernel.shadowed()
-        return [row for row in rows if row["name"] in shadowed or row["name"] not in known]
+        found = map(KernelVariable.read, rows)
+        return [row for row in found if row.name in shadowed or row.name not in known]
 
     async def export(self, session: Session, name: str, limit: int) -> bytes:
         """Return a variable as UTF-8 text; raises TextTooLarge when that has more than ``limit`` bytes."""
@@ -70,8 +95,8 @@ class KernelVariables:
 
     async def _peek(
         self, session: Session, name: str, offset: int, limit: int, room: int, *, every: bool
-    ) -> dict[str, Any]:
-        found: dict[str, Any] = await self._ask(
+    ) -> JsonObject:
+        found: JsonObject = await self._ask(
             session,
             name,
             lambda client, kernel: client.peek_variable(
@@ -118,7 +143,7 @@ class KernelVariables:
 
     async def delete(self, session: Session, name: str) -> None:
         """Delete a variable, as ``del`` does."""
-        known = [str(row["name"]) for row in await self.rows(session) or ()]
+        known = [row.name for row in await self.rows(session) or ()]
         if name not in known or not name.isidentifier() or keyword.iskeyword(name):
             raise self.missing(session, name, known)
         async with session.kernel.exclusive():

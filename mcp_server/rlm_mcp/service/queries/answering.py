@@ -7,14 +7,13 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rlm_client.models.answer_schema import AnswerUnfit, fitted
 from rlm_client.models.errors import ModelError
 from rlm_ipc.daemon_rows import WaitingQuery
 from rlm_ipc.errors import KernelError
-from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
-from rlm_ipc.messages import Json
+from rlm_ipc.kernel_reports import GivenAnswers, QueryOutcome
+from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.kernel_queries import outcome_of
@@ -25,7 +24,7 @@ from rlm_memory.errors import RowRequestError
 from rlm_memory.queries import Asker, QueryRow, Resolved
 from rlm_memory.store import Store
 
-__all__ = ["GivenAnswer", "QueryService", "asked_row", "row_shown", "waiting"]
+__all__ = ["GivenAnswer", "QueryService", "TakenAnswers", "shown", "waiting"]
 
 
 AN_ITEM = 'an item is {"id": text, "answer": text}'
@@ -45,6 +44,24 @@ class GivenAnswer:
     """What is wrong with the item itself; it resolves nothing."""
     is_json: bool = False
     """Whether ``answer`` was given as a value and not as a text: only a query with a schema takes that."""
+
+
+@dataclass(frozen=True)
+class TakenAnswers:
+    """The queries that were answered, the answers that were not taken with why, and what is still pending."""
+
+    answered: list[str]
+    failed: list[tuple[str, ToolFault]]
+    notice: str
+    still_pending: list[str]
+
+    def told(self) -> ToolAnswer:
+        """Return it as an agent sees it."""
+        failed = [{"id": query, **fault.answer()} for query, fault in self.failed]
+        fields: JsonObject = {"answered": self.answered, "failed": failed}
+        if self.notice:
+            fields["notice"] = self.notice
+        return ToolAnswer({**fields, "still_pending": self.still_pending}, ("failed", "answered", "still_pending"))
 
 
 class QueryService:
@@ -79,7 +96,7 @@ class QueryService:
         rows = queries.pending(self._store, row.key) if row is not None else []
         return tuple(map(waiting, rows))
 
-    def read(self, session: Session, answers: dict[str, Any] | list[Any]) -> list[GivenAnswer]:
+    def read(self, session: Session, answers: JsonObject | list[Json]) -> list[GivenAnswer]:
         """Read answers as they are handed in: an object by id, a list of items with ids, or a list in order.
 
         A list without ids answers the pending queries in the order in which they are listed: all of them, or those
@@ -105,16 +122,14 @@ class QueryService:
             ]
         return [_given_item(name, item) for name, item in zip(order, answers, strict=True)]
 
-    async def answer(self, session: Session, given: list[GivenAnswer]) -> ToolAnswer:
+    async def answer(self, session: Session, given: list[GivenAnswer]) -> TakenAnswers:
         """Take answers, each on its own: a bad one is reported and does not stop the others.
 
         Their code finds them at once: in the placeholder that ``llm_query`` returned, and in ``llm_answers``.
         """
         outcomes, failed = await self._take(session, given)
-        fields: dict[str, Any] = {"answered": list(outcomes), "failed": failed}
-        fields |= await self.hand_in(session, outcomes)
-        fields["still_pending"] = queries.pending_ids(self._store, session.key)
-        return ToolAnswer(fields, ("failed", "answered", "still_pending"))
+        notice = await self.hand_in(session, outcomes)
+        return TakenAnswers(list(outcomes), failed, notice, queries.pending_ids(self._store, session.key))
 
     async def given(self, session: Session, told: GivenAnswers) -> str:
         """Take what code has assigned to ``llm_answers``; returns one line for whoever ran it, or nothing.
@@ -128,7 +143,7 @@ class QueryService:
         if not pending and not any(map(_ID.fullmatch, fresh)):
             return ""
         outcomes: dict[str, QueryOutcome] = {}
-        failed: list[dict[str, Any]] = []
+        failed: list[tuple[str, ToolFault]] = []
         if not problem:
             try:
                 named = {name: answers[name] for name in fresh} if isinstance(answers, dict) else list(answers or ())
@@ -136,7 +151,7 @@ class QueryService:
             except ToolFault as fault:
                 problem = f"{fault.message}; {fault.hint}"
         if failed:
-            problem = "; ".join(f"{item['id']}: {item['message']}" for item in failed[:3])
+            problem = "; ".join(f"{query}: {fault.message}" for query, fault in failed[:3])
             problem += f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
         refused = bool(problem) and told.assigned
         if isinstance(answers, list) and not refused:
@@ -159,16 +174,16 @@ class QueryService:
 
     async def _take(
         self, session: Session, given: list[GivenAnswer]
-    ) -> tuple[dict[str, QueryOutcome], list[dict[str, Any]]]:
+    ) -> tuple[dict[str, QueryOutcome], list[tuple[str, ToolFault]]]:
         """Write answers down; returns what the kernel is told of those that were taken, and what is wrong."""
         waiting = {row.id: row for row in queries.pending(self._store, session.key)}
-        failed: list[dict[str, Any]] = []
+        failed: list[tuple[str, ToolFault]] = []
         outcomes: dict[str, QueryOutcome] = {}
         for item in given:
             try:
                 row = await self._resolve(session, item, waiting.get(item.id))
             except (RowRequestError, ToolFault, ModelError) as error:
-                failed.append({"id": item.id[:80], **fault_from(error).answer()})
+                failed.append((item.id[:80], fault_from(error)))
                 continue
             outcomes[row.id] = outcome_of(row)
             if session.policy.llm.cache and row.answer is not None:
@@ -193,25 +208,25 @@ class QueryService:
         return queries.resolve(self._store, session.key, item.id, answer=answer, error=error, now=self._clock())
 
     @staticmethod
-    async def _fitted(form: dict[str, Any], answer: str) -> str:
+    async def _fitted(form: JsonObject, answer: str) -> str:
         try:
             return await asyncio.to_thread(fitted, form, answer)
         except AnswerUnfit as error:
             hint = "the query is still pending: answer it again with JSON that fits `schema`"
             raise ToolFault("answer_does_not_fit", str(error), hint, schema=form) from None
 
-    async def hand_in(self, session: Session, outcomes: dict[str, QueryOutcome]) -> dict[str, str]:
+    async def hand_in(self, session: Session, outcomes: dict[str, QueryOutcome]) -> str:
         """Hand answers to the kernel, and say if that was not possible.
 
         One that is not there gets them when it starts, from the rows.
         """
         if not outcomes or not session.kernel.alive:
-            return {}
+            return ""
         try:
             await session.kernel.hand_over(outcomes)
         except KernelError as error:
-            return {"notice": f"the answers are kept; the kernel takes them when it is back: {error}"}
-        return {}
+            return f"the answers are kept; the kernel takes them when it is back: {error}"
+        return ""
 
 
 def _given_item(name: str, item: object) -> GivenAnswer:
@@ -246,30 +261,11 @@ def _number_said(count: int, pending: list[str], last: list[str]) -> str:
     return f"{said}: none was taken"
 
 
-def asked_row(query: AskedQuery) -> dict[str, Any]:
-    """A query as an agent sees it: with its ``schema`` if it has one, and ``recursive`` if it is one of rlm_query."""
-    return _shown(query.id, query.prompt, query.model, query.schema, recursive=query.recursive)
-
-
 def waiting(row: QueryRow) -> WaitingQuery:
     """A query's row as a program that answers it reads it."""
     return WaitingQuery(row.id, row.prompt, row.model, row.form, row.recursive, row.asked_by is Asker.TOOL)
 
 
-def row_shown(row: QueryRow) -> dict[str, Any]:
-    """A query's row as an agent sees it."""
-    return _shown(row.id, row.prompt, row.model, row.form, recursive=row.recursive, by_tool=row.asked_by is Asker.TOOL)
-
-
-def _shown(
-    query: str, prompt: str, model: str | None, schema: Json, *, recursive: bool, by_tool: bool = False
-) -> dict[str, Any]:
-    """A query with its ``schema`` if it has one, ``recursive`` if it is one of rlm_query, ``by_tool`` if no code's."""
-    row: dict[str, Any] = {"id": query, "prompt": prompt, "model": model}
-    if schema:
-        row["schema"] = schema
-    if recursive:
-        row["recursive"] = True
-    if by_tool:
-        row["by_tool"] = True
-    return row
+def shown(query: WaitingQuery) -> JsonObject:
+    """A query as an agent sees it: with its ``schema``, ``recursive`` and ``by_tool`` only where they say something."""
+    return {name: value for name, value in plain(query).items() if value or name in {"id", "prompt", "model"}}

@@ -15,11 +15,11 @@ import secrets
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rlm_ipc.daemon_protocol import AttachmentInfo, AttachmentKind, AttachmentOpened, AttachmentRevoked
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.session_record import AttachmentNote
 from rlm_ipc.supervisor_protocol import AttachmentChanged, CellEnded, Event, KernelEnded
 from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.service.errors import ToolFault
@@ -248,10 +248,10 @@ class Attachments:
         ]
         return tuple(self._row(attachment, session) for attachment, session in found if session is not None)
 
-    def log(self, session: int) -> list[dict[str, Any]]:
+    def log(self, session: int) -> list[AttachmentNote]:
         """List what happened at a session's attachments, the oldest first."""
         events = attachments.events(self._store, session)
-        return [{"attachment": event.attachment, "event": event.event, "at": moment(event.at)} for event in events]
+        return [AttachmentNote(event.attachment, event.event, moment(event.at)) for event in events]
 
     def noted(self, session: Session, event: AttachmentChanged) -> None:
         """Note what the supervisor tells of an attachment: of one that a front end has left."""

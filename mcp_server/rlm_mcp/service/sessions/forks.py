@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from rlm_ipc.kernel_reports import ForkInfo
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.names import check_session_id
 from rlm_mcp.service.sessions.policies import Policies, as_row
@@ -126,7 +126,7 @@ class Forks:
         )
 
     def _answer(self, parent: Session, child: Session, forked: ForkInfo) -> ToolAnswer:
-        fields: dict[str, Any] = {
+        fields: JsonObject = {
             "session": child.id,
             "forked_from": parent.id,
             "policy": child.row.policy,

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
 
 from rlm_ipc.daemon_protocol import KeepTurn, TurnKept
+from rlm_ipc.daemon_rows import SaidMessage
 from rlm_ipc.messages import plain
+from rlm_ipc.session_record import (
+    AttachmentNote,
+    RecordedCell,
+    RecordedContext,
+    RecordedQuery,
+    RecordedTurn,
+    SessionRecord,
+)
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.tool_answers import moment
@@ -36,24 +44,29 @@ def _unknown(store: Store, session: str) -> str:
     return f"session {session[:80]} has {ending.how} at {moment(ending.at)}, and nothing of it is kept"
 
 
-def record_of(store: Store, journal: Journal, session: str, last: int | None) -> dict[str, Any]:
-    """Return a session's policy, contexts and cells (only the ``last`` ones if given), the oldest cell first.
+def record_of(
+    store: Store,
+    journal: Journal,
+    row: SessionRow,
+    last: int | None,
+    kernelspec: str | None,
+    attachments: Sequence[AttachmentNote],
+) -> SessionRecord:
+    """Return a session's record, with the ``last`` cells only if that is given.
 
-    Times are epoch seconds, sizes bytes. Each cell has the queries that it asked, with their answers so far.
-
-    Raises:
-        ToolFault: there is no such session, or it has ended.
+    Each cell has the queries that it asked, with their answers so far.
     """
-    row = known_session(store, session)
     asked = {query.id: _query(query) for query in queries.of_session(store, row.key)}
-    return {
-        "session": row.id,
-        "policy": row.policy,
-        "state": row.state.value,
-        "contexts": [_context(context) for context in contexts.of_session(store, row.key)],
-        "cells": [_cell(entry, asked) for entry in journal.of_session(row.key, last)],
-        "turns": [asdict(turn) for turn in turns.of_session(store, row.key)],
-    }
+    return SessionRecord(
+        session=row.id,
+        policy=row.policy,
+        state=row.state.value,
+        contexts=tuple(_context(context) for context in contexts.of_session(store, row.key)),
+        cells=tuple(_cell(entry, asked) for entry in journal.of_session(row.key, last)),
+        turns=tuple(_turn(turn) for turn in turns.of_session(store, row.key)),
+        kernelspec=kernelspec,
+        attachments=tuple(attachments),
+    )
 
 
 def note_turn(store: Store, turn: KeepTurn) -> TurnKept:
@@ -85,45 +98,44 @@ def keep_turn(store: Store, session: int, turn: KeepTurn) -> None:
         queries.spend(store, session, used)
 
 
-def _cell(entry: JournalEntry, asked: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "number": entry.number,
-        "author": entry.by,
-        "attachment": entry.attachment,
-        "displays": list(entry.displays),
-        "code": entry.code,
-        "started_at": entry.started_at,
-        "ended_at": entry.ended_at,
-        "status": entry.status,
-        "output": entry.output,
-        "queries": [asked[query] for query in entry.queries if query in asked],
-    }
+def _cell(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCell:
+    return RecordedCell(
+        number=entry.number,
+        author=entry.by,
+        code=entry.code,
+        started_at=entry.started_at,
+        ended_at=entry.ended_at,
+        status=entry.status,
+        output=entry.output,
+        queries=tuple(asked[query] for query in entry.queries if query in asked),
+        attachment=entry.attachment,
+        displays=entry.displays,
+    )
 
 
-def _query(row: QueryRow) -> dict[str, Any]:
+def _query(row: QueryRow) -> RecordedQuery:
     came = row.resolved_at if row.state is not QueryState.CANCELLED else None
-    return {
-        "id": row.id,
-        "prompt": row.prompt,
-        "state": row.state.value,
-        "answer": row.answer,
-        "error": row.error,
-        "model": row.answered_by or row.model,
-        "seconds": 0.0 if came is None else came - row.created_at,
-        "input_tokens": row.input_tokens,
-        "output_tokens": row.output_tokens,
-    }
+    return RecordedQuery(
+        id=row.id,
+        prompt=row.prompt,
+        state=row.state.value,
+        answer=row.answer,
+        error=row.error,
+        model=row.answered_by or row.model,
+        seconds=0.0 if came is None else came - row.created_at,
+        input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens,
+    )
 
 
-def _context(row: ContextRow) -> dict[str, Any]:
+def _turn(row: turns.TurnRow) -> RecordedTurn:
+    said = tuple(SaidMessage(message["role"], message["content"]) for message in row.said)
+    return RecordedTurn(row.model, said, row.reply, row.final, row.started_at, row.ended_at)
+
+
+def _context(row: ContextRow) -> RecordedContext:
     """A context with the paths that it was loaded from, if it came from files."""
     paths = row.metadata.get("paths") or [row.metadata.get("path")]
-    return {
-        "name": row.name,
-        "digest": row.digest,
-        "size": row.size,
-        "line_count": row.line_count,
-        "type": row.type,
-        "origin": row.origin.value,
-        "paths": [path for path in paths if isinstance(path, str) and path != "-"] if isinstance(paths, list) else [],
-    }
+    given = [path for path in paths if isinstance(path, str) and path != "-"] if isinstance(paths, list) else []
+    facts = row.name, row.digest, row.size, row.line_count, row.type, row.origin.value
+    return RecordedContext(*facts, tuple(given))

@@ -1,0 +1,98 @@
+"""The record of a session: what ran in it, with all that a person needs to understand and repeat it.
+
+Times are epoch seconds, sizes bytes. What code and kernels have said stands in it as they said it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm_ipc.daemon_rows import SaidMessage
+
+__all__ = [
+    "AttachmentNote",
+    "RecordedCell",
+    "RecordedContext",
+    "RecordedQuery",
+    "RecordedTurn",
+    "SessionRecord",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuery:
+    """A query that a cell asked. ``model`` has answered it or was wished for; ``seconds`` is what the answer took."""
+
+    id: str
+    prompt: str
+    state: str
+    answer: str | None = None
+    error: str | None = None
+    model: str | None = None
+    seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedContext:
+    """A loaded text: its hash in the context store, and the paths that it came from."""
+
+    name: str
+    digest: str
+    size: int
+    line_count: int
+    type: str
+    origin: str
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCell:
+    """A cell of the journal. ``displays`` are its pictures and HTML by MIME type."""
+
+    number: int
+    author: str
+    code: str
+    started_at: float
+    ended_at: float
+    status: str
+    output: str
+    queries: tuple[RecordedQuery, ...] = ()
+    attachment: str | None = None
+    displays: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """A turn of a model that works in the session by itself; ``said`` are the messages since its turn before."""
+
+    model: str
+    said: tuple[SaidMessage, ...]
+    reply: str
+    final: str | None
+    started_at: float
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentNote:
+    """Something that happened at an attachment; ``at`` is ISO 8601 text."""
+
+    attachment: str
+    event: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """The cells with the oldest first. ``kernelspec`` is by what Jupyter lists the session while it lives."""
+
+    session: str
+    policy: str
+    state: str
+    contexts: tuple[RecordedContext, ...] = ()
+    cells: tuple[RecordedCell, ...] = ()
+    turns: tuple[RecordedTurn, ...] = ()
+    kernelspec: str | None = None
+    attachments: tuple[AttachmentNote, ...] = ()
