@@ -33,3 +33,29 @@ def test_a_process_imports_nothing_heavy_that_it_does_not_need(process) -> None:
     program += "\nimport sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True).stdout
     assert set(heavy.split()) & set(modules.split()) == set()
+
+
+_MEMORY = """
+import sys
+if sys.argv[1] == "stubs":
+    from rlm_mcp.daemon.sdk_stubs import import_sdk
+    import_sdk()
+import rlm_mcp.daemon.__main__, rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
+from rlm_mcp.daemon.sdk_stubs import HTTP
+own = [int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Private_Dirty")]
+print(own[0] // 1024, *(name for name in HTTP if name not in sys.modules))
+"""
+
+
+def test_the_stubs_of_the_sdk_pay() -> None:
+    """They reach into the SDK, and so hold it to the versions that they fit. It is 15 MB in each daemon, or they go.
+
+    And each stands for a module that the SDK does import.
+    """
+    with_stubs, whole = (
+        subprocess.run([sys.executable, "-P", "-c", _MEMORY, how], capture_output=True, text=True, check=True).stdout
+        for how in ("stubs", "whole")
+    )
+    (less, *_), (more, *unknown) = with_stubs.split(), whole.split()
+    assert unknown == []
+    assert int(more) - int(less) >= 10

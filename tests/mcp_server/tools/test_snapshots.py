@@ -22,7 +22,7 @@ from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.formats.snapshot import Archive, SnapshotRefused
 from rlm_mcp.formats.trajectory import as_json_lines
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.sessions import snapshots
+from rlm_mcp.service.sessions import saved_variables
 from rlm_mcp.service.sessions.record import note_turn
 from rlm_memory import queries
 
@@ -470,8 +470,8 @@ async def test_a_byte_changed_in_a_member_is_noticed(connect_own, own, tmp_path:
 
 async def test_a_large_variable_costs_only_itself(connect_own, own, monkeypatch, tmp_path: Path) -> None:
     """A session saves what fits; what does not is named. Several rounds bring the many that fit."""
-    monkeypatch.setattr(snapshots, "_LARGEST_VARIABLE", 3_000_000)
-    monkeypatch.setattr(snapshots, "_ROOM", 1_500_000)
+    monkeypatch.setattr(saved_variables, "_LARGEST_VARIABLE", 3_000_000)
+    monkeypatch.setattr(saved_variables, "_ROOM", 1_500_000)
     async with connect_own("s") as agent:
         await agent.run("huge, small, none = b'x' * 4_000_000, 1, None")
         await agent.run("a, b, c = (bytes([n]) * 1_000_000 for n in (1, 2, 3))")
