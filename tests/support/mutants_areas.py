@@ -67,6 +67,7 @@ AREAS = {
         (
             "memory/rlm_memory/queries.py",
             "kernel/rlm_kernel/supervisor/query_book.py",
+            "kernel/rlm_kernel/supervisor/answer_wait.py",
             f"{SERVICE}/queries/answering.py",
         ),
         (

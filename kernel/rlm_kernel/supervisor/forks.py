@@ -59,7 +59,7 @@ def _bequeath(parent: SupervisedSession, child: SupervisedSession) -> None:
     checkpoints.serial = parent.checkpoints.serial
     checkpoints.contexts = {name: shared_text.shared() for name, shared_text in parent.checkpoints.contexts.items()}
     # The running cell waits for these. The copy is from before that cell, so it has not asked them.
-    waited = parent.round.open if parent.round is not None else ()
+    waited = parent.wait.ids
     child.queries.inherit(parent.queries, waited)
     checkpoints.spec = replace(checkpoints.spec, query_base=child.queries.next_number)
 

@@ -6,10 +6,9 @@ count and size is checked here, before the daemon hears of a query.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
 
 from rlm_ipc import messages, worker_protocol
@@ -17,7 +16,6 @@ from rlm_ipc.answer_schema import LONGEST_SCHEMA, fault_of
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
 from rlm_ipc.messages import Json
-from rlm_kernel.supervisor.limits import CellLimits
 
 MOST_CHARACTERS = 16 * worker_protocol.MAX_PROMPT
 """The most characters in one session's pending prompts, which the supervisor holds in memory."""
@@ -159,21 +157,3 @@ def given_in(given: GivenAnswers | None) -> GivenAnswers | None:
     if given.problem is not None:
         return replace(given, answers=None, problem=given.problem[:_LONGEST_PROBLEM])
     return given if isinstance(given.answers, list | dict) else None
-
-
-class PendingBatch:
-    """The queries that the running cell waits for. Its clock stands still until all are answered, or for ``seconds``.
-
-    ``open`` are the ids without an answer.
-    """
-
-    def __init__(self, ids: set[str], limits: CellLimits, seconds: float, on_limit: Callable[[], None]) -> None:
-        self.open = ids
-        self._limits = limits
-        self._timer = asyncio.get_running_loop().call_later(seconds, on_limit)
-        limits.wait_for_input()
-
-    def end(self) -> None:
-        """Let the cell go on. Call this before the cell's limits end."""
-        self._timer.cancel()
-        self._limits.input_came()

@@ -31,8 +31,8 @@ from rlm_ipc.supervisor_protocol import (
     KernelEnded,
     QueriesAsked,
     Recovered,
-    WaitsFor,
 )
+from rlm_kernel.supervisor.answer_wait import AnswerWait
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_log import CellLog
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
@@ -41,7 +41,7 @@ from rlm_kernel.supervisor.checkpoints import BoundText, Checkpoints, cause_of_d
 from rlm_kernel.supervisor.limits import CellLimits, private_memory
 from rlm_kernel.supervisor.memory_watch import MemoryWatch
 from rlm_kernel.supervisor.output_router import CHANNELS, OutputRouter
-from rlm_kernel.supervisor.query_book import FULL, PendingBatch, QueryBook, at_once, given_in
+from rlm_kernel.supervisor.query_book import FULL, QueryBook, at_once, given_in
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.rollback import History
 from rlm_kernel.supervisor.session_policy import read_policy
@@ -89,7 +89,7 @@ class SupervisedSession:
         llm = self.policy.llm
         self.queries = QueryBook(spec["query_base"], self.limits.queries, (llm.mode, *llm.modes))
         self.checkpoints.answers = self.queries.answers
-        self.round: PendingBatch | None = None
+        self.wait = AnswerWait(self)
         self.closed, self.last_used = False, time.time()
         self._queue: deque[CellRequest | tuple[Operation, asyncio.Future[Any]]] = deque()
         self._taken: CellRequest | tuple[Operation, asyncio.Future[Any]] | None = None
@@ -176,7 +176,7 @@ class SupervisedSession:
             undoable=tuple(self.undoable),
             latest=tuple(self.history.latest(max(self.undoable, default=0))),
             last_used=self.last_used,
-            waiting=tuple(sorted(self.round.open)) if self.round is not None else (),
+            waiting=self.wait.ids,
             attachments=tuple(attachment.name for attachment in self.front.attachments.values()),
             refused=self.refusals.info(),
         )
@@ -262,8 +262,8 @@ class SupervisedSession:
         """Give a session news of its queries, at once if its cell waits for some; returns the ids that it knows."""
         waited = [name for name in news.answers if name in self.queries.pending]
         self.queries.resolve(news.answers)
-        if self.round is not None:
-            self._answer_round(worker_protocol.Resolved(news.answers, news.used, news.refused))
+        if self.wait.ids:
+            self.wait.answer(worker_protocol.Resolved(news.answers, news.used, news.refused))
             return waited
         reply = await self.operation(lambda: self.checkpoints.ask_for(worker_protocol.KnownQueries, news))
         self.copying.later()
@@ -323,7 +323,7 @@ class SupervisedSession:
     def input_came(self, parts: list[bytes]) -> None:
         """Pass on what a person has typed for a cell that asks."""
         if self.checkpoints.live is not None:
-            if self.relay.limits is not None and self.round is None:
+            if self.relay.limits is not None and not self.wait.ids:
                 self.relay.limits.input_came()
             self.checkpoints.live.send(worker_protocol.STDIN, tuple(parts))
 
@@ -445,7 +445,7 @@ class SupervisedSession:
             reason, loss = await self._recovered_from(limits)
             self.relay.fail(request, limits.ended or Ended.WORKER_DIED, reason, loss)
         finally:
-            self._end_round()
+            self.wait.end()
             limits.end()
             self.relay.end()
         if is_cell:
@@ -532,7 +532,7 @@ class SupervisedSession:
         elif message.tag == worker_protocol.Asked.TAG:
             self._asked(peer, heard(worker_protocol.Asked, message) or worker_protocol.Asked())
         elif message.tag == worker_protocol.Waits.TAG:
-            self._begin_round(heard(worker_protocol.Waits, message) or worker_protocol.Waits())
+            self.wait.begin(heard(worker_protocol.Waits, message) or worker_protocol.Waits())
         elif message.tag == worker_protocol.ABORT:
             self._abort_queue()
         elif message.tag == worker_protocol.FATAL:
@@ -551,44 +551,6 @@ class SupervisedSession:
             self.relay.current.queries.extend(rows)
         for some in at_once(rows):
             self.emit(self.kernel_id, QueriesAsked(some))
-
-    # -- a cell that waits for answers
-
-    def _begin_round(self, waits: worker_protocol.Waits) -> None:
-        """Begin a wait of the running cell for answers. An empty list ends the wait: the cell was interrupted in it."""
-        self._end_round()
-        current, limits = self.relay.current, self.relay.limits
-        if current is None or limits is None:
-            return
-        claimed = self.queries.claim(waits.ids, current.queries)
-        if not claimed:
-            return
-        self.round = PendingBatch(claimed, limits, self.policy.llm.wait_seconds, self._round_is_late)
-        self.emit(self.kernel_id, WaitsFor(tuple(sorted(claimed))))
-        # Answers may have arrived before the cell began to wait.
-        given = self.queries.answers
-        self._answer_round(worker_protocol.Resolved({name: given[name] for name in claimed if name in given}))
-
-    def _answer_round(self, news: worker_protocol.Resolved) -> None:
-        live = self.checkpoints.live
-        if self.round is None or live is None or not news.answers:
-            return
-        live.say(news)
-        self.round.open.difference_update(news.answers)
-        if not self.round.open:
-            self._end_round()
-
-    def _round_is_late(self) -> None:
-        live = self.checkpoints.live
-        if self.round is not None and live is not None:
-            live.say(worker_protocol.Resolved(late=tuple(sorted(self.round.open))))
-        self._end_round()
-
-    def _end_round(self) -> None:
-        ended, self.round = self.round, None
-        if ended is not None:
-            ended.end()
-            self.emit(self.kernel_id, WaitsFor(()))
 
     def _abort_queue(self) -> None:
         """Abort the queued cells of a client whose cell failed (`stop_on_error`). Other clients' cells still run."""

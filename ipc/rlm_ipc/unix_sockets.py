@@ -1,0 +1,113 @@
+"""Unix sockets between processes of one user: connect, listen, and who is at the other end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import sys
+from contextlib import contextmanager, suppress
+
+from rlm_ipc.private_folders import LONGEST_ADDRESS, DiscoveryError
+
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typing
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    StrPath = str | os.PathLike[str]
+
+__all__ = ["DYING_SERVER", "PeerCredentials", "connect", "listen", "peer", "peer_uid"]
+
+DYING_SERVER = (0.02, 0.1, 0.5, 2.0)
+"""Pauses in seconds: the listening socket of a process that is being torn down accepts for a moment yet."""
+BACKLOG = 128
+
+
+class PeerCredentials:
+    """Who is at the other end of a unix socket, as the operating system tells it (pid -1: not told)."""
+
+    def __init__(self, pid: int, uid: int) -> None:
+        self.pid = pid
+        self.uid = uid
+
+
+def connect(path: StrPath) -> socket.socket | None:
+    """Connect to the server at ``path``; ``None`` when nobody listens there.
+
+    Raises :class:`DiscoveryError` when somebody else's process listens there, or the path cannot be used.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _address(path) as address:
+            sock.connect(address)
+        _refuse_stranger(sock, path)
+    except OSError as error:
+        sock.close()
+        if error.errno in {errno.ENOENT, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTDIR}:
+            return None
+        raise DiscoveryError(f"cannot connect to {path}: {error.strerror or error}", "remove that file") from error
+    except DiscoveryError:
+        sock.close()
+        raise
+    return sock
+
+
+def listen(path: StrPath) -> socket.socket:
+    """Listen at ``path`` with mode 0600.
+
+    The caller must hold the :func:`claim` for it: then a socket file found there is stale and is replaced.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        with _address(path) as address:
+            sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        why = error.strerror or error
+        raise DiscoveryError(f"cannot listen at {path}: {why}", "set RLM_KERNEL_RUNTIME_DIR") from error
+    finally:
+        os.umask(mask)
+    return sock
+
+
+def peer(sock: socket.socket) -> PeerCredentials:
+    """Return process and user id at the other end of a connected unix socket."""
+    if hasattr(socket, "SO_PEERCRED"):
+        pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return PeerCredentials(pid, uid)
+    # macOS and the BSDs: LOCAL_PEERCRED (1) at SOL_LOCAL (0) gives struct xucred {version, uid, ...}.
+    _, uid = struct.unpack("2I", sock.getsockopt(0, 1, 76)[:8])
+    return PeerCredentials(-1, uid)
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """Return the user id at the other end of a connected unix socket."""
+    return peer(sock).uid
+
+
+def _refuse_stranger(sock: socket.socket, path: StrPath) -> None:
+    """Never talk to a server of another user, even if the folder was tampered with."""
+    if (uid := peer_uid(sock)) != os.getuid():
+        raise DiscoveryError(f"{path} is served by user id {uid}", "set RLM_KERNEL_RUNTIME_DIR elsewhere")
+
+
+@contextmanager
+def _address(path: StrPath) -> Iterator[str]:
+    """Yield an address for ``path`` that fits ``sun_path``, however long the path is."""
+    whole = os.path.abspath(path)
+    if len(os.fsencode(whole)) <= LONGEST_ADDRESS:
+        yield whole
+        return
+    if sys.platform != "linux":
+        raise DiscoveryError(f"{whole} is too long for a socket", "shorten RLM_KERNEL_RUNTIME_DIR")
+    # The folder is reached through a descriptor, so that only the file's name counts.
+    folder = os.open(os.path.dirname(whole), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(whole)}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,115 @@
+"""A cell that waits for the answers of its queries: for which, and for how long its clock stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from rlm_ipc.supervisor_protocol import Event, WaitsFor
+from rlm_ipc.worker_protocol import Resolved, Waits
+from rlm_kernel.supervisor.checkpoints import Checkpoints
+from rlm_kernel.supervisor.limits import CellLimits
+from rlm_kernel.supervisor.output_router import OutputRouter
+from rlm_kernel.supervisor.query_book import QueryBook
+from rlm_kernel.supervisor.session_policy import SessionPolicy
+
+
+class AskingSession(Protocol):
+    """What has to be known of a session whose cell asks; see `session.SupervisedSession`."""
+
+    @property
+    def kernel_id(self) -> str:
+        """Which kernel it is."""
+        ...
+
+    @property
+    def policy(self) -> SessionPolicy:
+        """How long its cells wait."""
+        ...
+
+    @property
+    def relay(self) -> OutputRouter:
+        """The cell that runs, and its limits."""
+        ...
+
+    @property
+    def queries(self) -> QueryBook:
+        """What its cells have asked."""
+        ...
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Its process."""
+        ...
+
+    @property
+    def emit(self) -> Callable[[str, Event], None]:
+        """Reports what happened."""
+        ...
+
+
+class AnswerWait:
+    """Whether the running cell of ``session`` waits for answers: its worker says so, and is told of each that comes.
+
+    Its clock stands still until all are there, or the policy's ``wait_seconds`` are over.
+    """
+
+    def __init__(self, session: AskingSession) -> None:
+        self._session = session
+        self._open: set[str] = set()
+        self._stopped: CellLimits | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The queries without an answer; none when the cell does not wait."""
+        return tuple(sorted(self._open))
+
+    def begin(self, waits: Waits) -> None:
+        """Begin a wait of the running cell for answers. An empty list ends the wait: the cell was interrupted in it."""
+        self.end()
+        current, limits, queries = self._session.relay.current, self._session.relay.limits, self._session.queries
+        if current is None or limits is None:
+            return
+        claimed = queries.claim(waits.ids, current.queries)
+        if not claimed:
+            return
+        self._open, self._stopped = set(claimed), limits
+        self._timer = asyncio.get_running_loop().call_later(self._session.policy.llm.wait_seconds, self._too_late)
+        limits.wait_for_input()
+        self._tell()
+        # Answers may have arrived before the cell began to wait.
+        self.answer(Resolved({name: queries.answers[name] for name in claimed if name in queries.answers}))
+
+    def answer(self, news: Resolved) -> None:
+        """Give the cell that waits what has come."""
+        live = self._session.checkpoints.live
+        if not self._open or live is None or not news.answers:
+            return
+        live.say(news)
+        self._open.difference_update(news.answers)
+        if not self._open:
+            self._go_on()
+
+    def _too_late(self) -> None:
+        live = self._session.checkpoints.live
+        if live is not None:
+            live.say(Resolved(late=self.ids))
+        self.end()
+
+    def end(self) -> None:
+        """Let the cell go on, with answers or without; call it before the cell's limits end."""
+        if self._open:
+            self._open.clear()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._timer is not None
+        assert self._stopped is not None
+        self._timer.cancel()
+        self._stopped.input_came()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._session.emit(self._session.kernel_id, WaitsFor(self.ids))
