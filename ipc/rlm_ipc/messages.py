@@ -1,6 +1,6 @@
 """Typed messages: frozen dataclasses that become plain JSON and are read back strictly.
 
-Each protocol has one module of dataclasses (`worker_protocol`, `supervisor_protocol`, `daemon_protocol`). This module
+Each protocol has modules of dataclasses (`worker_protocol`, `supervisor_protocol`, `daemon_protocol`). This module
 turns them into JSON values and back, so that a field has one name, one type and one place. Renaming a field makes mypy
 name every user of it.
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rlm_ipc import framing
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import SupervisorGone
 from rlm_ipc.messages import read
 from rlm_ipc.supervisor_protocol import Operation
@@ -29,9 +30,9 @@ class BlockingClient:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self.parser = framing.Parser(protocol.MAX_CALL)
+        self.parser = framing.Parser(wire.MAX_CALL)
         self._lock = threading.Lock()
-        self.call(protocol.HANDSHAKE, protocol.Handshake(protocol.PROTOCOL))
+        self.call(protocol.HANDSHAKE, protocol.Handshake(wire.PROTOCOL))
 
     def call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
         """Call and wait; raises the KernelError that the supervisor answers with, or `SupervisorGone`.
@@ -40,13 +41,13 @@ class BlockingClient:
         """
         with self._lock:
             try:
-                self.socket.sendall(framing.pack(protocol.CALL, (protocol.call_part(1, operation, request),)))
-                while (message := self.parser.next()) is None or message.tag != protocol.RESULT:
+                self.socket.sendall(framing.pack(wire.CALL, (wire.call_part(1, operation, request),)))
+                while (message := self.parser.next()) is None or message.tag != wire.RESULT:
                     if message is None and not framing.receive(self.socket, self.parser):
                         raise SupervisorGone
             except OSError as error:
                 raise SupervisorGone from error
-        answer = protocol.answer_in(message.parts[0])
+        answer = wire.answer_in(message.parts[0])
         if answer.failure is not None:
             raise from_wire(answer.failure)
         return read(operation.reply, answer.reply)

@@ -21,7 +21,7 @@ from rlm_ipc.errors import (
     wire_fields,
 )
 from rlm_ipc.messages import read
-from rlm_ipc.worker_protocol import Failure
+from rlm_ipc.worker_requests import Failure
 
 __all__ = ["from_wire", "from_worker"]
 

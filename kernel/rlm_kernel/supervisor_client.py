@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlm_contexts.store.store import SharedText
-from rlm_ipc import discovery, framing, worker_protocol
+from rlm_ipc import discovery, framing, worker_requests
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.environment import SUPERVISOR, chosen
 from rlm_ipc.errors import KernelError, ProtocolError, SupervisorGone
 from rlm_ipc.framed_stream import Stream
@@ -90,7 +91,7 @@ class SupervisorClient:
         self._calls: dict[int, tuple[Operation[Any, Any], asyncio.Future[tuple[Any, _Blobs]]]] = {}
         self._listeners: list[EventCallback] = []
         self._gone = asyncio.get_running_loop().create_future()
-        self._stream = Stream(sock, self._message, self._closed, protocol.MAX_CALL)
+        self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
         self.pid: int | None = None
 
     @classmethod
@@ -106,7 +107,7 @@ class SupervisorClient:
                 break
             client = cls(sock)
             try:
-                welcome = await client.call(protocol.HANDSHAKE, protocol.Handshake(protocol.PROTOCOL, events=True))
+                welcome = await client.call(protocol.HANDSHAKE, protocol.Handshake(wire.PROTOCOL, events=True))
             except SupervisorGone:
                 if pause is None:
                     raise
@@ -146,7 +147,7 @@ class SupervisorClient:
             return future
         number = self._last_id = next(self._ids)
         self._calls[number] = operation, future
-        self._stream.send(protocol.CALL, (protocol.call_part(number, operation, request),), descriptors)
+        self._stream.send(wire.CALL, (wire.call_part(number, operation, request),), descriptors)
         return future
 
     async def call(
@@ -157,12 +158,12 @@ class SupervisorClient:
         return reply
 
     def _message(self, message: framing.Message) -> None:
-        if message.tag == protocol.EVENT:
-            kernel_id, event = protocol.event_in(message.parts[0])
+        if message.tag == wire.EVENT:
+            kernel_id, event = wire.event_in(message.parts[0])
             for listener in self._listeners:
                 listener(kernel_id, event)
             return
-        answer = protocol.answer_in(message.parts[0])
+        answer = wire.answer_in(message.parts[0])
         operation, future = self._calls.pop(answer.id or 0, (None, None))
         if operation is None or future is None or future.done():
             return
@@ -308,7 +309,7 @@ class SupervisorClient:
 
         One that ``shadows`` a context has its name.
         """
-        content, _ = await self._ask(kernel_id, worker_protocol.Variables(), wait_seconds)
+        content, _ = await self._ask(kernel_id, worker_requests.Variables(), wait_seconds)
         rows = content.get("variables")  # as the kernel says, which may say anything
         known = rows if isinstance(rows, list) else []
         return [row for row in known if isinstance(row, dict) and isinstance(row.get("name"), str)]
@@ -329,7 +330,7 @@ class SupervisorClient:
         Without ``every`` the first whole ones that have at most ``max_chars``; with it as many as ``limit`` says, the
         longest cut. Raises `UnknownVariable`, `KernelBusy`.
         """
-        request = worker_protocol.Peek(name, offset, limit, max_chars, every)
+        request = worker_requests.Peek(name, offset, limit, max_chars, every)
         content, _ = await self._ask(kernel_id, request, wait_seconds)
         return content
 
@@ -349,7 +350,7 @@ class SupervisorClient:
 
         ``options`` are further arguments of `contexts.scan.scan`.
         """
-        request = worker_protocol.Scan(name, pattern, context_lines, max_matches, seconds, dict(options or {}))
+        request = worker_requests.Scan(name, pattern, context_lines, max_matches, seconds, dict(options or {}))
         content, _ = await self._ask(kernel_id, request, wait_seconds)
         return content
 
@@ -357,7 +358,7 @@ class SupervisorClient:
         self, kernel_id: str, name: str, max_bytes: int, *, wait_seconds: float | None = None
     ) -> bytes:
         """The text of a variable as UTF-8; raises TextTooLarge if it is over ``max_bytes``."""
-        _, blobs = await self._ask(kernel_id, worker_protocol.Export(name, max_bytes), wait_seconds)
+        _, blobs = await self._ask(kernel_id, worker_requests.Export(name, max_bytes), wait_seconds)
         return blobs[0]
 
     async def save_variables(
@@ -365,7 +366,7 @@ class SupervisorClient:
     ) -> tuple[dict[str, Json], tuple[bytes, ...]]:
         """Variables as bytes, sources as text (`worker.snapshot.save`); what a kernel says of itself is hostile."""
         chosen = None if names is None else tuple(names)
-        return await self._ask(kernel_id, worker_protocol.Save(chosen, limit, room))
+        return await self._ask(kernel_id, worker_requests.Save(chosen, limit, room))
 
     async def restore_variables(
         self,
@@ -379,20 +380,20 @@ class SupervisorClient:
 
         ``shadow`` are the names that they take from contexts.
         """
-        sources = tuple(read(worker_protocol.SavedSource, dict(row)) for row in code)
-        values = tuple(read(worker_protocol.SavedValue, dict(row)) for row in variables)
-        request = worker_protocol.Restore(sources, values, tuple(sorted(shadow)))
+        sources = tuple(read(worker_requests.SavedSource, dict(row)) for row in code)
+        values = tuple(read(worker_requests.SavedValue, dict(row)) for row in variables)
+        request = worker_requests.Restore(sources, values, tuple(sorted(shadow)))
         content, _ = await self._ask(kernel_id, request, descriptors=[os.dup(file)])
         return content
 
     async def _ask(
         self,
         kernel_id: str,
-        request: worker_protocol.Request,
+        request: worker_requests.Request,
         wait_seconds: float | None = None,
         descriptors: Sequence[int] = (),
     ) -> tuple[dict[str, Json], tuple[bytes, ...]]:
-        call = protocol.AskWorker(kernel_id, worker_protocol.request_json(request), wait_seconds)
+        call = protocol.AskWorker(kernel_id, worker_requests.request_json(request), wait_seconds)
         answer, blobs = await self.start_call(protocol.ASK, call, descriptors)
         return answer.content, blobs
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_ipc import framing, supervisor_protocol, worker_protocol
+from rlm_ipc import framing, supervisor_protocol, supervisor_wire, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.json_lines import LineSplitter, Oversized
 from rlm_kernel.supervisor.worker_link import WorkerLink, load
@@ -33,7 +33,7 @@ WITH_PROCESSES = settings.get_profile("fuzz with processes")
 TAGS = st.sampled_from(
     [
         value
-        for protocol in (worker_protocol, supervisor_protocol)
+        for protocol in (worker_protocol, worker_requests, supervisor_protocol, supervisor_wire)
         for name, value in vars(protocol).items()
         if name.isupper() and isinstance(value, bytes)
     ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import typing
-from typing import Any
 
 import pytest
+from protocol_samples import sample
 
 from rlm_ipc import daemon_protocol
 from rlm_ipc.daemon_dialogue import accepted, handshake, reply_to
@@ -16,7 +15,6 @@ from rlm_ipc.daemon_protocol import (
     ROLES,
     Accepted,
     AddAttachment,
-    AttachmentKind,
     Fault,
     KeepTurn,
     ListJournal,
@@ -31,28 +29,14 @@ from rlm_ipc.json_lines import GOODBYE
 from rlm_ipc.messages import plain, read
 
 
-def example(kind: Any) -> Any:
-    """Return a value of a type of the table, with every field filled."""
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{field.name: example(hints[field.name]) for field in dataclasses.fields(kind)})
-    if isinstance(kind, type) and issubclass(kind, AttachmentKind | Fault):
-        return next(iter(kind))
-    if typing.get_origin(kind) is tuple:
-        return (example(typing.get_args(kind)[0]),) * 2
-    if typing.get_args(kind):
-        return example(next(part for part in typing.get_args(kind) if part is not type(None)))
-    return {"any": ["JSON"]} if kind is Any else {str: "text", int: 7, float: 0.5, bool: True}[kind]
-
-
 @pytest.mark.parametrize("name", ROLES)
 def test_every_request_and_reply_survives_the_wire(name: str) -> None:
     """What one side writes the other reads as the same; a field with a type that the codec does not know fails here."""
     role = ROLES[name]
     for kind in (role.request, role.reply):
-        message = example(kind)
+        message = sample(kind)
         assert read(kind, json.loads(json.dumps(plain(message)))) == message
-    assert role_of(example(role.request)) == name
+    assert role_of(sample(role.request)) == name
 
 
 def test_every_message_of_the_protocol_has_a_role() -> None:

@@ -1,45 +1,26 @@
 """The protocol of the supervisor: each message is read back as it was written, and what is none is refused."""
 
-import dataclasses
-import enum
 import json
-import types
-import typing
 from typing import Any
 
 import pytest
+from protocol_samples import sample
 
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.messages import read
 
 CALLS = list(protocol.OPERATIONS.values())
 
 
-def sample(kind: Any) -> Any:
-    """A value of a type, of which nothing is as a default would have it."""
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{field.name: sample(hints[field.name]) for field in dataclasses.fields(kind)})
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        return sample(next(part for part in arguments if part is not types.NoneType))
-    if origin is tuple:
-        return (sample(arguments[0]),)
-    if origin is dict:
-        return {"key": sample(arguments[1])}
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return list(kind)[-1]
-    return {str: "text \udc80", int: 7, float: 0.5, bool: True, Any: {"of": ["the", "user's"]}}[kind]
-
-
 @pytest.mark.parametrize("operation", CALLS, ids=lambda row: row.name)
 def test_a_request_and_its_reply_are_read_as_they_were_written(operation: protocol.Operation[Any, Any]) -> None:
     """Every row of the table, with every field set."""
     request, reply = sample(operation.request), sample(operation.reply)
-    number, name, content = protocol.call_in(protocol.call_part(5, operation, request))
+    number, name, content = wire.call_in(wire.call_part(5, operation, request))
     assert (number, name, read(operation.request, content)) == (5, operation.name, request)
-    answer = protocol.answer_in(protocol.reply_part(5, reply))
+    answer = wire.answer_in(wire.reply_part(5, reply))
     assert (answer.id, answer.failure, read(operation.reply, answer.reply)) == (5, None, reply)
 
 
@@ -47,7 +28,7 @@ def test_a_request_and_its_reply_are_read_as_they_were_written(operation: protoc
 def test_an_event_is_read_as_it_was_written(kind: type[protocol.Event]) -> None:
     """With the kernel that it is about."""
     event = sample(kind)
-    assert protocol.event_in(protocol.event_part("k1", event)) == ("k1", event)
+    assert wire.event_in(wire.event_part("k1", event)) == ("k1", event)
 
 
 def test_a_name_means_one_call_and_one_event() -> None:
@@ -64,7 +45,7 @@ def test_a_name_means_one_call_and_one_event() -> None:
 def test_what_is_no_call_is_refused(part: bytes) -> None:
     """It never becomes another error than that of the protocol."""
     with pytest.raises(ProtocolError):
-        protocol.call_in(part)
+        wire.call_in(part)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +54,11 @@ def test_what_is_no_call_is_refused(part: bytes) -> None:
 def test_what_is_no_event_is_refused(name: str, body: object) -> None:
     """A supervisor of another version may report anything."""
     with pytest.raises(ProtocolError):
-        protocol.event_in(json.dumps({"kernel_id": "k", "event": name, "body": body}).encode())
+        wire.event_in(json.dumps({"kernel_id": "k", "event": name, "body": body}).encode())
 
 
 def test_a_failure_tells_whose_call_it_was_if_that_could_be_read() -> None:
     """None is the answer to bytes that are no call."""
     for number in (3, None):
-        answer = protocol.answer_in(protocol.failure_part(number, {"error": "KernelError", "message": "no"}))
+        answer = wire.answer_in(wire.failure_part(number, {"error": "KernelError", "message": "no"}))
         assert (answer.id, answer.failure) == (number, {"error": "KernelError", "message": "no"})

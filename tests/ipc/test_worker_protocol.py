@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rlm_ipc import worker_protocol as protocol
+from rlm_ipc import worker_requests as requests
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import BudgetUsed, GivenAnswers, QueryOutcome, WallState
 
@@ -36,20 +37,20 @@ MESSAGES: list[Any] = [
         protocol.RefusedAttempts(1, 2),
         GivenAnswers(["x"], assigned=True),
     ),
-    protocol.Answered({"a": 1}),
-    protocol.Answered(failure=protocol.Failure("KernelError", "m", {"n": [1]})),
+    requests.Answered({"a": 1}),
+    requests.Answered(failure=requests.Failure("KernelError", "m", {"n": [1]})),
 ]
-ASKED: list[protocol.Request] = [
-    protocol.Attach("log", {"h": 1}, "log", {"k": "v"}),
-    protocol.Detach("log"),
-    protocol.Shadowed(),
-    protocol.Variables(),
-    protocol.Peek("a", 0, 1, 2, True),
-    protocol.Scan("a", "p", 1, 2, 0.5, {"per_file": True}),
-    protocol.Export("a", 10),
-    protocol.Resolve(OUTCOMES, BudgetUsed(calls=1), refused=True),
-    protocol.Save(None, 1, 2),
-    protocol.Restore((protocol.SavedSource("f", "s"),), (protocol.SavedValue("v", 3, "log"),), ("log",)),
+ASKED: list[requests.Request] = [
+    requests.Bind("log", {"h": 1}, "log", {"k": "v"}),
+    requests.Unbind("log"),
+    requests.Shadowed(),
+    requests.Variables(),
+    requests.Peek("a", 0, 1, 2, True),
+    requests.Scan("a", "p", 1, 2, 0.5, {"per_file": True}),
+    requests.Export("a", 10),
+    requests.Resolve(OUTCOMES, BudgetUsed(calls=1), refused=True),
+    requests.Save(None, 1, 2),
+    requests.Restore((requests.SavedSource("f", "s"),), (requests.SavedValue("v", 3, "log"),), ("log",)),
 ]
 
 
@@ -64,20 +65,19 @@ def test_a_message_is_read_as_it_was_written(message) -> None:
 @pytest.mark.parametrize("request_made", ASKED, ids=lambda request: type(request).__name__)
 def test_a_request_is_read_as_it_was_written(request_made) -> None:
     """It is known by its op."""
-    tag, part = protocol.encode_request(request_made)
-    assert tag == protocol.REQUEST
-    assert protocol.read_request(json.loads(part)) == request_made
+    tag, part = requests.encode_request(request_made)
+    assert tag == requests.REQUEST
+    assert requests.read_request(json.loads(part)) == request_made
 
 
 def test_every_message_has_a_tag_of_its_own_and_every_request_is_tried() -> None:
     """One that came later and took the tag of another would be read as that one."""
     raw = (getattr(protocol, name) for name in "SHELL CONTROL IOPUB STDIN STDOUT STDERR INTERRUPT ABORT FATAL".split())
-    tags = [*{type(message).TAG: None for message in MESSAGES}, *raw, protocol.REQUEST]
-    kinds = {
-        kind for kind in vars(protocol).values() if isinstance(kind, type) and isinstance(vars(kind).get("TAG"), bytes)
-    }
+    tags = [*{type(message).TAG: None for message in MESSAGES}, *raw, requests.REQUEST]
+    known = [*vars(protocol).values(), *vars(requests).values()]
+    kinds = {kind for kind in known if isinstance(kind, type) and isinstance(vars(kind).get("TAG"), bytes)}
     assert len(tags) == len(set(tags)) == len(kinds) + 10
-    assert {type(request) for request in ASKED} == set(protocol.REQUESTS.values())
+    assert {type(request) for request in ASKED} == set(requests.REQUESTS.values())
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_what_is_not_exactly_the_message_is_refused_with_the_place(part: bytes, 
         (None, "its op"),
         ({}, "its op"),
         ({"op": 1}, "its op"),
-        ({"op": "peak"}, "no request 'peak'; there are attach, detach"),
-        ({"op": "detach"}, "lacks the field 'name'"),
-        ({"op": "detach", "name": "a", "more": 1}, "no field 'more'"),
+        ({"op": "peak"}, "no request 'peak'; there are bind, export"),
+        ({"op": "unbind"}, "lacks the field 'name'"),
+        ({"op": "unbind", "name": "a", "more": 1}, "no field 'more'"),
     ],
 )
 def test_what_is_no_request_is_refused_with_the_reason(content: object, said: str) -> None:
     """Also when a daemon of another version asks."""
     with pytest.raises(ProtocolError, match=said):
-        protocol.read_request(content)
+        requests.read_request(content)

@@ -23,7 +23,7 @@ from rlm_ipc.errors import (
     wire_fields,
 )
 from rlm_ipc.outcomes import Loss, Lost
-from rlm_ipc.worker_protocol import Failure
+from rlm_ipc.worker_requests import Failure
 from rlm_kernel.failures import from_wire, from_worker
 
 ERRORS = [

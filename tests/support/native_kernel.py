@@ -7,7 +7,7 @@ NATIVE = {"language": LanguagePolicy(wall="off"), "walls": WallPolicy()}
 
 ON_THE_LINE = """
 import json, os, socket, struct, sys, time
-from rlm_ipc import processes, worker_protocol, framing
+from rlm_ipc import processes, worker_protocol, worker_requests, framing
 line = sys.stdout.link
 
 def say(tag, *frames, fds=()):
@@ -21,6 +21,6 @@ def answer_with(*frames):
     "What the supervisor asks of this process is answered so from now on."
     send = line.send
     def lie(tag, told=(), descriptors=(), *, later=False):
-        send(tag, frames if tag == worker_protocol.Answered.TAG else told, descriptors, later=later)
+        send(tag, frames if tag == worker_requests.Answered.TAG else told, descriptors, later=later)
     line.send = lie
 """

@@ -28,6 +28,7 @@ from rlm_ipc.displays import PICTURES
 from rlm_ipc.errors import CallerError, KernelError, SupervisorGone
 from rlm_ipc.jupyter_wire import DELIMITER, Signer
 from rlm_ipc.messages import Json
+from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.jupyter.kernelspecs import key_file
 from rlm_kernel.jupyter.sanitizer import sanitized
@@ -191,7 +192,7 @@ class Bridge:
         alive = framing.receive(self._supervisor, self._parser) > 0
         while (message := self._parser.next()) is not None:
             message.close()
-            if message.tag == protocol.GOODBYE:
+            if message.tag == GOODBYE:
                 return False
             self._front_end.send(message.tag, message.parts)
         return alive

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.jupyter_wire import DELIMITER, well_formed
-from rlm_ipc.supervisor_protocol import GOODBYE, AttachmentChanged, Event
+from rlm_ipc.supervisor_protocol import AttachmentChanged, Event
+from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
 from rlm_kernel.supervisor.session_policy import SessionPolicy

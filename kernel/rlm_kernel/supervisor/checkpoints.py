@@ -20,21 +20,23 @@ from rlm_ipc.framed_stream import Overfull
 from rlm_ipc.kernel_reports import QueryOutcome, WallState
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.worker_protocol import (
-    Answered,
-    Attach,
-    Detach,
-    Export,
     ForkState,
+    Resume,
+    Resumed,
+    Start,
+    Started,
+)
+from rlm_ipc.worker_requests import (
+    Answered,
+    Bind,
+    Export,
     Peek,
     Request,
     Resolve,
-    Resume,
-    Resumed,
     Scan,
     Shadowed,
     ShadowedNames,
-    Start,
-    Started,
+    Unbind,
     Variables,
     encode_request,
 )
@@ -48,9 +50,9 @@ from rlm_sandbox.policy.layer_names import WALL_NAMES
 ANSWER_SECONDS = 10.0
 MONITOR = {"monitor": WallState(True, "the supervisor watches time, memory and output")}
 START_SECONDS = 30.0
-SUPERVISOR_RESTORES = (Attach, Detach, Shadowed, Resolve, Variables, Peek, Scan, Export)
+SUPERVISOR_RESTORES = (Bind, Unbind, Shadowed, Resolve, Variables, Peek, Scan, Export)
 """Requests that change nothing, or only what the supervisor restores in a fresh process."""
-RUN_NO_CODE = (Attach, Detach, Shadowed, Resolve, Variables)
+RUN_NO_CODE = (Bind, Unbind, Shadowed, Resolve, Variables)
 """Those among them that run no user code: a copy from before them still represents the session."""
 
 M = TypeVar("M")
@@ -414,7 +416,7 @@ class Checkpoints:
     async def _attach(self, name: str, shared_text: BoundText) -> None:
         assert self.live is not None
         copies = tuple(os.dup(fd) for fd in shared_text.descriptors)
-        await self.ask(Attach(name, shared_text.header, shared_text.type, shared_text.metadata), copies)
+        await self.ask(Bind(name, shared_text.header, shared_text.type, shared_text.metadata), copies)
         self.live.attached[name] = shared_text.serial
         self._bare(name)
 
@@ -455,7 +457,7 @@ class Checkpoints:
         """Bring a process that took over up to date: contexts, and answers of queries."""
         assert self.live is not None
         for name in [name for name in self.live.attached if name not in self.contexts]:
-            await self.ask(Detach(name))
+            await self.ask(Unbind(name))
             del self.live.attached[name]
         for name, shared_text in self.contexts.items():
             if self.live.attached.get(name) != shared_text.serial:

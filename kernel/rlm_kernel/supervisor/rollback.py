@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rlm_ipc.errors import CallerError, KernelBusy
 from rlm_ipc.kernel_reports import RollbackInfo
-from rlm_ipc.worker_protocol import VariableRows, Variables
+from rlm_ipc.worker_requests import VariableRows, Variables
 from rlm_kernel.supervisor.cell_log import content_of
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoints

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlm_ipc import discovery, framing, worker_protocol
+from rlm_ipc import discovery, framing, worker_requests
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import CallerError, KernelError, to_wire
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, RollbackInfo
@@ -58,7 +59,7 @@ class Connection:
         self.owned: set[str] = set()
         self.attachment: Attachment | None = None
         self.tasks: set[asyncio.Task[None]] = set()
-        self.stream = Stream(sock, self._message, self._closed, protocol.MAX_CALL)
+        self.stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
 
     @property
     def supervisor(self) -> Supervisor:
@@ -93,7 +94,7 @@ class Connection:
     async def _answer(self, message: framing.Message) -> None:
         number: int | None = None
         try:
-            number, name, content = protocol.call_in(message.parts[0])
+            number, name, content = wire.call_in(message.parts[0])
             operation, handler = HANDLERS.get(name, (None, None))
             if operation is None or handler is None:
                 raise CallerError(
@@ -101,14 +102,14 @@ class Connection:
                     "stop it with `rlm-kernel daemon stop --all`"
                 )
             reply, blobs = await handler(self, read(operation.request, content), Envelope(number, message.descriptors))
-            parts = (protocol.reply_part(number, reply), *blobs)
-            if sum(map(len, parts)) > protocol.MAX_CALL:  # the caller would hang up, and lose all of its other calls
-                raise CallerError(f"the answer is over {protocol.MAX_CALL >> 20} MiB; ask for less at once")
+            parts = (wire.reply_part(number, reply), *blobs)
+            if sum(map(len, parts)) > wire.MAX_CALL:  # the caller would hang up, and lose all of its other calls
+                raise CallerError(f"the answer is over {wire.MAX_CALL >> 20} MiB; ask for less at once")
         except Exception as error:
             if not isinstance(error, KernelError | ValueError | LookupError | TypeError | OSError):
                 log.exception("a call of the supervisor failed")
-            parts = (protocol.failure_part(number, to_wire(full_instead(error))),)
-        self.stream.send(protocol.RESULT, parts)
+            parts = (wire.failure_part(number, to_wire(full_instead(error))),)
+        self.stream.send(wire.RESULT, parts)
 
 
 class ControlServer:
@@ -158,10 +159,10 @@ class ControlServer:
 
     def emit(self, kernel_id: str, event: protocol.Event) -> None:
         """Tell everybody who is connected."""
-        part = protocol.event_part(kernel_id, event)
+        part = wire.event_part(kernel_id, event)
         for connection in list(self.connections):
             if connection.wants_events:
-                connection.stream.send(protocol.EVENT, (part,))
+                connection.stream.send(wire.EVENT, (part,))
 
     def close(self) -> None:
         """Stop listening and hang up."""
@@ -190,9 +191,9 @@ NOTHING: Answered[protocol.Done] = protocol.Done(), ()
 
 @_answers(protocol.HANDSHAKE)
 async def _handshake(client: Connection, call: protocol.Handshake, _: Envelope) -> Answered[protocol.Welcome]:
-    if call.protocol != protocol.PROTOCOL:
+    if call.protocol != wire.PROTOCOL:
         raise CallerError(
-            f"the supervisor speaks protocol {protocol.PROTOCOL}, not {call.protocol}; "
+            f"the supervisor speaks protocol {wire.PROTOCOL}, not {call.protocol}; "
             "stop it with `rlm-kernel daemon stop --all`"
         )
     client.wants_events = call.events
@@ -247,7 +248,7 @@ async def _output(client: Connection, call: protocol.OfKernel, _: Envelope) -> A
 @_answers(protocol.ASK)
 async def _ask(client: Connection, call: protocol.AskWorker, came: Envelope) -> Answered[protocol.WorkerAnswer]:
     file = came.descriptors[0] if came.descriptors else None
-    request = worker_protocol.read_request(call.request)
+    request = worker_requests.read_request(call.request)
     content, blobs = await client.supervisor.find(call.kernel_id).ask(request, call.wait_seconds, file)
     return protocol.WorkerAnswer(content), blobs
 
@@ -267,7 +268,7 @@ async def _unbind(client: Connection, call: protocol.Unbind, _: Envelope) -> Ans
 
 @_answers(protocol.RESOLVE)
 async def _resolve(client: Connection, call: protocol.Resolve, _: Envelope) -> Answered[protocol.Resolved]:
-    news = worker_protocol.Resolve(call.answers, call.used, call.refused)
+    news = worker_requests.Resolve(call.answers, call.used, call.refused)
     return protocol.Resolved(tuple(await client.supervisor.find(call.kernel_id).resolve(news))), ()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import zmq
 
-from rlm_ipc import framing, processes, worker_protocol
+from rlm_ipc import framing, processes, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelBusy, KernelDied, KernelError, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.outcomes import Ended, Loss, Lost
@@ -221,7 +221,7 @@ class SupervisedSession:
         return future
 
     async def ask(
-        self, request: worker_protocol.Request, wait_seconds: float | None, file: int | None = None
+        self, request: worker_requests.Request, wait_seconds: float | None, file: int | None = None
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         """Send a request to the kernel in order with cells; `KernelBusy` after ``wait_seconds``. Keeps ``file``."""
         began = asyncio.Event()
@@ -230,7 +230,7 @@ class SupervisedSession:
             began.set()
             files = () if file is None else (os.dup(file),)
             answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self.checkpoints.ask(request, files)
-            if isinstance(request, worker_protocol.Restore):
+            if isinstance(request, worker_requests.Restore):
                 self.checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
                 await self.checkpoints.learn_shadowed()
                 self.copying.later()
@@ -253,19 +253,19 @@ class SupervisedSession:
 
         async def work() -> None:
             self.checkpoints.forget(name)
-            await self.checkpoints.ask(worker_protocol.Detach(name))
+            await self.checkpoints.ask(worker_requests.Unbind(name))
 
         await self.operation(work)
         self.copying.later()
 
-    async def resolve(self, news: worker_protocol.Resolve) -> list[str]:
+    async def resolve(self, news: worker_requests.Resolve) -> list[str]:
         """Give a session news of its queries, at once if its cell waits for some; returns the ids that it knows."""
         waited = [name for name in news.answers if name in self.queries.pending]
         self.queries.resolve(news.answers)
         if self.wait.ids:
             self.wait.answer(worker_protocol.Resolved(news.answers, news.used, news.refused))
             return waited
-        reply = await self.operation(lambda: self.checkpoints.ask_for(worker_protocol.KnownQueries, news))
+        reply = await self.operation(lambda: self.checkpoints.ask_for(worker_requests.KnownQueries, news))
         self.copying.later()
         return list(reply.known)
 

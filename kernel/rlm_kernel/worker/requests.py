@@ -15,9 +15,8 @@ from rlm_contexts.text import shared_str
 from rlm_contexts.view.variable import attach
 from rlm_ipc.framing import Message
 from rlm_ipc.messages import plain
-from rlm_ipc.worker_protocol import (
-    Attach,
-    Detach,
+from rlm_ipc.worker_requests import (
+    Bind,
     Export,
     KnownQueries,
     Peek,
@@ -28,6 +27,7 @@ from rlm_ipc.worker_protocol import (
     Scan,
     Shadowed,
     ShadowedNames,
+    Unbind,
     VariableRows,
     Variables,
 )
@@ -51,25 +51,25 @@ def handle(worker: AskedWorker, request: Request, message: Message) -> Reply:
 
 
 @trusted
-def _map(message: Message, request: Attach) -> Any:
+def _map(message: Message, request: Bind) -> Any:
     """Map a loaded text from the descriptors that the supervisor has sent."""
     return attach(message.descriptors, request.header, type=request.type, metadata=request.metadata)
 
 
-def _attach(worker: AskedWorker, request: Attach, message: Message) -> Reply:
+def _bind(worker: AskedWorker, request: Bind, message: Message) -> Reply:
     state = worker.session
     assert state is not None
     variable = _map(message, request)
     with user_code(state):  # the object that loses its name may have a finaliser of the user's
-        state.attach(worker.namespace, request.name, variable)
+        state.bind(worker.namespace, request.name, variable)
     return {}, ()
 
 
-def _detach(worker: AskedWorker, request: Detach, message: Message) -> Reply:
+def _unbind(worker: AskedWorker, request: Unbind, message: Message) -> Reply:
     state = worker.session
     assert state is not None
     with user_code(state):  # the object that loses its name may have a finaliser of the user's
-        state.detach(worker.namespace, request.name)
+        state.unbind(worker.namespace, request.name)
     shared_str.release_unused()
     return {}, ()
 
@@ -145,8 +145,8 @@ def _resolve(worker: AskedWorker, request: Resolve, message: Message) -> Reply:
 
 
 HANDLERS: dict[type[Request], Handler] = {
-    Attach: _attach,
-    Detach: _detach,
+    Bind: _bind,
+    Unbind: _unbind,
     Shadowed: _shadowed,
     Variables: _variables,
     Peek: _peek,

@@ -19,7 +19,8 @@ from rlm_contexts.text.mapping import Mapping as MappedFile
 from rlm_contexts.text.text import Text
 from rlm_contexts.view import dataframes
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers
-from rlm_ipc.worker_protocol import Resolve, Resolved, Start
+from rlm_ipc.worker_protocol import Resolved, Start
+from rlm_ipc.worker_requests import Resolve
 from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, Suspend, said_of
 from rlm_kernel.worker.self_answers import GivenWatch
 from rlm_kernel.worker.shell import GuardedShell
@@ -202,12 +203,12 @@ class WorkerSession:
         span = cite(variable.text, lines)
         return {"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}
 
-    def attach(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
+    def bind(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
         """Bind a loaded context to its global, in place of any other value."""
         self.contexts[name] = variable
         namespace[name] = variable
 
-    def detach(self, namespace: dict[str, Any], name: str) -> None:
+    def unbind(self, namespace: dict[str, Any], name: str) -> None:
         """Unbind a context, unless code has bound its name to something else."""
         variable = self.contexts.pop(name, None)
         if variable is not None and namespace.get(name) is variable:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.errors import CallerError
 from rlm_ipc.framing import Message
-from rlm_ipc.worker_protocol import Restore, Save, SavedValue
+from rlm_ipc.worker_requests import Restore, Save, SavedValue
 from rlm_kernel.worker import pickling, variables
 from rlm_kernel.worker.function_sources import FunctionSource, Sources, code_of, is_of_cells
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel

@@ -29,17 +29,15 @@ from tornado.ioloop import IOLoop
 from traitlets.config import Config
 
 from rlm_contexts.errors import ContextError
-from rlm_ipc import framing, processes, signals, worker_protocol
+from rlm_ipc import framing, processes, signals, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelError, to_wire
 from rlm_ipc.kernel_reports import AskedQuery
 from rlm_ipc.messages import plain
 from rlm_ipc.worker_protocol import (
-    Answered,
     Asked,
     CellDone,
     CellReply,
     CellStatus,
-    Failure,
     Fork,
     Forked,
     ForkState,
@@ -54,8 +52,8 @@ from rlm_ipc.worker_protocol import (
     StartFork,
     decode,
     encode,
-    read_request,
 )
+from rlm_ipc.worker_requests import Answered, Failure, read_request
 from rlm_kernel.worker import fork_session, requests, tasks
 from rlm_kernel.worker import session_state as session
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel, interruptible
@@ -235,7 +233,7 @@ class Worker:
             self.kernel.interrupted = True
         elif message.tag in (worker_protocol.SHELL, worker_protocol.CONTROL):
             self._attend(self.kernel.dispatch(self.sockets[message.tag], message.parts))
-        elif message.tag == worker_protocol.REQUEST:
+        elif message.tag == worker_requests.REQUEST:
             self._answer(message)
         elif message.tag == Fork.TAG:
             self._fork(message)

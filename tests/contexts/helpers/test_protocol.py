@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import json
-import typing
 from pathlib import Path
-from typing import Any
 
 import pytest
+from protocol_samples import sample
 from sample_files import write_pdf
 from session_processes import children_with
 
@@ -35,26 +33,10 @@ MESSAGES = dict.fromkeys((JobSpec, JobLine, *(kind for job in JOBS.values() for 
 LIMITS = JobLimits(seconds=60, memory=512 << 20, answer=1 << 20)
 
 
-def example(kind: Any) -> Any:
-    """Return a value of a type of the protocol, with every field filled."""
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{field.name: example(hints[field.name]) for field in dataclasses.fields(kind)})
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return next(iter(kind))
-    if typing.get_origin(kind) is tuple:
-        return (example(typing.get_args(kind)[0]),) * 2
-    if typing.get_origin(kind) is dict:
-        return {"key": example(typing.get_args(kind)[1])}
-    if typing.get_args(kind):
-        return example(next(part for part in typing.get_args(kind) if part is not type(None)))
-    return {"any": ["JSON"]} if kind is Any else {str: "text", int: 7, float: 0.5, bool: True}[kind]
-
-
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 def test_every_message_survives_the_pipe(kind: type) -> None:
     """What one side writes the other reads as the same; a field that the codec does not know fails here."""
-    message = example(kind)
+    message = sample(kind)
     assert read(kind, json.loads(json.dumps(plain(message)))) == message
 
 
@@ -63,7 +45,7 @@ def test_every_request_of_the_protocol_is_a_job() -> None:
     kinds = [kind for kind in vars(protocol).values() if isinstance(kind, type)]
     requests = {kind for kind in kinds if issubclass(kind, JobRequest) and kind is not JobRequest}
     assert requests == {job.request for job in JOBS.values()}
-    assert {job_of(example(kind)) for kind in requests} == JOBS.keys()
+    assert {job_of(sample(kind)) for kind in requests} == JOBS.keys()
 
 
 def test_an_error_of_a_statement_is_the_callers() -> None:

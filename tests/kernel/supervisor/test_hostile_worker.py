@@ -216,7 +216,7 @@ async def test_an_answer_that_is_too_large_costs_one_call(supervisor, run, hosti
     await run(
         "size = (512 << 20) - 14\nsend = line.send\n"
         "def lie(tag, told=(), descriptors=(), *, later=False):\n"
-        "    if tag != worker_protocol.Answered.TAG: return send(tag, told, descriptors, later=later)\n"
+        "    if tag != worker_requests.Answered.TAG: return send(tag, told, descriptors, later=later)\n"
         "    head = framing.HEADER.pack(tag, 0, 2, 14 + size) + struct.pack('!QQ', 14, size)\n"
         "    line.socket.sendall(head + b'{\"content\":{}}')\n"
         "    piece, left = bytes(1 << 20), size\n"

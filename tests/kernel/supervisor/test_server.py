@@ -3,6 +3,7 @@
 import pytest
 
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import CallerError, KernelError, ProtocolError
 from rlm_ipc.supervisor_protocol import Operation
 from rlm_kernel.supervisor.server import HANDLERS
@@ -43,4 +44,4 @@ async def test_a_reply_of_another_type_is_an_error_of_its_call_alone(supervisor)
 async def test_another_version_is_told_how_to_go_on(supervisor) -> None:
     """Who connects with it gets no further."""
     with pytest.raises(KernelError, match="rlm-kernel daemon stop --all"):
-        await supervisor.call(protocol.HANDSHAKE, protocol.Handshake(protocol.PROTOCOL - 1))
+        await supervisor.call(protocol.HANDSHAKE, protocol.Handshake(wire.PROTOCOL - 1))
