@@ -1,8 +1,10 @@
 /* The inner loops of `lines`: making strings of lines, comparing and counting them, and finding where they start.
 
-What str.split takes most of its time for is a loop that looks at each byte by itself; memchr looks at 32 of them.
+They exist for speed. str.split spends most of its time in a loop over single bytes, where memchr looks at 32 at once.
 
-Code in a session reaches these functions: nothing is assumed of their arguments.
+Code in a session can reach these functions and call them with any buffer, so they assume nothing about their
+arguments. Another thread of the session may even change the buffer meanwhile. So each byte is read once, and no
+decision rests on a second look.
 */
 
 #define PY_SSIZE_T_CLEAN
@@ -13,10 +15,11 @@ Code in a session reaches these functions: nothing is assumed of their arguments
 
 /* --- lines ---------------------------------------------------------------------------------------*/
 
-/* Copy, and say whether all of it is ASCII.
+/* Copy, and return whether all of it is ASCII.
 
-What is looked at is what was copied: a thread that reads a file into this memory holds no lock meanwhile, and CPython
-looks up the characters of a string that says it is ASCII in tables that end there.
+The check looks at the bytes that were copied and not at the source once more. A thread that reads a file into the
+source holds no lock, so a second look could see other bytes. A string whose header says ASCII must hold nothing else:
+CPython uses its characters as indexes into tables of 128 entries.
 */
 static int copy_ascii(char *restrict to, const char *restrict text, Py_ssize_t size) {
     enum { WORD = sizeof(uint64_t) };
@@ -33,16 +36,18 @@ static int copy_ascii(char *restrict to, const char *restrict text, Py_ssize_t s
             memcpy(to + at, &word, WORD);
             seen |= word;
         }
-        memcpy(&word, text + size - WORD, WORD); /* the last one overlaps with the one before */
+        /* The last word overlaps with the one before, which saves a loop over single bytes at the end. */
+        memcpy(&word, text + size - WORD, WORD);
         memcpy(to + size - WORD, &word, WORD);
         seen |= word;
     }
     return (seen & 0x8080808080808080) == 0;
 }
 
-/* A line. `ascii` says what is expected of it, and is told otherwise. */
+/* Make the string of a line. `ascii` is a guess, and cleared once it was wrong: a text that is not ASCII would
+otherwise pay for a vain copy of each line. */
 static PyObject *make_line(const char *text, Py_ssize_t size, int *ascii) {
-    if (*ascii && size > 1) { /* characters of Latin-1 and the empty string are there already */
+    if (*ascii && size > 1) { /* CPython keeps the empty string and those of one Latin-1 character as singletons */
         PyObject *line = PyUnicode_New(size, 0x7f);
         if (line == NULL) {
             return NULL;
@@ -125,7 +130,9 @@ static PyObject *equal_lines(PyObject *module, PyObject *args) {
 static Py_ssize_t count_newlines(const char *text, Py_ssize_t size) {
     Py_ssize_t found = 0;
     while (size > 0) {
-        unsigned char few = 0; /* a number of one byte, so that the compiler can count in all bytes of a register */
+        /* A counter of one byte, so that the compiler can count in every byte of a vector register. It is added up
+        before it can overflow, after UCHAR_MAX bytes. */
+        unsigned char few = 0;
         Py_ssize_t some = size < UCHAR_MAX ? size : UCHAR_MAX;
         for (Py_ssize_t at = 0; at < some; at++) {
             few += text[at] == '\n';
@@ -169,7 +176,8 @@ static Py_ssize_t count_characters(const char *text, const char *end) {
     return found;
 }
 
-/* Buffers of session code begin at any address, so numbers are copied; a line below zero is one too high here. */
+/* A session's buffer may begin at any address, and an unaligned write through a pointer is undefined: so the number is
+copied. A negative line becomes a huge one as size_t, which the bounds check refuses. */
 static void put_start(const Py_buffer *starts, size_t line, uint64_t at) {
     uint32_t few = (uint32_t)at;
     if (starts->itemsize == 8 && line < (size_t)starts->len / 8) {

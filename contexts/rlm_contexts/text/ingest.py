@@ -1,7 +1,7 @@
-"""One pass over the bytes of a text: make them valid UTF-8, and measure everything there is to know.
+"""One pass over the bytes of a text: make them valid UTF-8, and measure everything that is needed later.
 
-Chunks go in, normalised bytes go out to a sink; hash, newline counts, character count and widest character
-are kept on the way.  A chunk that is pure ASCII, the usual case, is neither decoded nor copied.
+Chunks go in, and normalised bytes go out to a sink. The hash, the newline counts, the character count and the widest
+character are found on the way. A chunk of pure ASCII, the usual case, is neither decoded nor copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from rlm_contexts.text.model import BLOCK, StoredText
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _ASTRAL_LEADS = range(0xF0, 0xF5)  # first bytes of characters beyond U+FFFF
-_DECODED = 1 << 15  # bytes decoded at a time: larger strings would be given fresh pages by the system each time
+# Bytes decoded at a time. glibc takes larger blocks from the system with mmap, which clears fresh pages for each string
+# and unmaps them again.
+_DECODED = 1 << 15
 
 
 class Ingest:

@@ -1,7 +1,8 @@
-"""Line numbers to byte offsets and back: a cumulative newline count per block of 16 KiB.
+"""The text index: from line numbers to byte offsets and back, by a cumulative newline count per block of 16 KiB.
 
-The index costs 8 bytes per block, half a megabyte for a gigabyte of text, and one pass at ingest; the rest is
-a search inside one block.
+The index takes 8 bytes per block, half a megabyte for a gigabyte of text, and one pass when the text is loaded. An
+offset per line would take up to eight times the size of a text with short lines. The price is a search inside one
+block.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from rlm_contexts.text.model import BLOCK
 
-_SMALL = 512  # below this many bytes splitting beats counting halves
+_SMALL = 512  # bytes; below that, one split is faster than further counting of halves
 
 
 class LineIndex(NamedTuple):

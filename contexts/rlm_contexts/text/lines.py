@@ -1,9 +1,9 @@
-"""`log['lines']`: the lines of a text as a read-only sequence that decodes only what is looked at.
+"""`log['lines']`: the lines of a text as a read-only sequence that decodes only what is read.
 
-Iteration decodes blocks and then runs at C speed.  Single indexing keeps the stretch it decoded last, so that
-loops over `range(len(lines))` are cheap; scattered indexing first searches the block, and after a while
-builds an array of line starts.  Looking for a whole line goes through the bytes, without making lines of them.
-Threads may use the same lines: what belongs together stands in one tuple, which is read and set at once.
+Iteration decodes blocks and then runs at C speed. Single indexing keeps the stretch that it decoded last, so that loops
+over `range(len(lines))` are cheap. Scattered indexing searches a block first, and after some jumps builds an array of
+line starts. A search for a whole line compares bytes, without making strings. Threads may use the same lines: values
+that belong together are in one tuple, which is read and replaced at once.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from rlm_contexts.text._native import equal_lines, line_starts
 from rlm_contexts.text.text import Text
 
 _CHUNK = 1 << 17  # bytes decoded at a time: the strings made of them stay in the processor's cache
-_STRETCH = 1 << 17  # ... to answer for one line, in case that the next ones are asked for
+_STRETCH = 1 << 17  # bytes decoded for a single line, because the next ones are usually read too
 _BACKWARDS = 1000  # lines decoded at a time from the end
-_SEARCHED = 1 << 18  # bytes looked through at a time for a whole line
+_SEARCHED = 1 << 18  # bytes searched at a time for a whole line
 _LIST_SLICE = 100_000  # up to this many lines a slice is a plain list, beyond it a view
-_CLOSE = 64  # steps of a slice up to which all lines between are decoded
+_CLOSE = 64  # up to this step, a slice decodes all lines between
 _SCATTERED = 64  # this many far jumps pay for the array of all line starts
-_NEAR = 100  # lines skipped that are no jump
-_SHORT = 4000  # characters, about, up to which lines are printed whole
-_SHOWN = 10  # lines that are printed of each end of longer ones
-_LINE = 200  # characters that are printed of each of them
+_NEAR = 100  # skipping up to this many lines is not a jump
+_SHORT = 4000  # lines of up to about this many characters are printed whole
+_SHOWN = 10  # lines printed from each end of longer ones
+_LINE = 200  # characters printed of each of them
 
 
 class _Missing:
-    """A method that only lists have, and what to do instead.
+    """Raises the error for a method that only lists have, with the way to do it instead.
 
-    A `__getattr__` could say so too, but CPython does not specialise the attributes of a class that has one, and a
+    A `__getattr__` could do the same. But CPython does not specialise attribute reads on a class that has one, and a
     loop over `lines[i]` takes a sixth longer.
     """
 
@@ -171,7 +171,7 @@ class Lines(Sequence[str]):
         low, high, _ = slice(start, stop).indices(self._size)
         at = next(self._where(line, low, high), None)
         if at is None:
-            raise ValueError(f"{line!r} is not among the lines")
+            raise ValueError(f"{line!r:.200} is not one of the lines")
         return at
 
     def as_text(self) -> Text:
@@ -189,7 +189,7 @@ class Lines(Sequence[str]):
         """Which lines of a range of this view equal `line`."""
         if type(line) is str:
             return (at - self._start for at in _occurrences(self._text, line, self._start + low, self._start + high))
-        # Anything else may compare as it likes.
+        # An object of another type may define its own equality, so it is compared with real strings.
         return (at for at, each in enumerate(chain.from_iterable(self.chunks(low, high)), low) if each == line)
 
     def _slice(self, key: slice) -> Sequence[str]:
@@ -206,7 +206,7 @@ class Lines(Sequence[str]):
         return lines if step > 0 else lines[::-1]
 
     def _line(self, key: Any) -> str:
-        """A line that is not at hand, or whose index is no plain number from 0 on."""
+        """A line that is not decoded yet, or whose index is not a plain `int` from 0 on."""
         try:
             given = int(key.__index__())
         except AttributeError:
@@ -238,7 +238,7 @@ class Lines(Sequence[str]):
 
 
 def _line_starts(text: Text) -> array[int]:
-    """Where in `content` each line starts, and last where one after the last would: 1 is for the newline."""
+    """The position in `content` where each line starts, and last where one more line would start after a newline."""
     typecode = "I" if text.facts.chars + 1 < 1 << 32 else "Q"
     starts = array(typecode, bytes(array(typecode).itemsize * (text.line_count + 1)))
     low, line, at = 0, 1, 0
@@ -252,7 +252,7 @@ def _line_starts(text: Text) -> array[int]:
 
 
 def _occurrences(text: Text, line: str, start: int, stop: int) -> Iterator[int]:
-    """Numbers of the lines, of those from `start` to `stop`, that are `line`; found without decoding any."""
+    """The numbers of the lines from `start` to `stop` that equal `line`, found without decoding any."""
     if "\n" in line:
         return
     wanted = line.encode(errors="surrogatepass")

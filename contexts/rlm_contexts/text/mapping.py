@@ -1,9 +1,9 @@
-"""Read-only memory maps with an address, and a zero byte after the last one.
+"""Read-only memory maps with a known address, and a zero byte after the last one.
 
-Python's `mmap` gives neither.  C code that reads a string expects a terminating NUL; a file whose size is a
-multiple of the page size ends flush with its mapping.  So one page more than needed is reserved as anonymous
-(zero) memory, and the file is mapped over its beginning.  The bytes belong to the page cache: every process
-that maps the same file, and every fork of it, shares them.
+Python's `mmap` offers neither. C code that reads a string expects a NUL after it, but a file whose size is a multiple
+of the page size ends exactly with its mapping: the next byte would be a fault. So one page more than needed is reserved
+as anonymous (zero) memory, and the file is mapped over its beginning. The bytes stay in the page cache, where every
+process that maps the same file, and every fork, shares them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Mapping:
     The descriptor may be closed at once.
     """
 
-    __slots__ = ("__weakref__", "address", "size")  # and no dictionary, which could be written to past all checks
+    # No instance dictionary: session code that got hold of one could change `address` past every guard, and strings are
+    # laid over whatever memory is there.
+    __slots__ = ("__weakref__", "address", "size")
 
     def __init__(self, fd: int, size: int) -> None:
         """Map the first `size` bytes of `fd`.  Raises: OSError, ValueError if the file is shorter."""
@@ -46,24 +48,27 @@ class Mapping:
         self.size = size
         self.address = reserve(length)
         release = weakref.finalize(self, _LIBC.munmap, self.address, length)
-        release.atexit = False  # at exit others may still read it, and the kernel unmaps everything anyway
+        release.atexit = False  # at exit, other objects may still read it, and the system unmaps everything anyway
         if size:
+            # MAP_FIXED silently replaces whatever is mapped there. Here that is only the reservation made above.
             _call_mmap(self.address, size, mmap.MAP_SHARED | _MAP_FIXED, fd)
 
     def view(self) -> memoryview:
-        """The bytes, without copying.  The view keeps the mapping alive."""
+        """The bytes, without copying. The view keeps the mapping alive."""
         if not self.size:
-            return memoryview(b"")
+            return memoryview(b"")  # ctypes has no array of length 0 at an address
         array = (ctypes.c_ubyte * self.size).from_address(self.address)
-        array.owner = self  # type: ignore[attr-defined]  # ctypes arrays carry attributes: this keeps us mapped
+        array.owner = self  # type: ignore[attr-defined]  # the view holds the array, and the array holds the mapping
         return memoryview(array).cast("B").toreadonly()
 
 
 def reserve(length: int) -> int:
-    """Zero pages that nothing else will be mapped over; they count against no limit.  Raises: OSError.
+    """Reserve zero pages that nothing else will be mapped over. They count against no limit. Raises: OSError.
 
-    What is large begins where large pages can: a file at a boundary at which those of the page cache are used as such.
+    A large reservation begins at a multiple of 2 MiB. Only there can the system map a file's large pages as such, which
+    saves 511 of 512 page faults.
     """
+    # mmap takes no alignment: reserve more than needed, and give back both ends.
     spare = _LARGE_PAGE if length > _LARGE_PAGE else 0
     found = _call_mmap(None, length + spare, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     before = -found % _LARGE_PAGE if spare else 0

@@ -1,4 +1,4 @@
-"""What is known about a text: the facts measured once while it is read, and the constants its files share."""
+"""The facts about a text, measured once while it is read, and the constants that its files share."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class StoredText:
         ascii: every byte is below 128, so that the UTF-8 form is that Python string.
         crlf: at least one line ends in a carriage return, which is not part of the line.
         replacements: invalid sequences of the source that became U+FFFD.
-        data: bytes of the file that the text only tells of (a table in a binary format), kept beside it as it
-            is; 0 for a text that is all there is.
+        data: bytes of a binary file (a table) that is kept unchanged beside a text which describes it; 0 for an
+            ordinary text.
     """
 
     digest: str
@@ -44,7 +44,7 @@ class StoredText:
 
     @property
     def loaded(self) -> int:
-        """Bytes of what was loaded."""
+        """Bytes that were loaded."""
         return self.data or self.size
 
     @property

@@ -1,21 +1,23 @@
-"""A real `str` whose characters live in somebody else's memory: a read-only map of a stored text.
+"""A real `str` whose characters lie in memory that it does not own: a read-only map of a stored text.
 
-CPython keeps two layouts for strings.  The compact one has the characters behind the header; the other, used
-for instances of `str` subclasses, has a pointer to them.  Everything that reads a string goes through macros
-that honour both.  So a header of the second kind, with `str` as its type and pointers into the map, is a
-string in every respect: `re`, `json`, slicing, hashing and C extensions work on it, nothing is copied, and
-its pages are shared.
+Every session would else hold a private copy of each text, and a hundred agents with one gigabyte would need a hundred.
 
-What makes it safe:
+CPython has two layouts for strings. The compact one has the characters behind the header. The other one, for instances
+of `str` subclasses, has a pointer to them. Everything that reads a string uses macros that honour both. So a header of
+the second kind, with `str` as its type and pointers into the map, is a string in every respect. `re`, `json`, slicing,
+hashing and C extensions work on it, nothing is copied, and its pages are shared.
 
-- the layout is known for the versions listed in `_LAYOUTS`, and only used after a self-test has compared it,
-  field by field, with a live instance and exercised finished strings.  Anything else: `available()` is false
-  and the caller makes an ordinary string;
-- the header starts with a reference count so high that it never falls to zero and never is one.  So CPython
-  neither frees memory it does not own nor resizes the string in place;
-- the pages are mapped read-only: a bug would be a fault, not a corrupted text;
-- the map is given back only when every reference is gone and the string was never interned
-  (`release_unused`): the table of interned strings holds references it does not count.
+These points make it safe:
+
+- The layout is known for the versions in `_LAYOUTS`. It is used only after a self-test has compared it with a live
+  instance, field by field, and tried out finished strings. Otherwise `available()` is false, and the caller makes an
+  ordinary string.
+- The header starts with a reference count so high that it never falls to zero and never is one. So CPython neither
+frees
+  memory that it does not own, nor resizes the string in place, as `+=` does for a string with a single reference.
+- The pages are mapped read-only: a bug would be a fault, not a corrupted text. - The map is released only when every
+reference is gone and the string was never interned (`release_unused`), because the
+  table of interned strings holds references that are not in the count.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from typing import Any, Literal, NamedTuple
 
 Encoding = Literal["ascii", "latin-1", "ucs2", "ucs4"]
 
-_BASE_REFERENCES = 1 << 29  # below the 32-bit sign: from 3.12 on a negative count means immortal
+# Far above any real count, and far below the sign bit of 32: since 3.12 a count that is negative there means immortal,
+# and CPython stops counting.
+_BASE_REFERENCES = 1 << 29
 _NOT_HASHED = ctypes.c_size_t(-1).value
 _INTERNED = 0b11  # the lowest bits of the state word, in every layout below
 _UNITS: dict[Encoding, int] = {"ascii": 1, "latin-1": 1, "ucs2": 2, "ucs4": 4}
@@ -40,7 +44,7 @@ _CODECS: dict[Encoding, str] = {
     "ucs2": "utf-16-le" if sys.byteorder == "little" else "utf-16-be",
     "ucs4": "utf-32-le" if sys.byteorder == "little" else "utf-32-be",
 }
-# One character of each kind, to have the interpreter build a header with the right state bits.
+# One character of each kind, so that the interpreter itself builds a header with the right state bits.
 _SPECIMENS: dict[Encoding, str] = {"ascii": "a", "latin-1": "\xe9", "ucs2": "\u0416", "ucs4": "\U0001f600"}
 
 # Words of PyUnicodeObject in order, from Include/cpython/unicodeobject.h of each version (64-bit builds).
@@ -70,14 +74,14 @@ class UnavailableError(RuntimeError):
 
 
 class _Header(NamedTuple):
-    """A string we made: the words of its header, and what must outlive it."""
+    """A string that we made: the words of its header, and the objects that must outlive it."""
 
     words: ctypes.Array[ctypes.c_size_t]
     owners: tuple[object, ...]
 
 
 class _Specimen(str):
-    """A subclass instance: what CPython itself lays out with a pointer."""
+    """An instance of a subclass, which CPython itself lays out with a pointer."""
 
     __slots__ = ()
 
@@ -112,7 +116,7 @@ def why_not() -> str | None:
             _template(encoding)
         for encoding in _SPECIMENS:
             _exercise(encoding)
-    except Exception as problem:  # any doubt whatever means: ordinary strings
+    except Exception as problem:  # with any doubt at all, use ordinary strings
         return f"{type(problem).__name__}: {problem}"
     return None
 
@@ -136,7 +140,7 @@ def make(address: int, length: int, encoding: Encoding, utf8: tuple[int, int], *
 
 
 def release_unused() -> int:
-    """Forget strings nobody refers to any more, and what they kept alive; returns how many."""
+    """Forget strings that nobody refers to any more, and what they kept alive; returns how many."""
     unused = [address for address, header in _headers.items() if _is_unused(header)]
     for address in unused:
         del _headers[address]

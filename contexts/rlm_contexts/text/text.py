@@ -50,7 +50,7 @@ class Text:
     """An immutable text of valid UTF-8, with its line index.
 
     The map behind it, and with it the pin on the stored file, lives as long as the text or anything made of
-    it: views, lines, pages being read, and the shared string (see sharedstr.release_unused).
+    it: views, lines, pages being read, and the shared string (see `shared_str.release_unused`).
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class Text:
         if source is None or self._data is None or self.facts.chars < 2 or not shared_str.available():
             return str(self.view, "utf-8")
         if self.facts.chars * self.facts.unit > source.size or self.size > self._data.size:
-            raise ValueError("the text is longer than the map that its string is to lie in")
+            # A string longer than its map would let session code read whatever memory lies behind it.
+            raise ValueError("the text is longer than the map of its file; load the text again")
         encoding = shared_str.encoding_of(self.facts.unit, self.facts.ascii)
         utf8 = (self._data.address, self.size)
         return shared_str.make(source.address, self.facts.chars, encoding, utf8, source, self._data)
@@ -121,7 +122,7 @@ class Text:
         return self._fit("\n".join(split(self.view[low:high], self.facts.crlf)), offset, stop, max_chars)
 
     def peek_every(self, offset: int, limit: int, max_chars: int) -> list[ShownShare]:
-        """The lines of a page, every one of them: the longest are cut so that all have about `max_chars` characters.
+        """All lines of a page; the longest are cut so that together they have about `max_chars` characters.
 
         Raises: BadRange.
         """
@@ -137,13 +138,13 @@ class Text:
         return [self.clip(start, end, share) for start, end in bounds]
 
     def clip(self, start: int, stop: int, chars: int, at: int | None = None) -> ShownShare:
-        """The line between two byte offsets; of a longer one `chars` characters, from a little before `at` on."""
+        """The line between two byte offsets, cut to `chars` characters from a little before `at` if it is longer."""
         view = self.view
         stop -= stop > start and view[stop - 1] == _CARRIAGE_RETURN
         length = stop - start if self.facts.ascii else self._chars(start, stop)
         if length <= chars:
             return ShownShare(str(view[start:stop], "utf-8"), length)
-        # Decode a window that surely holds enough characters; ignore those cut at its ends.
+        # Decode a window that surely holds enough characters, and ignore the parts of characters at its ends.
         low = start if at is None else max(start, min(at - chars // 4, stop - chars))
         return ShownShare(str(view[low : min(stop, low + 4 * chars + 4)], "utf-8", "ignore")[:chars], length)
 
@@ -174,7 +175,7 @@ class Text:
         return split(self.view[low:high], self.facts.crlf), high
 
     def end_of_stretch(self, low: int, end: int, size: int) -> int:
-        """Where the first line that ends `size` bytes after `low` or later does end; not beyond `end`."""
+        """The end of the first line that ends at least `size` bytes after `low`, but at most `end`."""
         return end if low + size >= end else min(find_newline(self.view, low + size - 1, end) + 1, end)
 
     def start_of(self, line: int) -> int:
@@ -208,7 +209,7 @@ class Text:
 
 
 def check_page(offset: int, limit: int, max_chars: int | None) -> None:
-    """Refuse page bounds that cannot be meant.  Raises: BadRange."""
+    """Refuse page bounds that make no sense. Raises: BadRange."""
     if offset < 0:
         raise BadRange(f"offset is {offset}; lines are counted from 0")
     if limit < 1:

@@ -1,17 +1,19 @@
-/* The part of the language wall that decides in C: what a session is, what its calls of dangerous builtins do, which
-audited events it may cause, and whether the wall is still what it was.
+/* The part of the language wall that decides in C: which frames belong to a session, what a session's calls of
+dangerous builtins do, which audited events it may cause, and whether the wall has been changed.
 
-Its state is static memory, so that no Python object leads to it. Everything here assumes the worst of its arguments:
-types are compared by identity, and no method of an object of the session is called to judge that object.
+It is in C because Python could be turned against it. Its state is static memory, to which no Python object leads; a
+guard written in Python has a `__closure__`, a `__globals__` and a class that somebody may reach. Everything here
+assumes the worst of its arguments: types are compared by identity, and no method of a session's object is called to
+judge it.
 
-    sessions    a frame is the session's when its builtins are; whoever made the code, no name decides
-    originals   `getattr`, `exec`, `open` ... called from a frame of the session are the session's own of that name
-    type        making a class from a frame of the session is making it by the session's rules
-    proxies     a mapping proxy compares a copy of its mapping with foreign objects, never the mapping
-    overlay     a file that code names is looked for in its own folder first, and made there
-    methods     those that Cython compiles look at the object that they are called with
+    sessions    a frame is a session's if its builtins are; no name and no maker of the code decides
+    originals   `getattr`, `exec`, `open` ... called from a session's frame become the session's own of that name
+    type        a class made from a session's frame is made by the session's rules
+    proxies     a mapping proxy compares a copy of its mapping with foreign objects, never the mapping itself
+    overlay     a file that code names is looked for in its own folder first, and created there
+    methods     methods compiled by Cython check the object that they are called with
     audit       files, processes, the network and late compilation (PEP 578)
-    seal        what the wall consists of, to be compared with what it was
+    seal        the parts of the wall, for comparison with what they were
 */
 
 #define PY_SSIZE_T_CLEAN
@@ -30,7 +32,12 @@ types are compared by identity, and no method of an object of the session is cal
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- tables of addresses -------------------------------------------------------------------------*/
+/* --- tables of addresses -------------------------------------------------------------------------
+
+Keys are addresses, so no `__hash__` and no `__eq__` runs. A Python dict or set would call both: a metaclass that
+defines them could pass for any class in it. Whoever enters an address keeps the object alive, or takes the entry out
+when it goes: CPython gives a freed address to the next object of that size.
+*/
 
 struct entry {
     void *key;
@@ -42,6 +49,7 @@ struct table {
     size_t mask, filled;
 };
 
+/* Marks a place that was taken out. The search goes past it: a collision may have put other entries behind it. */
 static char removed;
 
 static struct entry *place(const struct table *table, const void *key) {
@@ -49,6 +57,8 @@ static struct entry *place(const struct table *table, const void *key) {
         return NULL;
     }
     struct entry *gap = NULL;
+    /* Objects are aligned, so the lowest four bits hardly differ. The loop ends because `put` grows the table when two
+    thirds of it are used. */
     for (size_t at = ((uintptr_t)key >> 4) & table->mask;; at = (at + 1) & table->mask) {
         struct entry *entry = &table->entries[at];
         if (entry->key == key) {
@@ -121,8 +131,12 @@ static inline int is_session(const void *builtins) {
     return find(&sessions, builtins) != NULL;
 }
 
-/* The builtins of the session whose code makes this call; NULL when the caller is not a session's. A call by C code
-counts as one of the Python code that called it. */
+/* The builtins of the session whose code makes this call; NULL if the caller is not a session's. A call by C code
+counts as a call by the Python code that called it, because C functions have no frame: `map(getattr, ...)` is the
+session's.
+
+Every frame carries a reference to its builtins, which CPython sets when a function is made and which code cannot change
+afterwards. So they tell who wrote a function, whoever calls it and whatever its names say. */
 static inline PyObject *calling_session(void) {
     if (sessions.filled == 0) {
         return NULL;
@@ -135,7 +149,8 @@ static intptr_t mark_of(const void *code) {
     return (intptr_t)find(&marks, code);
 }
 
-/* The code that runs, borrowed; NULL where none does. */
+/* The code that runs, borrowed; NULL where none does. `PyEval_GetFrame` would make a frame object for the answer. The
+layout of the internal frame differs in every minor version, so each has a branch of its own. */
 static PyObject *running_code(void) {
     PyThreadState *thread = PyThreadState_Get();
 #if PY_VERSION_HEX >= 0x030d0000
@@ -146,7 +161,7 @@ static PyObject *running_code(void) {
     return frame == NULL ? NULL : (PyObject *)frame->f_code;
 #else
     _PyInterpreterFrame *frame = thread->cframe->current_frame;
-    while (frame != NULL && _PyFrame_IsIncomplete(frame)) {
+    while (frame != NULL && _PyFrame_IsIncomplete(frame)) { /* a frame whose first instructions have not run yet */
         frame = frame->previous;
     }
     return frame == NULL ? NULL : (PyObject *)frame->f_code;
@@ -158,7 +173,8 @@ static intptr_t mark_of_caller(void) {
     return code == NULL ? 0 : mark_of(code);
 }
 
-/* Whether the caller may change the wall: once it is sealed, only the wall's own code. */
+/* Whether the caller may change the wall. Once it is sealed, only the wall's own code may: a session that finds this
+module in `sys.modules`, or as some object's attribute, gains nothing by it. */
 static int may_change(void) {
     if (calling_session() == NULL && (!sealed || mark_of_caller() & OURS)) {
         return 1;
@@ -172,14 +188,14 @@ static PyObject *add_session(PyObject *module, PyObject *builtins) {
         return NULL;
     }
     if (!PyDict_CheckExact(builtins)) {
-        PyErr_SetString(PyExc_TypeError, "the builtins of a session are a dict");
+        PyErr_SetString(PyExc_TypeError, "the builtins of a session must be a dict");
         return NULL;
     }
     if (!is_session(builtins)) {
         if (put(&sessions, builtins, builtins) < 0) {
             return NULL;
         }
-        Py_INCREF(builtins);
+        Py_INCREF(builtins); /* for ever: the address must not become another dict's */
     }
     newest = builtins;
     Py_RETURN_NONE;
@@ -210,6 +226,7 @@ static int mark_code(PyObject *code, intptr_t bits) {
             Py_INCREF(code); /* its address must stay its own */
         }
     }
+    /* The code of inner functions, comprehensions and classes is a constant of the code around it. */
     PyObject *constants = ((PyCodeObject *)code)->co_consts;
     for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(constants); at++) {
         PyObject *constant = PyTuple_GET_ITEM(constants, at);
@@ -231,9 +248,9 @@ static PyObject *mark(PyObject *module, PyObject *args) {
 
 /* --- sets that compiled code asks ----------------------------------------------------------------
 
-`type(x) in CLEAN` is asked at each guarded access. These sets are constants of compiled code, which sets of Python
-cannot be. They have no method that changes them. Objects compare by identity, so that no metaclass has a say; a set of
-texts holds exact strings only.
+Compiled code evaluates `type(x) in CLEAN` at each guarded access. These sets are constants of that code, which Python's
+own sets cannot be: IPython hashes code objects, and with them their constants. They have no method that changes them.
+Objects compare by identity, so that no metaclass has a say. A set of texts holds exact strings only.
 */
 
 typedef struct {
@@ -309,7 +326,7 @@ static PyObject *texts(PyObject *module, PyObject *unused) {
 
 enum { MOST_TEXTS = 20000 };
 
-/* Only a set that is full turns a text away: what is not known takes the longer way. */
+/* A full set accepts no more texts, which costs only time: an unknown text takes the longer way. */
 static int admit_text(PyObject *texts, PyObject *value) {
     if (!PyUnicode_CheckExact(value)) {
         PyErr_SetString(PyExc_TypeError, "expected a str");
@@ -357,10 +374,10 @@ static PyObject *expel(PyObject *module, PyObject *args) {
 
 /* --- originals -----------------------------------------------------------------------------------
 
-Hiding the dangerous builtins has failed often enough: libraries keep them in attributes and defaults. Here it does not
-matter who holds one. Called from a frame of a session, it is the session's own builtin of that name, or refused if the
-session has none. The same goes for a library that is handed one and calls it while it works for the session
-(`pool.submit(function)`); only code that names the builtin itself calls it for itself.
+Hiding the dangerous builtins fails, because libraries keep them in attributes and default arguments. Here it does not
+matter who holds one. Called from a session's frame, it acts as the session's own builtin of that name, or is refused if
+the session has none. The same holds for a library that was handed one and calls it while it works for the session
+(`pool.submit(function)`). Only code that names the builtin itself calls it for itself.
 */
 
 static int in_force;
@@ -382,10 +399,10 @@ static int contains(PyObject *names, const char *name) {
 
 static uintptr_t named_by(PyObject *code);
 
-/* By whose rules an original is called: NULL for its own.
+/* The builtins whose rules apply to this call of an original; NULL if it may act as itself.
 
-A library that calls `getattr(...)` names it. One that calls whatever it was given does not, and then works for the
-session, unless it is our own code or that of `import`. */
+A library that writes `getattr(...)` has that name in its code object. One that calls whatever it was given does not,
+and then it works for the session, unless it is our own code or the import system's. */
 static PyObject *rules_for(int which) {
     if (sessions.filled == 0) {
         return NULL;
@@ -404,6 +421,7 @@ static PyObject *rules_for(int which) {
 
 static PyObject *by_session(PyObject *builtins, const char *name, PyObject *const *args, Py_ssize_t count,
                             PyObject *keywords) {
+    /* Looked up at each call and held during it: the session may replace the entry of its builtins meanwhile. */
     PyObject *own = PyDict_GetItemString(builtins, name);
     if (own == NULL) {
         PyErr_Format(PyExc_NameError, "'%s' is not available in this session (its policy blocks it)", name);
@@ -423,7 +441,8 @@ static const char *const ORIGINALS[] = {"getattr", "setattr", "delattr",    "has
                                         "globals", "locals",  "breakpoint", "__build_class__", "input"};
 enum { ORIGINAL_COUNT = sizeof(ORIGINALS) / sizeof(ORIGINALS[0]), OPENING = 9, BUILDING = 13 };
 
-/* A bit for each original that the code names, as a builtin or a variable; a class statement names none. */
+/* A bit for each original that the code names, as a builtin or a variable. A class body names none: the names in it are
+attributes of the class. */
 static uintptr_t named_by(PyObject *code) {
     uintptr_t found = (uintptr_t)find(&named, code);
     if (found != 0) {
@@ -481,7 +500,8 @@ EACH_ORIGINAL(GUARD_OF)
 #define ROW_OF(N) {plain_##N, (PyCFunction)(void *)fast_##N, (PyCFunction)(void *)keywords_##N},
 static const PyCFunction GUARDS[ORIGINAL_COUNT][3] = {EACH_ORIGINAL(ROW_OF)};
 
-/* The function objects stay what they are, and with them every place that holds one: their method definitions change. */
+/* Change the method definitions behind the builtin functions. The function objects stay, so the change also reaches
+every library that has kept one in an attribute or a default. */
 static int guard_originals(void) {
     PyObject *builtins = PyImport_ImportModule("builtins");
     for (int at = 0; builtins != NULL && at < ORIGINAL_COUNT; at++) {
@@ -509,7 +529,8 @@ static int guard_originals(void) {
 static PyObject *harmless;     /* attribute names known to be harmless on every object */
 static PyObject *slow_getattr; /* decides about any other */
 
-/* 1 found, 0 not there, -1 another error. */
+/* Returns 1 if found, 0 if there is no such attribute, -1 for any other error. No AttributeError is made for 0, which
+is what takes the time of a `hasattr` that is False. */
 static int look_up(PyObject *object, PyObject *name, PyObject **value) {
 #if PY_VERSION_HEX >= 0x030d0000
     return PyObject_GetOptionalAttr(object, name, value);
@@ -569,9 +590,9 @@ static PyObject *give_getattr(PyObject *module, PyObject *function) {
 
 /* --- type ----------------------------------------------------------------------------------------
 
-A session's frame makes classes by the session's rules. A library makes its own, and may be led to make one of what it
-was handed: the class of a class is the raw `type`, and `self.__class__(name, *self.maps)` calls it. So what a library
-makes for a session is looked at too, before anybody has the class.
+A session's frame makes classes by the session's rules. A library makes its own classes, but can be led to make one
+from what it was handed: the class of a class is the raw `type`, and `ChainMap.new_child` calls `self.__class__(m,
+*self.maps)`. So a class that a library makes for a session is checked too, before anybody has it.
 */
 
 static ternaryfunc type_call;
@@ -583,7 +604,7 @@ static int makes_classes(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_TYPE_SUBCLASS);
 }
 
-/* `type(x)` tells a class, which nobody is harmed by; a metaclass that is called otherwise makes one. */
+/* `type(x)` with one argument only returns a class, which harms nobody. Any other call of a metaclass makes one. */
 static PyObject *guarded_type_call(PyObject *type, PyObject *args, PyObject *keywords) {
     if (makes_classes((PyTypeObject *)type) && PyTuple_GET_SIZE(args) != 1) {
         PyObject *builtins = calling_session();
@@ -630,7 +651,8 @@ static PyObject *give_class_check(PyObject *module, PyObject *function) {
     Py_RETURN_NONE;
 }
 
-/* Metaclasses inherited the functions of `type` when they were made; later ones will inherit ours. */
+/* A class copies the slots of its base when it is made. So metaclasses that exist already hold the functions of `type`
+and have to be changed one by one; later ones inherit ours. */
 static int guard_metaclass(PyTypeObject *type) {
     if (type->tp_call == type_call) {
         type->tp_call = guarded_type_call;
@@ -648,7 +670,8 @@ static int guard_metaclass(PyTypeObject *type) {
     return list == NULL ? -1 : 0;
 }
 
-/* A slot wrapper, such as `type.__call__`, keeps the function that its class had; `to` takes its place. */
+/* A slot wrapper, such as `type.__call__`, has a pointer of its own to the function that its slot had when the class
+was made. Changing the slot does not reach it, so the pointer is replaced by `to`. */
 static int redirect(PyTypeObject *type, const char *name, void *to) {
     PyObject *namespace = PyObject_GetAttrString((PyObject *)type, "__dict__");
     PyObject *wrapper = namespace == NULL ? NULL : PyMapping_GetItemString(namespace, name);
@@ -674,7 +697,8 @@ static int guard_type(void) {
 
 /* --- mapping proxies -----------------------------------------------------------------------------
 
-`proxy == x` asks `x.__eq__(mapping)`: a session's class would hold the live namespace of a library's. It gets a copy.
+`proxy == x` calls `x.__eq__(mapping)` with the mapping itself and not the proxy (bpo-43838). A session's class could
+keep it, and would have the live, writable namespace of a library's class. It gets a copy instead.
 */
 
 typedef struct {
@@ -690,7 +714,7 @@ static PyObject *copy_of(PyObject *proxy) {
     return PyDict_Check(mapping) ? PyDict_Copy(mapping) : Py_NewRef(mapping);
 }
 
-/* What stands for an operand: a copy in the place of a proxy's mapping. */
+/* The operand itself, or for a proxy a copy of its mapping. */
 static PyObject *operand(PyObject *value) {
     return Py_TYPE(value) == &PyDictProxy_Type ? copy_of(value) : Py_NewRef(value);
 }
@@ -734,8 +758,9 @@ static int guard_proxies(void) {
 
 /* --- methods -------------------------------------------------------------------------------------
 
-Read from its class, a method that Cython compiled takes any object for one of that class, and reads its memory so. Each
-gets a function in front of it that looks at the object. Classes written in Python need none: they read attributes.
+A method compiled by Cython does not check its `self` when it is called through the class (`Class.method(other)`). It
+reads the memory of any object as if it were one of its own. So each such method gets a function in front of it that
+checks the object. Classes written in Python need none: they read attributes by name.
 */
 
 struct method {
@@ -829,10 +854,10 @@ enum action { NOTHING, DENY, PROCESSES, NETWORK, OPEN, READ, WRITE, MOVE, TO, LI
 struct rule {
     const char *event;
     enum action action;
-    int descriptor; /* which argument is the folder that the path is relative to; 0: none */
+    int descriptor; /* which argument is the folder descriptor that the path is relative to; 0: none */
 };
 
-/* Events by their whole name; then those that begin so. An event that no row names opens nothing. */
+/* Events by their whole name; below, events by their beginning. An event in neither table gives access to nothing. */
 static const struct rule EXACT[] = {
     {"open", OPEN, 0},
     {"compile", COMPILE, 0},
@@ -955,20 +980,22 @@ static const struct rule *rule_for(const char *event) {
     return NULL;
 }
 
-/* Whether what runs now is the session's, or a library's on its behalf.
+/* Whether the running code is the session's, or a library's on its behalf.
 
-The nearest frame that is either the session's or trusted decides. Where there is none, nobody called: a finaliser, a
-callback, a thread. In a kernel such code counts as the session's. So does all that runs while the collector works. */
+The nearest frame that is either the session's or trusted decides. Where there is neither, nobody called: it is a
+finaliser, a callback or a thread. In a kernel such code counts as the session's. So does everything that runs while the
+collector works, because it runs finalisers on top of whatever frame happened to allocate, even a trusted one. */
 static int armed(void) {
     return works_for_session(0, watches_nobody());
 }
 
-/* Whether code that nobody called counts as the session's: in a kernel always, elsewhere while a cell runs. */
+/* Whether code without a caller counts as the session's: in a kernel always, elsewhere only while a cell runs. */
 static int watches_nobody(void) {
     return always || watching > 0;
 }
 
-/* As above; code with one of the marks `others` does its own work too, and `nobody` decides where no frame does. */
+/* `armed` with choices: code with one of the marks `others` counts as trusted, and `nobody` is the answer where no
+frame decides. */
 static int works_for_session(intptr_t others, int nobody) {
     if (collector != 0 && collector == PyThread_get_thread_ident()) {
         return 1;
@@ -1003,7 +1030,9 @@ static int within(const char *path, char *const *roots) {
     return 0;
 }
 
-/* The path with its links followed; what is not there yet is appended as it stands. -1 where that says nothing. */
+/* The path with its symbolic links followed. A last part that does not exist yet is appended as it is. -1 if the path
+cannot be resolved. Between this check and the call, a thread could swap a link; Landlock, which decides on the opened
+file itself, holds there. */
 static int resolve(const char *path, char *real) {
     char head[PATH_MAX];
     if (strlen(path) >= sizeof(head)) {
@@ -1074,8 +1103,8 @@ static int refuse_path(const char *path, int writing) {
     return -1;
 }
 
-/* The bytes of a path, as the system will be given them. No method of the object is called: a subclass of str could
-name one file here and another there. NULL without an error: not a path whose text can be told so. */
+/* The bytes of a path, as the system will get them. No method of the object is called: a `__fspath__` could name one
+file here and another one there. NULL without an error means an object whose path cannot be found out in this way. */
 static PyObject *bytes_of(PyObject *path) {
     if (path == Py_None) {
         return PyBytes_FromString(".");
@@ -1145,7 +1174,7 @@ static int check_path(PyObject *path, PyObject *folder, int writing) {
 enum need { FOUND, KEPT, MADE }; /* a file is only looked for; written with what it holds; made or emptied */
 static PyObject *overlay_of(PyObject *path, enum need need);
 
-/* Whether a path may be written to. A function of `shutil` tells of it before it is looked for, those of `os` after. */
+/* Whether a path may be written to. `shutil` raises its event before the overlay has changed the path, `os` after. */
 static int check_written(const char *event, PyObject *path, PyObject *folder, enum need need) {
     if (strncmp(event, "shutil.", 7) != 0) {
         return check_path(path, folder, 1);
@@ -1156,8 +1185,8 @@ static int check_written(const char *event, PyObject *path, PyObject *folder, en
     return decided;
 }
 
-/* Whether a call of `open` reads what every program may read. C code makes such calls (zoneinfo reads time zones), and
-seems to be the session that called it. */
+/* Whether a call of `open` reads a file that every program may read. C code makes such calls (zoneinfo reads time
+zones) and has no frame of its own, so the call seems to come from the session. */
 static int reads_system(PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     char real[PATH_MAX];
     if (!in_force || count < 1 || count > 2 || keywords != NULL || !PyUnicode_CheckExact(args[0])) {
@@ -1195,7 +1224,8 @@ static int check_open(PyObject *args) {
     return path == NULL ? 0 : check_path(path, NULL, writing);
 }
 
-/* Text that a library compiles must mean the same with and without the guards. */
+/* Text that a library compiles for a session gets no guards, so it must mean the same with and without them. Else a
+library that evaluates a string (`eval` in a formula, a template) would run what the session's own compiler refuses. */
 static int check_compile(PyObject *args) {
     PyObject *source = argument(args, 0);
     if (source == NULL || !(PyUnicode_Check(source) || PyBytes_Check(source))) {
@@ -1351,7 +1381,7 @@ static PyObject *watch(PyObject *module, PyObject *change) {
 }
 
 static PyObject *arm(PyObject *module, PyObject *unused) {
-    always = 1; /* whoever asks: nobody gains by it */
+    always = 1; /* without asking who calls: to arm the hook gains nobody anything */
     Py_RETURN_NONE;
 }
 
@@ -1373,9 +1403,10 @@ static PyObject *refused_events(PyObject *module, PyObject *unused) {
 
 /* --- overlay -------------------------------------------------------------------------------------
 
-Code works in a folder that it may read and not write, and has another one of its own. What it names in the former is
-looked for in the latter first, and what it makes by a relative path is made there. Only the name changes here, to one
-that the code could have written itself: every check is made afterwards, of the new name.
+Code works in a folder that it may read but not write (`lower`), and has another folder of its own (`upper`). A file
+that it names in the lower one is looked for in the upper one first, and a file that it makes by a relative path is
+made there. Only the name changes here, to one that the code could have written itself: every check comes afterwards
+and sees the new name. So a mistake here can confuse files of one session, but gives no access.
 */
 
 static char *lower, *upper; /* real paths; NULL: there is none */
@@ -1390,7 +1421,7 @@ static int is_there(const char *path) {
     return lstat(path, &status) == 0;
 }
 
-/* What follows the lower folder in a path, without empty parts and `.`; -1 where the path is not in it. */
+/* The part of a path below the lower folder, without empty parts and `.`; -1 if the path is not in it. */
 static int below_lower(const char *path, char *rest) {
     char full[PATH_MAX], *const roots[] = {lower, NULL};
     size_t size = 0;
@@ -1422,7 +1453,7 @@ static int below_lower(const char *path, char *rest) {
     return 0;
 }
 
-/* Make the folders above `rest` in the upper folder that are there in the lower one. */
+/* Make the folders above `rest` in the upper folder, as far as they exist in the lower one. */
 static void make_folders(const char *rest) {
     char high[PATH_MAX], low[PATH_MAX];
     for (const char *slash = strchr(rest + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -1435,7 +1466,7 @@ static void make_folders(const char *rest) {
     }
 }
 
-/* Whether a path means one in the upper folder, which is then written to `found`. */
+/* Whether the path means a file in the upper folder, whose path is then written to `found`. */
 static int overlaid(const char *path, enum need need, char *found) {
     char rest[PATH_MAX], low[PATH_MAX], real[PATH_MAX];
     if (lower == NULL || !in_force || below_lower(path, rest) < 0 || rest[0] == '\0' ||
@@ -1455,7 +1486,8 @@ static int overlaid(const char *path, enum need need, char *found) {
     return 1;
 }
 
-/* The path to use: a new reference. What is no path, or none whose text can be told, stays as it is. */
+/* The path to use, as a new reference. An object that is not a path, or whose path cannot be found out, is unchanged.
+*/
 static PyObject *overlay_of(PyObject *path, enum need need) {
     char found[PATH_MAX];
     if (lower == NULL || path == Py_None || PyLong_Check(path)) {
@@ -1492,7 +1524,7 @@ static enum need need_of_flags(PyObject *flags) {
     return bits & O_TRUNC && !(bits & O_EXCL) ? MADE : KEPT;
 }
 
-/* The upper folder beside a path that means a folder in the lower one. */
+/* The folder in the upper one that corresponds to a path in the lower one. */
 static int beside(PyObject *path, char *found) {
     char rest[PATH_MAX];
     PyObject *bytes = path == NULL ? PyBytes_FromString(".") : PyLong_Check(path) ? NULL : bytes_of(path);
@@ -1635,7 +1667,8 @@ static int gather(PyObject *found, PyObject *into, PyObject *names, PyObject *ba
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* What is in the upper folder and in the lower one, if there is one; a file of the former stands for that of the latter. */
+/* What is in the upper folder and in the lower one, if there is one; a file of the former stands for that of the
+latter. */
 static PyObject *merged(PyObject *above, PyObject *below, PyObject *base, int is_list) {
     PyObject *list = PyList_New(0), *names = PySet_New(NULL), *result = NULL;
     if (list != NULL && names != NULL && gather(above, list, names, base) == 0 &&
@@ -1697,8 +1730,8 @@ static int from_descriptor(PyObject *const *args, Py_ssize_t count, PyObject *na
     return 0;
 }
 
-/* What is listed of a folder, and what is in the upper folder beside it. `asked` is the path of the call, NULL for none,
-and `used` what it means. */
+/* What is listed of a folder, and what is in the upper folder beside it. `asked` is the path of the call, NULL for
+none, and `used` what it means. */
 static PyObject *with_upper(int which, PyObject *self, PyObject *result, PyObject *asked, PyObject *used) {
     char found[PATH_MAX];
     int moved = used != asked;
@@ -1820,8 +1853,8 @@ static PyObject *overlay_path(PyObject *module, PyObject *args) {
 
 /* --- seal ----------------------------------------------------------------------------------------
 
-What the wall consists of: names in the namespaces of modules and classes, and what functions run. Further names may come
-to a namespace of a module; what was there must be what it was.
+What the wall consists of: names in the namespaces of modules and classes, and what functions run. Further names may
+come to a namespace of a module; what was there must be what it was.
 */
 
 struct part {

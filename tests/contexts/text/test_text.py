@@ -165,7 +165,7 @@ def test_a_line_is_found_where_the_plain_list_finds_it(ending: str, rows: list[s
         for low, high in ((0, len(plain)), (1, 5), (-3, -1)):
             where = plain.index(line, low, high) if line in plain[low:high] else None
             if where is None:
-                with pytest.raises(ValueError, match="not among the lines"):
+                with pytest.raises(ValueError, match="not one of the lines"):
                     lines.index(line, low, high)
             else:
                 assert lines.index(line, low, high) == where
@@ -202,7 +202,7 @@ def test_an_index_beyond_the_lines_is_an_index_error(wrong: int) -> None:
         lines[wrong]
     with pytest.raises(TypeError, match="integers or slices"):
         lines["x"]  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="not among the lines"):
+    with pytest.raises(ValueError, match="not one of the lines"):
         lines.index("z")
 
 

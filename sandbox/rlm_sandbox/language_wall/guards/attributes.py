@@ -1,8 +1,9 @@
 """The guards that compiled code calls: reading and storing attributes that are not harmless on every object.
 
-No guard is reachable by a name: they sit in the constants of compiled code. Each returns the object whose
-attribute the code then reads or stores natively, or raises ``AttributeError`` with the reason. The fast way
-(an object of a clean class) is decided in the compiled code itself and never gets here.
+No guard can be reached by a name: they are constants of the compiled code. A guard in a global or a builtin could be
+shadowed by a parameter or an assignment of that name, which is how published escapes from such guards worked. Each
+guard returns the object whose attribute the code then reads or stores natively, or raises ``AttributeError`` with the
+reason. Compiled code itself decides the fast case (an object of a clean class), which never gets here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FRAMES: Final = frozenset(
         types.AsyncGeneratorType,
     }
 )
-"""They lead to frames by attributes that are not harmless."""
+"""Their attributes lead to frames, and a frame to the globals and builtins of every caller."""
 _DESCRIPTORS: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _BANNED_BASES: Final = (types.ModuleType, asyncio.AbstractEventLoop)
 _OF_TYPING: Final = """
@@ -58,7 +59,7 @@ _PROXIES: Final = frozenset({weakref.ProxyType, weakref.CallableProxyType, types
 
 
 class AttributeRefused(CellError, AttributeError):
-    """An attribute that this session does not give: ``hasattr`` is False, ``getattr`` has its default."""
+    """An attribute that this session refuses: ``hasattr`` is False, and ``getattr`` returns its default."""
 
 
 _RULES: Final = {AttributeAccess.PRIVATE: "private", AttributeAccess.DENIED: "interpreter"}
@@ -72,7 +73,7 @@ def refuse(name: str, why: str = "is not available in this session", rule: str =
 
 
 def wash(value: Any) -> Any:
-    """``value``, unless no session may hold it; the raw ``type`` becomes the stand-in."""
+    """Return ``value`` unless it is an object that no session may hold; the raw ``type`` becomes its stand-in."""
     cls = type(value)
     if issubclass(cls, type) and value in HIDDEN:
         if issubclass(value, type):
@@ -88,7 +89,7 @@ def wash(value: Any) -> Any:
 
 
 def is_proxy(obj: Any) -> bool:
-    """Whether attributes of ``obj`` are really another object's: what its type says decides nothing."""
+    """Whether attributes of ``obj`` are really another object's, so that its type says nothing about them."""
     cls = type(obj)
     if cls is types.MethodType:
         return type(obj.__func__) is not types.FunctionType
@@ -112,10 +113,12 @@ def read_private(obj: Any, name: str) -> Any:
     if cls is types.FunctionType:
         return _private_of_function(obj, name)
     if may_touch_private(cls, name):
-        if holds(obj, name):  # where its class derives from a library's, the library may have put it there
+        if holds(obj, name):  # a library that its class derives from may have put the value there
             wash(object.__getattribute__(obj, "__dict__")[name])
         elif forwards(cls, name):
-            refuse(name, "is not found in the object: a library's class would look for it elsewhere")
+            refuse(
+                name, "is not an attribute of the object itself, and its library class may not look for it elsewhere"
+            )
         return obj
     if cls is types.SimpleNamespace:
         wash(obj.__dict__.get(name))
@@ -131,8 +134,8 @@ def _whose(obj: Any) -> str:
 
 
 def _private_of_class(cls: type, name: str) -> type:
-    # EnumType._convert_ reads the globals of any module: what a library's metaclass defines is not the
-    # session's.
+    # Methods of a library's metaclass are not the session's, even on its own classes: `EnumType._convert_` reads the
+    # globals of any module that it is given by name.
     of_library = any(name in dict_of(base) for base in mro_of(type(cls)) if base not in USER)
     if of_library or not may_touch_private(cls, name):
         refuse(name, _whose(cls))
@@ -150,14 +153,14 @@ def _private_of_super(proxy: Any, name: str) -> Any:
 
 
 _stored: Final[weakref.WeakKeyDictionary[types.FunctionType, set[str]]] = weakref.WeakKeyDictionary()
-"""The private names that code of the session stored on functions: a library may have copied others there."""
+"""The private names that a session's code itself stored on functions. A library may have copied others there."""
 
 
 def _private_of_function(function: Any, name: str) -> Any:
     if name in _stored.get(function, ()):
         return function
     if is_user_function(function) and not name.startswith("__") and name not in function.__dict__:
-        return function  # it has no such attribute: Python says so
+        return function  # there is no such attribute, and Python raises its own error
     refuse(name, _whose(function))
 
 
@@ -169,13 +172,13 @@ def _store_on_function(function: Any, name: str) -> Any:
 
 
 def holds(obj: Any, name: str) -> bool:
-    """Whether an object has a name itself, and not from its class."""
+    """Whether an object itself holds a name, and not only its class."""
     has_dict = any("__dict__" in dict_of(base) for base in mro_of(type(obj)))
     return has_dict and not issubclass(type(obj), type) and name in object.__getattribute__(obj, "__dict__")
 
 
 def forwards(cls: type, name: str) -> bool:
-    """Whether a library's ``__getattr__`` answers for a name that an object does not hold: its class has none."""
+    """Whether a library's ``__getattr__`` would answer for a name that no class of the object defines."""
     found = False
     for base in mro_of(cls):
         names = dict_of(base)
@@ -188,16 +191,20 @@ def forwards(cls: type, name: str) -> bool:
 # -- stores
 
 _PROTECTED: set[type] = set()
-"""Library classes whose instances may not be changed: a library believes what they say (see ``protect``)."""
+"""Classes whose instances may not be changed, because a library relies on their attributes (see ``protect``)."""
 
 
 def protect(*classes: type) -> None:
-    """Refuse stores on the instances of these classes: of a library's, or of our own."""
+    """Refuse stores on the instances of these classes, a library's or our own."""
     _PROTECTED.update(classes)
 
 
 def store_public(obj: Any) -> Any:
-    """Check storing a public attribute; return ``obj``. What belongs to libraries stays as it is."""
+    """Check storing a public attribute; return ``obj``. Library classes, functions and modules may not be changed.
+
+    The kernel's own code uses the same libraries: a function that a session replaced would run with the kernel's
+    rights.
+    """
     cls = type(obj)
     if cls in CLEAN or cls in USER:
         return obj
@@ -208,7 +215,7 @@ def store_public(obj: Any) -> Any:
     if issubclass(cls, types.ModuleType):
         if is_sanitised(obj):
             return obj
-        refuse(obj.__name__, "is a module of the host, which may not be modified")
+        refuse(obj.__name__, "is a library module, which may not be modified: keep the value in a variable of your own")
     if cls is types.FunctionType and not is_user_function(obj):
         refuse(obj.__name__, "is a library function, which may not be modified: wrap it in one of your own")
     if cls in _PROTECTED or cls is super or is_proxy(obj):
@@ -243,7 +250,7 @@ def update(obj: Any, name: str) -> Any:
 
 
 def check_store(obj: Any, name: Any) -> None:
-    """Check a store whose name is known at run time only: the rules of compile time."""
+    """Check a store whose name is known only at run time, by the same rules as at compile time."""
     if type(name) is not str:
         raise TypeError("attribute name must be str")
     if not may_store(name):
@@ -255,7 +262,7 @@ def check_store(obj: Any, name: Any) -> None:
 
 
 def must_guard(obj: Any, name: Any) -> bool:
-    """Check a read whose name is known at run time only; True when it must go through the guarded read."""
+    """Check a read whose name is known only at run time; True if it must go through the guarded read."""
     if type(name) is not str:
         raise TypeError(f"attribute name must be string, not '{type(name).__name__}'")
     how = access(name)

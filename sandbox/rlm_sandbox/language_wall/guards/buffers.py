@@ -1,4 +1,8 @@
-"""Memory that C code reads and writes as it is: buffers that hold references to objects, descriptors of files."""
+"""Memory that C code reads and writes unchecked: buffers that hold references to objects, and file descriptors.
+
+An array of objects is an array of pointers. Code that could write its bytes could forge a pointer, and have any memory
+taken for an object.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,18 @@ _FILES: Final = frozenset({io.FileIO, io.BufferedReader, io.BufferedWriter, io.B
 
 
 def holds_objects(buffer: Any) -> bool:
-    """Whether the memory of a buffer is one of references: to objects, or to the texts of ``StringDType``."""
+    """Whether a buffer's memory holds references: to objects, or to the texts of numpy's ``StringDType``."""
     numpy = sys.modules.get("numpy")
     array: Any = () if numpy is None else numpy.ndarray
-    if isinstance(buffer, array):  # numpy shows the memory of some arrays to those only who do not ask what is in it
+    if isinstance(buffer, array):
+        # By the dtype, read past any attribute of a subclass. numpy exports some arrays only to consumers that do not
+        # ask for the format, so asking for the buffer first could fail where C code succeeds.
         return bool(dict_of(array)["dtype"].__get__(buffer).hasobject)
     try:
         with memoryview(buffer) as view:
             owner, layout = view.obj, view.format
     except (TypeError, ValueError, BufferError):
-        return False  # it is none; what asks for one says so
+        return False  # not a buffer: the function that was called raises its own error
     return holds_objects(owner) if isinstance(owner, array) else "O" in layout
 
 
@@ -32,12 +38,12 @@ def refuse_objects(*values: Any) -> None:
 
 
 def refuse_forged_files(*values: Any) -> None:
-    """Raise TypeError for an object that C code takes for a file of ``open`` and asks for its descriptor."""
+    """Raise TypeError for a subclass of a file class, whose ``fileno`` could return any descriptor to C code."""
     if any(isinstance(value, tuple(_FILES)) and type(value) not in _FILES for value in values):
-        raise TypeError("this function takes no file of a class of your own in this session: use one that open() made")
+        raise TypeError("this function does not take a file of your own class in this session: use a file from open()")
 
 
 def refuse_descriptors(*values: Any) -> None:
-    """Raise TypeError when one of the values is a file that ``open`` has not made: its descriptor could be any."""
+    """Raise TypeError for a file that ``open`` has not made: its ``fileno`` could return any descriptor."""
     if any(hasattr(value, "fileno") and type(value) not in _FILES for value in values):
-        raise TypeError("this function takes a path, or a binary file that open() has made, in this session")
+        raise TypeError("in this session, this function takes only a path or a binary file from open()")

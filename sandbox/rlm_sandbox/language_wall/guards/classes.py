@@ -1,12 +1,13 @@
 """Classes of the session: how they are made, what they may define, and ``type`` as the session sees it.
 
-``SafeType`` stands in for ``type`` wherever it would appear. It is a real metaclass (``class Meta(type)`` works), equal
-to ``type`` in comparisons and ``isinstance``. The raw ``type``, should a session come by it, makes classes by the same
-rules (see ``_core``).
+``SafeType`` stands in for ``type`` wherever it would appear. It is a real metaclass (``class Meta(type)`` works), and
+equal to ``type`` in comparisons and ``isinstance``. If a session gets hold of the raw ``type``, it still makes classes
+by the same rules (see ``_core``).
 
-A class becomes the session's own here, and only when this very call has made it from what the session wrote: what a
-metaclass returns proves nothing. A class that a library makes for the session never does, and keeps the rules all the
-same (`library_class`).
+A class becomes the session's own only here, and only if this very call has made it from code that the session wrote.
+The return value of a metaclass proves nothing: it could be any existing class of a library, whose private attributes
+the session could then read. A class that a library makes for the session never becomes its own, but must follow the
+same rules (`library_class`).
 """
 
 from __future__ import annotations
@@ -41,18 +42,19 @@ _type_or: Final[Callable[[Any, Any], Any]] = type.__or__
 # Every class has these in its namespace without defining them; enum adds the protocol of pickle.
 _AUTOMATIC: Final = frozenset({"__dict__", "__weakref__", "__reduce_ex__", "__dataclass_fields__"})
 
-# One that answers attribute look-ups could change what positional patterns read between the check and the match. The
-# others would say when classes are equal to whoever keeps them in a set or a dict.
+# With `__getattribute__` or `__match_args__` a metaclass could change the names that a positional pattern reads,
+# between the check and the match. With `__eq__` or `__hash__` a class could pass for another one in any set or dict of
+# classes.
 _DENIED_TO_METACLASSES: Final = frozenset({"__eq__", "__hash__", "__getattribute__", "__match_args__"})
 
 _UNSUBCLASSABLE: Final = (types.FunctionType, types.CodeType, types.FrameType, types.ModuleType)
 
 _MADE_HERE: Final = "_abc_made_here_"
-"""The name of a token in a namespace that is given to a library's metaclass; protocols pass over names like it."""
+"""The name of a token in a namespace for a library's metaclass. `typing.Protocol` ignores names with this beginning."""
 
 
 def check_namespace(namespace: Iterable[Any], *, metaclass: bool = False) -> None:
-    """Refuse a class that would define what no class may."""
+    """Refuse a namespace with a name that no class may define."""
     for name in list(namespace):
         if type(name) is not str:
             raise TypeError("the names in a class namespace must be str")
@@ -63,12 +65,12 @@ def check_namespace(namespace: Iterable[Any], *, metaclass: bool = False) -> Non
 
 
 def register_class(cls: type) -> type:
-    """Check a class that the caller has just made for the session, and take it as the session's own; return it."""
-    _check_bases(mro_of(cls)[1:])  # a base may have named others to stand in for it
+    """Check a class that the caller has just made for the session, and register it as the session's own; return it."""
+    _check_bases(mro_of(cls)[1:])  # `__mro_entries__` of a base may have put other classes in its place
     names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
     check_namespace(names, metaclass=issubclass(cls, type))
     if (finalizer := dict_of(cls).get("__del__")) is not None and not is_user_function(finalizer):
-        # A library's function, called in the middle of the kernel's work, would seem to be the kernel's.
+        # A finaliser runs on top of any frame. A library's function there would look like the kernel's own work.
         raise TypeError("__del__ must be a function in this session: write `def __del__(self): ...`")
     add_class(cls)
     _check_fields(cls)
@@ -78,7 +80,7 @@ def register_class(cls: type) -> type:
 
 def put_token(namespace: Any) -> object:
     """Leave a new token in a namespace that a class will be made from."""
-    token = object()  # a metaclass of the session may see it, and can do nothing with it
+    token = object()  # a metaclass of the session may see it, but it means nothing in another class
     if isinstance(namespace, dict):
         dict.__setitem__(namespace, _MADE_HERE, token)
     return token
@@ -86,7 +88,7 @@ def put_token(namespace: Any) -> object:
 
 def mark_class(cls: type) -> object:
     """Leave a new token in a class of the session that a library will copy."""
-    token = object()  # a metaclass of the session may see it, and can do nothing with it
+    token = object()  # a metaclass of the session may see it, but it means nothing in another class
     type.__setattr__(cls, _MADE_HERE, token)
     return token
 
@@ -98,7 +100,7 @@ def unmark_class(cls: type, token: object) -> None:
 
 
 def claim(token: object, made: Any) -> Any:
-    """Take a class that has the token as the session's own; return what was given, whatever it is."""
+    """Register ``made`` as the session's own if it is a class with the token; return it in any case."""
     if is_class(made) and dict_of(made).get(_MADE_HERE) is token:
         type.__delattr__(made, _MADE_HERE)
         return register_class(made)
@@ -106,7 +108,10 @@ def claim(token: object, made: Any) -> Any:
 
 
 def _check_fields(cls: type) -> None:
-    """The methods of a dataclass read its fields natively: not what a library keeps in the object under their names."""
+    """Refuse fields whose names are not harmless in a dataclass that derives from a library's class.
+
+    The methods of a dataclass are generated without guards, and would read what the library keeps under these names.
+    """
     if cls in CLEAN:
         return
     for base in mro_of(cls):
@@ -190,7 +195,7 @@ class SafeType(type, metaclass=MetaSafe):
         return register_class(type.__new__(mcls, name, bases, namespace, **kwargs))
 
     def __class_getitem__(cls, item: Any) -> Any:
-        return types.GenericAlias(cls, item)  # calling an alias calls what it stands for: never the raw type
+        return types.GenericAlias(cls, item)  # a call of an alias calls its origin, which must not be the raw type
 
 
 SafeType.__name__ = SafeType.__qualname__ = "type"
@@ -210,7 +215,7 @@ def _call_type(*args: Any, **kwargs: Any) -> Any:
 
 
 def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords: dict[str, Any]) -> Any:
-    """Call a metaclass, and take the class as the session's own if it made it."""
+    """Call a metaclass, and register the class as the session's own if this call has made it."""
     if meta is type:
         return register_class(type(name, bases, namespace, **keywords))
     if _registers(meta):
@@ -220,7 +225,7 @@ def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords
 
 
 def _registers(meta: Any) -> bool:
-    """Whether a metaclass is the session's: the ``__new__`` that it calls in the end takes what it makes."""
+    """Whether a metaclass is the session's: then ``SafeType.__new__``, which it calls last, registers the class."""
     return issubclass(type(meta), MetaSafe)
 
 
@@ -247,7 +252,7 @@ def type_of(value: Any) -> Any:
 
 
 def stand_in(cls: type) -> Any:
-    """What stands for a class of `HIDDEN`."""
+    """The stand-in for a class of `HIDDEN`; raises TypeError if it has none."""
     if issubclass(cls, type):
         return SafeType
     raise TypeError("the class of this object is not available in this session")
@@ -293,13 +298,13 @@ def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str,
         )
         if meta is type and "metaclass" not in keywords:
             return register_class(_real_build_class(function, name, *bases, **keywords))
-        if meta is None or _registers(meta):  # what a mere callable returns is not the session's by that
+        if meta is None or _registers(meta):  # a plain callable as metaclass: its result does not become the session's
             return _real_build_class(function, name, *bases, **keywords)
     return _build_with_library(function, name, bases, keywords)
 
 
 def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """As ``__build_class__`` does it, with a token in the namespace that the library's metaclass is given."""
+    """Build a class like ``__build_class__``, with a token in the namespace that the library's metaclass gets."""
     resolved = types.resolve_bases(bases)
     _check_bases(resolved)
     meta, namespace, keywords = types.prepare_class(name, resolved, keywords)
@@ -318,13 +323,13 @@ def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywor
 def library_class(bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any, Any]:
     """Check a class that a library is about to make for the session; return the namespace to make it from.
 
-    Whoever leads a library to call a metaclass with arguments of its own gets no class by it that it could not have
-    written. What the library itself defines in a class statement may be anything.
+    Code can lead a library to call a metaclass with its own arguments, but gets no class by it that it could not have
+    written itself. The library's own class statements may define anything.
 
     Raises:
-        TypeError: The class would have a member that no class of a session may have, or such a base.
+        TypeError: The class would have a member or a base that no class of a session may have.
     """
-    namespace = dict.copy(namespace)  # another thread of the session may hold the one that was given
+    namespace = dict.copy(namespace)  # a thread of the session may change the given one between check and use
     parents = [parent for base in bases if is_class(base) for parent in mro_of(base)]
     foreign = _ctypes_base()
     if any(parent is banned for parent in parents for banned in (*_UNSUBCLASSABLE, foreign)):
@@ -337,7 +342,7 @@ def library_class(bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any
         if type(name) is not str:
             raise TypeError("the names in a class namespace must be str")
         if name in denied and not (written or _is_defined_here(value) or _is_own_finalizer(name, value)):
-            raise TypeError(f"a library may not make a class that has '{name}' of something else in this session")
+            raise TypeError(f"a library may not make a class with a '{name}' that it was handed in this session")
     own = namespace.get("__match_args__", ())
     if type(own) is not tuple or not all(_may_match(name, plain=False) for name in own):
         namespace["__match_args__"] = ()
@@ -349,7 +354,7 @@ def _is_own_finalizer(name: Any, value: Any) -> bool:
 
 
 def _is_defined_here(value: Any) -> bool:
-    """Whether library code that runs now has defined a function: in a class statement, so that nobody handed it in."""
+    """Whether running library code has defined the function itself, in a class statement, and was not handed it."""
     if type(value) is types.GetSetDescriptorType:
         return True  # `__dict__` and `__weakref__`, of a class that is copied
     if type(value) is property:
@@ -379,4 +384,4 @@ def _codes_in(code: types.CodeType) -> Iterable[types.CodeType]:
 
 _core.give_class_check(library_class)
 for _maker in (vars(collections)["namedtuple"], vars(dataclasses)["_add_slots"]):
-    _core.mark(_maker.__code__, _core.CLASSES)  # they make what `__match_args__` names
+    _core.mark(_maker.__code__, _core.CLASSES)  # they define the fields that `__match_args__` names

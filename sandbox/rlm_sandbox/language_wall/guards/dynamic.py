@@ -1,4 +1,8 @@
-"""``getattr``, ``setattr``, ``vars``: builtins whose attribute names are known at run time only."""
+"""``getattr``, ``setattr``, ``vars``: builtins whose attribute names are known only at run time.
+
+The compiler checks every attribute name that stands in the source. These names it cannot see, so the same rules are
+applied here.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ _delattr: Final = delattr
 guarded_getattr: Final = _core.getattr
 """``getattr(obj, name[, default])`` under the rules of the session; names known to be harmless are read in C."""
 guarded_hasattr: Final = _core.hasattr
-"""``hasattr(obj, name)``: False for what the session does not give."""
+"""``hasattr(obj, name)``: False for an attribute that the session refuses."""
 
 
 def _read_by_rules(*args: Any) -> Any:
@@ -25,6 +29,7 @@ def _read_by_rules(*args: Any) -> Any:
         return _getattr(*args)  # Python's own TypeError
     obj, name = args[:2]
     try:
+        # An exact `str`: a subclass could compare equal to one name here and to another in the look-up.
         if type(name) is str and access(name) is AttributeAccess.NATIVE:
             _core.admit(_core.HARMLESS, name)
             return _getattr(obj, name)
@@ -53,7 +58,7 @@ def guarded_delattr(obj: Any, name: str, /) -> None:
 def guarded_vars(*args: Any) -> Any:
     """``vars(obj)``: the live namespace of the session's own objects, the public part of others."""
     if len(args) != 1:
-        raise TypeError("vars() takes the object whose attributes you want; name your variables themselves")
+        raise TypeError("vars() needs an object in this session; use globals() for your variables")
     return namespace_of(args[0])
 
 
