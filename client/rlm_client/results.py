@@ -46,7 +46,9 @@ class Result:
         try:
             return cls(raw=answer, **{name: answer[name] for name in known})
         except TypeError as error:
-            raise ProtocolError(f"the daemon's answer is no {cls.__name__}: {error}; are versions mixed?") from error
+            raise ProtocolError(
+                f"the daemon's answer is not a valid {cls.__name__}: {error}; use one version of rlm-kernel"
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

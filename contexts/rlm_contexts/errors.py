@@ -2,22 +2,22 @@
 
 ContextError
 ├── CallerError                the request was wrong: change it
-│   ├── SourceError            the thing to load cannot be read as a text
+│   ├── SourceError            the source cannot be read as a text
 │   │   ├── SourceChanged      ... it changed while it was being read
-│   │   └── OutOfReach         ... it lies where nothing may be loaded from
+│   │   └── OutOfReach         ... nothing may be loaded from its folder
 │   ├── TextTooLarge           it is larger than the caller allowed
 │   ├── BadRange               an offset, limit or count outside its range
 │   ├── NotSearchable          an object that has no lines to page or search
 │   ├── UnknownText            the store holds no text under this digest
-│   ├── MissingExtra           an optional package is needed for it, and not installed
+│   ├── MissingExtra           it needs an optional package that is not installed
 │   ├── QueryRefused           the SQL cannot be run
 │   └── InvalidRegex           the pattern is not a regular expression
 ├── ScanTimeout                the pattern was fine, but the time ran out
 ├── SearchDied                 our side: the process that searched died
 ├── HelperTimeout              a helper process did not finish in its time
-├── HelperDied                 a helper process died, or gave an answer that makes no sense
+├── HelperDied                 a helper process died, or gave a malformed answer
 └── StoreError                 our side: the store's directory or disk failed
-    └── CorruptText            a stored file is not what was written
+    └── CorruptText            a stored file differs from what was written
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TextRequestError(ContextError):
 class SourceError(TextRequestError):
     """A path or stream cannot be loaded as a text.
 
-    Attributes: what is wrong, and the advice; the message is both.
+    Attributes: what, the problem; advice, what to do. The message has both.
     """
 
     def __init__(self, what: str, advice: str) -> None:
@@ -50,7 +50,7 @@ class SourceChanged(SourceError):
 
 
 class OutOfReach(SourceError):
-    """A path leads to where the caller may load nothing from, whether anything is there or not."""
+    """A path leads to a folder that the caller may not load from, whether or not anything is there."""
 
 
 class TextTooLarge(TextRequestError):
@@ -63,7 +63,7 @@ class TextTooLarge(TextRequestError):
         """Args: limit, the bytes allowed; size, the bytes found, None when reading stopped at the limit."""
         found = "is larger" if size is None else f"has {size:,} bytes"
         super().__init__(
-            f"the text {found}, but at most {limit:,} bytes are allowed here; load a part or unload others"
+            f"the text {found}, but at most {limit:,} bytes are allowed here; load a part, or unload other texts"
         )
         self.limit, self.size = limit, size
 
@@ -81,11 +81,11 @@ class UnknownText(TextRequestError):
 
 
 class MissingExtra(TextRequestError):
-    """What was asked for needs a package that is not installed; the message says how to install it."""
+    """The request needs a package that is not installed; the message says how to install it."""
 
 
 class QueryRefused(TextRequestError):
-    """The SQL is none, or cannot be run on this data; the message is the database's."""
+    """The SQL is invalid, or cannot be run on this data; the message is the database's."""
 
 
 class InvalidRegex(TextRequestError):
@@ -121,8 +121,8 @@ class ScanTimeout(ContextError):
     def __init__(self, seconds: float, matches: tuple[Any, ...] = (), next_line: int | None = None) -> None:
         """Args: as the attributes."""
         found = f"; {len(matches)} matches so far" if matches else ""
-        on = "" if next_line is None else f", go on from line {next_line}"
-        super().__init__(f"the search took longer than {seconds:g} s{found}: use a simpler pattern{on}")
+        on = "" if next_line is None else f", or continue from line {next_line}"
+        super().__init__(f"the search took longer than {seconds:g} s{found}; use a simpler pattern{on}")
         self.seconds, self.matches, self.next_line = seconds, matches, next_line
 
 
@@ -135,7 +135,9 @@ class HelperTimeout(ContextError):
 
     def __init__(self, seconds: float) -> None:
         """Args: seconds allowed."""
-        super().__init__(f"it took longer than {seconds:g} s and was ended; do it on a part, or more simply")
+        super().__init__(
+            f"the work took longer than {seconds:g} s and was stopped; use a part of the data, or ask less"
+        )
 
 
 class HelperDied(ContextError):
@@ -143,7 +145,9 @@ class HelperDied(ContextError):
 
     def __init__(self, how: str) -> None:
         """Args: how it ended, in words."""
-        super().__init__(f"the helper process {how}; do it on a part, or under a policy with more memory_bytes")
+        super().__init__(
+            f"the helper process {how}; use a part of the data, or a policy with larger limits.memory_bytes"
+        )
 
 
 class StoreError(ContextError):
@@ -151,4 +155,4 @@ class StoreError(ContextError):
 
 
 class CorruptText(StoreError):
-    """A stored file has not the size or header it was published with; load the text again."""
+    """A stored file's size or header differs from when it was stored; load the text again."""

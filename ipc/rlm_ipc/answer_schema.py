@@ -19,7 +19,7 @@ def fault_of(schema: object) -> str:
     The supervisor asks this too, of what a kernel has sent.
     """
     if not isinstance(schema, dict):
-        return "the schema is no object"
+        return "the schema must be a JSON object"
     level: list[object] = [schema]
     for _ in range(DEEPEST_SCHEMA):
         inner = [part for part in level if isinstance(part, dict | list | tuple)]

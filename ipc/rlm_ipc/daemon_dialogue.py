@@ -126,8 +126,8 @@ def accepted(line: bytes, where: str) -> Accepted:
         if line.strip() == GOODBYE.strip():
             raise DaemonUnavailable(ENDED_AT_HANDSHAKE) from error
         raise ProcessError(
-            f"what listens at {where} is no daemon of ours, or one of another version ({error}); end that process, "
-            "or remove the file"
+            f"what listens at {where} is not an rlm-kernel daemon, or one of another version ({error}); "
+            "end that process, or remove the file"
         ) from error
     if isinstance(reply, Accepted):
         return reply

@@ -3,19 +3,19 @@
 KernelError
 ├── CallerError              the request was wrong: change it and call again
 │   ├── UnknownKernel        no such kernel: it ended, or never was
-│   ├── SessionExpelled      the kernel was ended for what its code has tried
+│   ├── SessionExpelled      the kernel was ended because of what its code tried
 │   ├── UnknownVariable      no global of that name in the kernel
 │   ├── WallsMissing         the policy requires walls that this system cannot raise
-│   ├── PolicyLooser         a forked session may not do more than the one it comes from
+│   ├── PolicyLooser         a forked session may not do more than its parent
 │   ├── ToolFailed           a tool answered a client with an error
-│   └── DaemonRefused        the daemon does not take a client's request
+│   └── DaemonRefused        the daemon refuses a client's request
 ├── ProcessError             a process of ours ended or does not answer
-│   ├── KernelDied           the kernel process; says what was lost
+│   ├── KernelDied           the kernel process ended; says what was lost
 │   ├── KernelBusy           the kernel runs a cell and the request cannot wait
-│   ├── MachineFull          no room for it now: memory, processes, descriptors, sessions or disk
-│   ├── SupervisorGone             the supervisor; every kernel of it is gone
+│   ├── MachineFull          no room now: memory, processes, descriptors, sessions or disk
+│   ├── SupervisorGone       the supervisor ended, with all of its kernels
 │   └── DaemonUnavailable    no daemon answers and none could be started
-└── ProtocolError            a peer sent bytes that are no message of ours (hostile, or of another version)
+└── ProtocolError            a peer sent bytes that are not a valid message (hostile, or another version)
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class UnknownKernel(CallerError):
 
     def __init__(self, kernel_id: str) -> None:
         self.kernel_id = kernel_id
-        super().__init__(f"no kernel {kernel_id!r} is running; start one (its session spawns one on the next call)")
+        super().__init__(f"kernel {kernel_id!r} is not running; the next call of its session starts a new one")
 
 
 class SessionExpelled(CallerError):
-    """The kernel and its session were ended because of what code in it has tried."""
+    """The kernel and its session were ended because of what their code tried."""
 
     reason: str
 
@@ -66,7 +66,7 @@ class UnknownVariable(CallerError):
     def __init__(self, name: str, available: Iterable[str] = ()) -> None:
         self.name = name
         self.available = tuple(available)
-        super().__init__(f"no variable {name!r} in this session; list the variables to see what there is")
+        super().__init__(f"no variable {name!r} in this session; list the variables to see their names")
 
 
 class WallsMissing(CallerError):
@@ -83,7 +83,7 @@ class WallsMissing(CallerError):
 
 
 class PolicyLooser(CallerError):
-    """The policy of a forked session allows more than its parent's. ``fields`` are the policy's fields that do."""
+    """The policy of a forked session allows more than its parent's. ``fields`` names the policy fields that do."""
 
     policy: str
     parent: str
@@ -92,12 +92,12 @@ class PolicyLooser(CallerError):
     def __init__(self, policy: str, parent: str, fields: Iterable[str]) -> None:
         self.policy, self.parent, self.fields = policy, parent, tuple(fields)
         super().__init__(
-            f"policy {policy!r} allows more than {parent!r}, under which the session runs: {'; '.join(self.fields)}"
+            f"policy {policy!r} allows more than the session's policy {parent!r}: {'; '.join(self.fields)}"
         )
 
 
 class ToolFailed(CallerError):
-    """A tool answered a client with an error; ``answer`` is the whole of its answer."""
+    """A tool answered a client with an error; ``answer`` is its whole answer."""
 
     def __init__(self, message: str, answer: dict[str, Any]) -> None:
         super().__init__(message)
@@ -105,7 +105,7 @@ class ToolFailed(CallerError):
 
 
 class DaemonRefused(CallerError):
-    """The daemon does not take a client's request; ``usage`` says that an argument of it is none."""
+    """The daemon refuses a client's request; ``usage`` means that an argument is invalid."""
 
     def __init__(self, message: str, *, usage: bool = False) -> None:
         super().__init__(message)
@@ -117,7 +117,7 @@ class ProcessError(KernelError):
 
 
 class KernelDied(ProcessError):
-    """The kernel process ended. ``loss`` is what that cost its session; None: no session had begun in it."""
+    """The kernel process ended. ``loss`` is what its session lost; None if no session had begun in it."""
 
     reason: str
     loss: Loss | None
@@ -133,7 +133,7 @@ class KernelBusy(ProcessError):
 
 
 class MachineFull(ProcessError):
-    """There is no room for it now. ``resource`` is what there is too little of; nothing has been changed."""
+    """There is no room for this now. ``resource`` names what is short; nothing has been changed."""
 
     resource: str
     detail: str
@@ -141,7 +141,7 @@ class MachineFull(ProcessError):
     def __init__(self, resource: str, detail: str) -> None:
         self.resource = resource
         self.detail = detail
-        super().__init__(f"there is no room for it: {detail}")
+        super().__init__(f"the machine is full: {detail}")
 
 
 SHORT_OF: dict[int | None, str] = {
@@ -154,11 +154,11 @@ SHORT_OF: dict[int | None, str] = {
 }
 
 
-NO_PROCESSES = "the system lets this user start no more processes or threads"
+NO_PROCESSES = "the system does not let this user start more processes or threads"
 
 
 def machine_full(error: BaseException) -> MachineFull | None:
-    """What an error of the system says there is too little of; None if it says something else."""
+    """The `MachineFull` that a system error stands for; None if it is about something else."""
     short = SHORT_OF.get(getattr(error, "errno", None))
     if short == "processes" or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
         return MachineFull("processes", NO_PROCESSES)
@@ -169,7 +169,7 @@ class SupervisorGone(ProcessError):
     """The supervisor ended, and with it every kernel it held."""
 
     def __init__(self, reason: str = "the supervisor ended") -> None:
-        super().__init__(f"{reason}; kernel variables are lost, loaded contexts are kept; call again to go on")
+        super().__init__(f"{reason}; kernel variables are lost, loaded contexts are kept; call again to continue")
 
 
 class DaemonUnavailable(ProcessError):
@@ -177,13 +177,13 @@ class DaemonUnavailable(ProcessError):
 
 
 class ProtocolError(KernelError):
-    """A peer sent bytes that are no message of ours."""
+    """A peer sent bytes that are not a valid message."""
 
 
 def to_wire(error: BaseException) -> dict[str, object]:
-    """Describe an error for another process, which makes the same one of it again (`rlm_kernel.failures.from_wire`).
+    """Describe an error for another process, which makes the same error again (`rlm_kernel.failures.from_wire`).
 
-    The fields of an error are what its class declares.
+    An error's fields are those that its class declares.
     """
     fields = {name: _plain(getattr(error, name)) for name in wire_fields(type(error))}
     return {"error": type(error).__name__, "message": str(error), **fields}

@@ -4,12 +4,12 @@
 
     RlmMcpError
     ├── ClientFault            the client (or the agent behind it) sent something that cannot be served
-    │   ├── MessageRefused     a line is no JSON-RPC message that we take; has the code and id to answer
-    │   ├── HandshakeRefused       a connection did not open with the handshake line of our protocol
-    │   └── WrongUsage         an argument of a command is none that can be taken
-    └── SetupFault             the machine is not set up for what was asked (folders, ports, missing packages)
+    │   ├── MessageRefused     a line is not a JSON-RPC message that we accept; has the code and id to answer
+    │   ├── HandshakeRefused   a connection did not open with our protocol's handshake
+    │   └── WrongUsage         an argument of a command is invalid
+    └── SetupFault             the machine is not set up for it (folders, ports, missing packages)
 
-Every message says what to do next: it is read by an agent or by a person at a prompt.
+Every message says what to do next, to an agent or to a person at a prompt.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class MessageRefused(ClientFault):
 
 
 class HandshakeRefused(ClientFault):
-    """A connection to the daemon did not open with a handshake line that it understands."""
+    """A connection to the daemon did not open with a handshake that it understands."""
 
 
 class WrongUsage(ClientFault):
-    """An argument of a command is none that can be taken."""
+    """An argument of a command is invalid."""
 
 
 class SetupFault(RlmMcpError):

@@ -5,7 +5,7 @@ MemoryLayerError
 │   ├── UnknownSession       no row for that session
 │   ├── SessionEnded         the session has ended: nothing can be written for it
 │   ├── UnknownContext       the session has no context of that name
-│   ├── UnknownHandle        no such handle, or none that this session may resolve
+│   ├── UnknownHandle        no such handle, or this session may not resolve it
 │   ├── UnknownQuery         the session never asked that query
 │   ├── QuotaExceeded        the session would hold more bytes than its policy allows
 │   └── InvalidTransition    the row's state does not allow that step
@@ -32,14 +32,14 @@ class UnknownSession(RowRequestError):
 
     def __init__(self, session: str) -> None:
         self.session = session
-        super().__init__(f"no session {session!r}; it is created by the first call that names it")
+        super().__init__(f"no session {session!r}; the first call that names it creates it")
 
 
 class SessionEnded(RowRequestError):
-    """The life of the session has ended for which something was to be written; another of that name is not it."""
+    """The session has ended, so nothing can be written for it. A new session of that name is another one."""
 
     def __init__(self) -> None:
-        super().__init__("the session has ended, so this is not kept; its name can be used for a new one")
+        super().__init__("the session has ended, so nothing was saved; a new session can use its name")
 
 
 class UnknownContext(RowRequestError):
@@ -48,17 +48,17 @@ class UnknownContext(RowRequestError):
     def __init__(self, name: str, available: Sequence[str]) -> None:
         self.name = name
         self.available = list(available)
-        super().__init__(f"no context {name!r} in this session; load it, or use one of: {self.available}")
+        super().__init__(f"no context {name!r} in this session; load it, or use one of {self.available}")
 
 
 class UnknownHandle(RowRequestError):
-    """The handle does not exist or is not granted to the asking session; which of the two is not told."""
+    """The handle does not exist or is not granted to the asking session. The message does not say which."""
 
     def __init__(self, handle: str) -> None:
         self.handle = handle
         super().__init__(
-            f"no handle {handle!r} that this session may resolve; ask its owner to register it again with "
-            "share_with naming this session"
+            f"no handle {handle!r} that this session may resolve; ask its owner to register it again and to name "
+            "this session in share_with"
         )
 
 
@@ -77,8 +77,7 @@ class QuotaExceeded(RowRequestError):
     def __init__(self, session: str, *, used: int, asked: int, limit: int) -> None:
         self.session, self.used, self.asked, self.limit = session, used, asked, limit
         super().__init__(
-            f"Session {session} would exceed {megabytes(limit)} limit "
-            f"({used:,} bytes held, {asked:,} more asked); unload what is no longer needed"
+            f"Session {session} would exceed {megabytes(limit)} limit ({used:,} bytes held, {asked:,} more requested)"
         )
 
 
@@ -87,7 +86,8 @@ class InvalidTransition(RowRequestError):
 
     def __init__(self, noun: str, key: str, current: str, wanted: str) -> None:
         self.noun, self.key, self.current, self.wanted = noun, key, current, wanted
-        super().__init__(f"{noun} {key!r} is {current} and cannot become {wanted}")
+        why = f"already {current}" if current == wanted else f"{current}, so it cannot become {wanted}"
+        super().__init__(f"{noun} {key!r} is {why}")
 
 
 class StoreFault(MemoryLayerError):
@@ -100,8 +100,8 @@ class StoreUnavailable(StoreFault):
     def __init__(self, where: str, reason: str) -> None:
         self.where = where
         super().__init__(
-            f"the database {where} cannot be used: {reason}; free disk space or fix its permissions, or move "
-            "the file away to start with an empty one"
+            f"the database {where} cannot be used: {reason}; free disk space, correct its permissions, or move "
+            "the file away to start with an empty database"
         )
 
 
@@ -110,8 +110,8 @@ class StoreTooNew(StoreFault):
 
     def __init__(self, where: str, found: int, known: int) -> None:
         super().__init__(
-            f"the database {where} has version {found}, this program knows {known}; update rlm-kernel, or "
-            "point RLM_KERNEL_STATE_DIR to another folder"
+            f"the database {where} has version {found}, but this program supports only {known}; update rlm-kernel, or "
+            "set RLM_KERNEL_STATE_DIR to another folder"
         )
 
 

@@ -5,10 +5,10 @@
     │   └── PolicyViolation        ... does not compile under the session's policy (also a SyntaxError)
     ├── PolicyError                whoever wrote or named the policy
     │   ├── UnknownPolicyError     no policy has that name
-    │   ├── PolicyLostError        a session's policy was not kept, or is not what was kept
-    │   ├── PolicyLinkError        a path of the policy leads over a link that code of a session could replace
-    │   └── PolicyFileError        a policy file does not hold what it must: file, line, field
-    │       └── PolicyUnreadableError  ... is no file that can be a policy; nothing of it is quoted
+    │   ├── PolicyLostError        a session's policy was not kept, or was changed since
+    │   ├── PolicyLinkError        a path of the policy goes through a link that a session could replace
+    │   └── PolicyFileError        a policy file has mistakes: file, line, field
+    │       └── PolicyUnreadableError  ... cannot be a policy at all; nothing of it is quoted
     ├── WallError                  the machine, or what it allows us
     │   ├── WallMissingError       the policy requires a wall that does not stand here
     │   └── WallSetupError         a wall that this machine offers could not be raised
@@ -29,17 +29,17 @@ class SandboxError(Exception):
 
 
 class CellError(SandboxError):
-    """The code of a cell asked for something its session does not give."""
+    """The code of a cell asked for something that its session does not allow."""
 
     rule: str = ""
-    """The kind of rule that refused (``import``, ``files``, ``private``, ...); empty for what falls under none."""
+    """The kind of rule that refused (``import``, ``files``, ``private``, ...); empty if it has no kind."""
 
 
 class PolicyViolation(CellError, SyntaxError):
     """A cell does not compile under its policy.
 
-    ``lineno`` and ``offset`` (both from 1) point into the cell; ``reason`` says what was refused and
-    ``instead`` how to write it so that it is admitted (empty when there is no such way).
+    ``lineno`` and ``offset`` (both from 1) point into the cell. ``reason`` says what was refused, and ``instead``
+    how to write it so that it is allowed (empty if there is no way).
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PolicyViolation(CellError, SyntaxError):
 
 
 class PolicyError(SandboxError):
-    """A policy could not be used; whoever wrote or named it can repair that."""
+    """A policy could not be used; whoever wrote or named it can correct that."""
 
 
 class UnknownPolicyError(PolicyError):
@@ -78,15 +78,15 @@ class UnknownPolicyError(PolicyError):
 
 
 class PolicyLinkError(PolicyError):
-    """A path of a policy leads over the symbolic link ``link``, below a folder that sessions may write.
+    """A path of a policy goes through the symbolic link ``link``, in a folder that sessions may write.
 
-    Where it leads is then not for the policy to say: a session could put another link in its place.
+    A session could put another link in its place, and so decide where the policy's path leads.
     """
 
     def __init__(self, path: Path, link: str) -> None:
         super().__init__(
-            f"{path} leads over the symbolic link {link}, which code of a session could replace: name the folder that "
-            "it leads to in the policy, or remove the link"
+            f"{path} goes through the symbolic link {link}, which a session could replace; name the link's target in "
+            "the policy, or remove the link"
         )
         self.link = link
 
@@ -121,16 +121,16 @@ class PolicyFileError(PolicyError):
         self.field = self.problems[0].field
 
     def without_content(self) -> str:
-        """The message for who may not be allowed to read the file: the places, but none of the words in it."""
+        """The message for a reader who may not see the file: the lines with mistakes, but nothing of their text."""
         lines = ", ".join(sorted({str(problem.line) for problem in self.problems}, key=int))
-        return f"{self.file} is no valid policy (line {lines}); see `rlm-kernel policy check {self.file}`"
+        return f"{self.file} is not a valid policy (line {lines}); run `rlm-kernel policy check {self.file}`"
 
 
 class PolicyUnreadableError(PolicyFileError):
-    """The file cannot be read, is none, or could be rewritten by a session."""
+    """The file cannot be read, is not a file, or could be rewritten by a session."""
 
     def without_content(self) -> str:
-        """The whole message: there is nothing of the file in it."""
+        """The whole message, which has nothing of the file in it."""
         return "; ".join(f"{self.file} {problem.message}" for problem in self.problems)
 
 
@@ -138,7 +138,10 @@ class PolicyLostError(PolicyError):
     """The content of a session's policy was not kept with the session, or was changed since."""
 
     def __init__(self, origin: str) -> None:
-        super().__init__(f"the content of its policy {origin!r} was not kept, and the file is not read again")
+        super().__init__(
+            f"the saved content of the session's policy {origin!r} is missing or was changed, and its file, which may "
+            "have changed too, is not read again"
+        )
         self.origin = origin
 
 
@@ -153,8 +156,7 @@ class WallMissingError(WallError):
         reasons = "; ".join(f"{name} ({detail})" for name, detail in missing.items())
         super().__init__(
             f"policy {policy!r} requires walls that do not stand on this machine: {reasons}. "
-            "Run `rlm-kernel doctor` to see how to raise them, or use a policy that does not name them "
-            "under walls.require"
+            "Run `rlm-kernel doctor` to see how to raise them, or use a policy without them in walls.require"
         )
         self.missing = dict(missing)
 

@@ -122,7 +122,7 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(
     refused = [call("eval_code", session="t", code="1"), call("fork_session", name="f"), call("restart_session")]
     for answer in refused:
         assert (answer["error"], answer["resource"]) == ("machine_full", "processes"), answer
-        assert "no more processes or threads" in answer["message"]
+        assert "start more processes or threads" in answer["message"]
         assert "ulimit -u" in answer["hint"]
     for answer in (call("scan", name="log", pattern="beta"), call("load_context", name="more", path=__file__)):
         assert answer.get("error") in (None, "machine_full"), answer

@@ -77,7 +77,7 @@ def test_limits_end_it_with_exit_code_1(daemon: Path, endpoint: ModelEndpoint) -
     """What was used up is said; a last word without a submission is an answer that is marked."""
     endpoint.reply = lambda _: Reply("```repl\nprint(1)\n```")
     assert "'calls'" in ask(daemon, "?", "--calls", "1", code=1).stderr
-    assert "turns ran out" in ask(daemon, "?", "--turns", "1").stderr
+    assert "used all its turns" in ask(daemon, "?", "--turns", "1").stderr
 
 
 def test_a_run_that_is_stopped_leaves_its_turns(daemon: Path, endpoint: ModelEndpoint, tmp_path: Path) -> None:
@@ -105,4 +105,4 @@ def test_without_a_model_it_says_how_to_configure_one(daemon: Path, monkeypatch:
 def test_what_cannot_be_read_is_said(daemon: Path, tmp_path: Path) -> None:
     """A missing file fails before a model is asked; standard input stands alone."""
     assert "missing.txt" in ask(daemon, "?", str(tmp_path / "missing.txt"), code=1).stderr
-    assert "stands alone" in ask(daemon, "?", "-", "more.txt", code=2).stderr
+    assert "give `-` alone" in ask(daemon, "?", "-", "more.txt", code=2).stderr

@@ -86,7 +86,7 @@ def test_a_reply_is_read_as_what_its_request_names() -> None:
         (line_of(Refused(1, False, "the disk is full")), ProcessError, "the disk is full"),
         (b"", DaemonUnavailable, "ended before it answered"),
         (GOODBYE, DaemonUnavailable, "ended before it answered"),
-        (b"HTTP/1.1 400 Bad Request", ProcessError, "what listens at here is no daemon of ours"),
+        (b"HTTP/1.1 400 Bad Request", ProcessError, "what listens at here is not an rlm-kernel daemon"),
         (b'{"ok": true}', ProcessError, "Accepted lacks the field 'pid'"),
     ],
 )

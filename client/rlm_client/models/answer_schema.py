@@ -66,7 +66,7 @@ def fitted(schema: Mapping[str, Any], text: str) -> str:
         value = json.loads(bare, parse_constant=_no_constant)
         wrong = best_match(_validator(schema)(schema, registry=_closed()).iter_errors(value))
     except ValueError as error:
-        raise AnswerUnfit(f"the answer is no JSON: {error}"[:_LONGEST_COMPLAINT]) from None
+        raise AnswerUnfit(f"the answer is not valid JSON: {error}"[:_LONGEST_COMPLAINT]) from None
     except _TooSlow:
         raise AnswerUnfit("it takes too long to hold the answer against the schema; use a simpler schema") from None
     except (RecursionError, Unresolvable):
@@ -142,7 +142,7 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        raise SchemaRefused(f"the pattern {pattern[:100]!r} is none that RE2 takes: {error}") from None
+        raise SchemaRefused(f"the pattern {pattern[:100]!r} is not a valid RE2 pattern: {error}") from None
 
 
 def _refuse_patterns(schema: Any) -> None:

@@ -32,7 +32,7 @@ class Replay:
                 completion = Completion(**{**answer, "usage": Usage(**answer["usage"])})
                 self._answers[_key(said["messages"], said["schema"])].append(completion)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelMisconfigured(f"{file} is no recording of a run: {error}") from None
+            raise ModelMisconfigured(f"{file} is not a recording of a run: {error}") from None
 
     async def complete(
         self,

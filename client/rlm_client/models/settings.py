@@ -53,10 +53,10 @@ class Endpoint(_Section):
     )
     api_key_env: str | None = Field(None, description="The variable that holds the key, if not the provider's own.")
     api_key_file: str | None = Field(None, description="The file that holds the key; it goes before a variable.")
-    concurrency: int = Field(16, ge=1, le=256, description="Requests under way at once.")
-    timeout_seconds: float = Field(120.0, gt=0, description="Seconds without any sign of life of the endpoint.")
-    retries: int = Field(4, ge=0, le=20, description="Further attempts, with growing pauses, for what may pass.")
-    max_tokens: int = Field(4096, ge=1, description="Tokens of an answer, where the request does not say.")
+    concurrency: int = Field(16, ge=1, le=256, description="Requests at the same time.")
+    timeout_seconds: float = Field(120.0, gt=0, description="Seconds without any response from the endpoint.")
+    retries: int = Field(4, ge=0, le=20, description="Further attempts after a temporary failure, with growing pauses.")
+    max_tokens: int = Field(4096, ge=1, description="Most tokens of an answer, unless the request says otherwise.")
     native_schema: bool = Field(
         False, description="Whether the endpoint itself takes the JSON schema of a structured answer."
     )
@@ -67,9 +67,9 @@ class Endpoint(_Section):
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:
         if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
-            raise ValueError("is no URL of a server; write it like https://api.example.com/v1")
+            raise ValueError("is not the URL of a server; write it like https://api.example.com/v1")
         if url is not None and (urlsplit(url).username or urlsplit(url).password):
-            raise ValueError("holds a password; put it into the file of api_key_file")
+            raise ValueError("holds a password; put it into a file and name that as api_key_file")
         return url
 
     def url(self) -> str | None:
@@ -108,7 +108,7 @@ class Endpoint(_Section):
             key = os.environ.get(self.api_key_env or _KEY_VARIABLES[self.provider], "").strip()
         if not key:
             place = self.api_key_file or f"the variable {self.api_key_env or _KEY_VARIABLES[self.provider]}"
-            raise ModelMisconfigured(f"there is no key for {self.where()}: {place} is empty; docs/queries.md says more")
+            raise ModelMisconfigured(f"there is no key for {self.where()}: {place} is empty; see docs/queries.md")
         return key
 
 
@@ -122,9 +122,9 @@ class ModelSettings(_Section):
     def _names(self) -> ModelSettings:
         for name in self.models:
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name[:80]!r} is no name of a model; write a word such as `small`")
+                raise ValueError(f"{name[:80]!r} is not a valid model name; write a word such as `small`")
         if self.default not in self.models:
-            raise ValueError(f"default: there is no model {self.default!r}; there is {', '.join(self.models)}")
+            raise ValueError(f"default: there is no model {self.default!r}; configured are {', '.join(self.models)}")
         return self
 
     def find(self, name: str | None) -> tuple[str, Endpoint]:

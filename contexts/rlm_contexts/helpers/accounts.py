@@ -47,14 +47,16 @@ _WITH_USER = ("ftp", "sftp", "smb", "s3")
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
-    user: str | None = Field(None, min_length=1, description="Who signs in; without one the password is a token.")
-    password_env: str | None = Field(None, description="The variable of the daemon's environment with the password.")
-    password_file: str | None = Field(None, description="The file with the password, and nothing else.")
-    key_file: str | None = Field(None, description="Of sftp: the file of the private key; a password is then its own.")
-    known_hosts: str | None = Field(None, description="Of sftp: the file of servers' keys, if not OpenSSH's own.")
-    endpoint: str | None = Field(None, description="Of a store: the URL of its server, in place of the usual one.")
-    options: dict[str, str | int | bool] = Field({}, description="What the scheme's package of fsspec is told besides.")
-    option_files: dict[str, str] = Field({}, description="The same from files, for what is secret.")
+    user: str | None = Field(
+        None, min_length=1, description="The user who signs in; without one, the password is a token."
+    )
+    password_env: str | None = Field(None, description="The daemon's environment variable that holds the password.")
+    password_file: str | None = Field(None, description="The file that holds the password and nothing else.")
+    key_file: str | None = Field(None, description="For sftp: the private key file; a password then unlocks it.")
+    known_hosts: str | None = Field(None, description="For sftp: the file with server keys, if not OpenSSH's own.")
+    endpoint: str | None = Field(None, description="For a store: the URL of its server, in place of the default.")
+    options: dict[str, str | int | bool] = Field({}, description="Further options for the scheme's fsspec package.")
+    option_files: dict[str, str] = Field({}, description="Secret options, each read from a file.")
 
     @model_validator(mode="after")
     def _has_one_secret(self) -> _Entry:
@@ -127,7 +129,7 @@ def _unfit(prefix: str, entry: _Entry) -> str:
     scheme = scheme_of(prefix)
     has_password = entry.password_env is not None or entry.password_file is not None
     if scheme in _WITH_USER and entry.user is None and (has_password or entry.key_file):
-        return "has no `user`; name who signs in"
+        return "has no `user`; name the user who signs in"
     if not rule_of(prefix).user and entry.user is not None:
         return "has a `user`, but takes a token alone; leave it out"
     if scheme != "sftp" and (entry.key_file or entry.known_hosts):
@@ -135,7 +137,7 @@ def _unfit(prefix: str, entry: _Entry) -> str:
     if scheme in WEB and (entry.endpoint or entry.options or entry.option_files):
         return "has an endpoint or options, which are for other schemes; name the password"
     if entry.endpoint is not None and (wrong_prefix(f"{entry.endpoint}/") or scheme_of(entry.endpoint) not in WEB):
-        return "has an endpoint that is no http or https URL"
+        return "has an endpoint that is not an http or https URL; correct it"
     return ""
 
 
@@ -155,8 +157,8 @@ def _password(prefix: str, entry: _Entry) -> str | None:
         return None
     if password := os.environ.get(entry.password_env):
         return password
-    said = f"which the account of {prefix} needs, is not set in the environment that the daemon was started in"
-    advice = "start the daemon where it is, or name a password_file in accounts.yaml"
+    said = f"which the account of {prefix} needs, is not set in the daemon's environment"
+    advice = "start the daemon where it is set, or name a password_file in accounts.yaml"
     raise SourceError(f"the variable {entry.password_env}, {said}", advice)
 
 
@@ -166,7 +168,7 @@ def _held(prefix: str, name: str) -> str:
         with path.open("rb") as file:
             held = file.read(_LONGEST).decode()
     except (OSError, UnicodeDecodeError) as problem:
-        why = getattr(problem, "strerror", None) or "it is no text"
+        why = getattr(problem, "strerror", None) or "it is not UTF-8 text"
         raise SourceError(
             f"the file {path}, which the account of {prefix} needs, cannot be read ({why})", _NAME
         ) from None

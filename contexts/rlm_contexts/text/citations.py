@@ -62,7 +62,7 @@ def cite(text: Text, lines: str | int) -> Span:
     """The span of some lines.  Raises: BadRange, also when the text has not that many."""
     first, last = parse_lines(lines)
     if last >= text.line_count:
-        raise BadRange(f"the text has {text.line_count:,} lines, counted from 0: there is no line {last}")
+        raise BadRange(f"the text has {text.line_count:,} lines, counted from 0, so there is no line {last}")
     return Span(text.facts.digest, first, last, "\n".join(text.decoded(first, last + 1)))
 
 

@@ -27,12 +27,12 @@ admitted: Callable[[str], bool] = _nothing
 def dataframe(text: Text, data: memoryview | None, hint: str, columns: Sequence[str] | None, rows: int | None) -> Any:
     """See ContextVariable.dataframe; hint, as of `shape_of`."""
     if not admitted("pandas"):
-        raise ImportError("dataframe() needs pandas, which the policy of this session does not admit: use `data`")
+        raise ImportError("dataframe() needs pandas, which this session's policy does not admit; use the policy `data`")
     if data is not None:
         return _parquet(data, columns, rows)
     shape = shape_of(text, hint)
     if shape is None:
-        raise ValueError("this text is no table that is recognised; load CSV with content_type='csv'")
+        raise ValueError("this text is not recognised as a table; load CSV with content_type='csv'")
     if shape.delimiter:
         reader = io.BufferedReader(_Bytes(text.view))
         return _pandas().read_csv(reader, sep=shape.delimiter, skiprows=shape.skip, usecols=columns, nrows=rows)

@@ -39,7 +39,7 @@ def key_file(attachment: str) -> Path:
     Raises ValueError for what is no attachment.
     """
     if not _ID.fullmatch(attachment):
-        raise ValueError(f"{attachment[:80]!r} is no attachment; list them: rlm-kernel attachments list")
+        raise ValueError(f"{attachment[:80]!r} is not an attachment; `rlm-kernel attachments list` shows them")
     return discovery.state_dir() / "attachments" / attachment
 
 

@@ -266,7 +266,7 @@ def _bytes_of(message: Message, sizes: list[int]) -> list[bytes]:
     (fd,) = message.descriptors
     try:
         if min(sizes, default=0) < 0 or sum(sizes) != os.fstat(fd).st_size:
-            raise CallerError("the sizes of the variables are not those of the file that came with them")
+            raise CallerError("the sizes of the variables do not add up to the file that came with them")
         found, at = [], 0
         with mmap.mmap(fd, 0, prot=mmap.PROT_READ) if sum(sizes) else memoryview(b"") as view:
             for size in sizes:

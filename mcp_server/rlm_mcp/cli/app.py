@@ -28,7 +28,7 @@ from rlm_mcp.cli.output import failing
 app = typer.Typer(
     name="rlm-kernel",
     help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.",
-    epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -70,7 +70,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Say what the options that come before a command mean."""
+    """Handle the options that come before a command."""
 
 
 @app.command("mcp")
@@ -84,9 +84,11 @@ def mcp() -> None:
 @app.command("demo")
 @failing
 def demo(
-    file: Annotated[Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Text to work on.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="The text to work on.")
+    ] = None,
 ) -> None:
-    """Show the main job: four MCP clients work on one large text in parallel."""
+    """Show rlm-kernel at work: four MCP clients work on one large text in parallel."""
     from rlm_mcp.demo.run import main as run_demo
 
     raise typer.Exit(run_demo(file))
@@ -94,6 +96,6 @@ def demo(
 
 def main() -> int:
     """Run the command line; typer ends the program with the command's exit code."""
-    logging.lastResort = None  # what libraries warn about is for logs, not for people at a prompt
+    logging.lastResort = None  # warnings of libraries belong into logs, not at a prompt
     app(prog_name="rlm-kernel")
     return 0

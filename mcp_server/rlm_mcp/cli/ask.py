@@ -1,4 +1,4 @@
-"""``rlm-kernel ask``: a question about files that are too long to read, answered by a configured model."""
+"""``rlm-kernel ask``: a configured model answers a question about files that are too long to read."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ def ask(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files, directories or patterns; `-` reads standard input.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A configured model; default: the configuration's.")] = None,
-    sub_model: Annotated[str | None, typer.Option(help="The model that answers queries of code.")] = None,
+    model: Annotated[str | None, typer.Option(help="A configured model; default: the configured default.")] = None,
+    sub_model: Annotated[str | None, typer.Option(help="The model that answers the code's queries.")] = None,
     policy: Annotated[str, typer.Option(help="Policy of the session.")] = "recursive",
     session: Annotated[
         str | None, typer.Option("--session", "-s", help="Work in this session and keep it; default: a new one.")
     ] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Turns that the model has.")] = 30,
-    calls: Annotated[int, typer.Option(min=1, help="Calls of models, queries of code included.")] = 1000,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Tokens, in and out; default: no bound.")] = None,
-    cost: Annotated[float | None, typer.Option(help="US dollars by the configured prices; default: no bound.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Wall time.")] = 3600.0,
+    turns: Annotated[int, typer.Option(min=1, help="Most turns of the model.")] = 30,
+    calls: Annotated[int, typer.Option(min=1, help="Most model calls, including the code's queries.")] = 1000,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens, in and out; default: no limit.")] = None,
+    cost: Annotated[
+        float | None, typer.Option(help="Most US dollars, by the configured prices; default: no limit.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Most seconds of wall time.")] = 3600.0,
     depth: Annotated[int, typer.Option(min=0, help="How deep rlm_query may nest.")] = 1,
     trajectory: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="Write every turn to this file, as JSON lines, however the run ends."),
+        typer.Option(dir_okay=False, help="Write every turn to this file as JSON lines, even if the run fails."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer a question about files: a model works on them by code, in turns. Exit code 4: no model is configured."""
+    """Answer a question about files: a model works on them with code, in turns. Exit code 4: no model configured."""
     from rlm_client.rlm.budget import RunLimits
     from rlm_client.rlm.rlm import RLM
 
@@ -70,7 +72,7 @@ def _given(files: list[str]) -> tuple[str | None, list[str]]:
     if "-" not in files:
         return None, [os.path.expanduser(file) for file in files]
     if len(files) > 1:
-        raise WrongUsage("`-` stands alone: standard input is one text")
+        raise WrongUsage("give `-` alone: standard input cannot be combined with files")
     return sys.stdin.buffer.read().decode("utf-8", "replace"), []
 
 
@@ -94,7 +96,7 @@ def _print(solution: Solution) -> None:
     say(f"{solution.answer}\n", sys.stdout)
     row = _row(solution)
     if solution.status != "answered":
-        errors.print("[yellow]the turns ran out before the model had submitted an answer; this is its last word[/]")
+        errors.print("[yellow]the model used all its turns without submitting an answer; this is its last text[/]")
     errors.print(
         f"[dim]{row['turns']} turns, {row['calls']} calls, {row['input_tokens'] + row['output_tokens']:,} tokens, "
         f"${row['cost']:g}, {row['seconds']} s, session {row['session']}[/]"
@@ -103,7 +105,7 @@ def _print(solution: Solution) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Watch]:
-    """Show on standard error what happens: one line that changes on a terminal, else a line for each turn."""
+    """Show progress on standard error: one changing line on a terminal, else a line for each turn."""
     if errors.is_terminal:
         with errors.status("starting") as status:
             seen = {"calls": 0}

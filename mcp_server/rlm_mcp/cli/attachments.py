@@ -14,23 +14,23 @@ from rlm_mcp.errors import WrongUsage
 
 __all__ = ["TrustedFlag", "YesFlag", "app", "make"]
 
-app = typer.Typer(help="How Jupyter front ends open your sessions.", no_args_is_help=True)
+app = typer.Typer(help="Manage which Jupyter front ends may open your sessions.", no_args_is_help=True)
 
 
 TrustedFlag = Annotated[
-    bool, typer.Option("--trusted", help="A copy of the session without the language wall, if the policy permits it.")
+    bool, typer.Option("--trusted", help="Use a copy of the session without the language wall, if the policy permits.")
 ]
-YesFlag = Annotated[bool, typer.Option("--yes", help="Confirm --trusted without being asked.")]
+YesFlag = Annotated[bool, typer.Option("--yes", help="Confirm --trusted without a prompt.")]
 _WHAT_TRUSTED_MEANS = (
-    "Your cells will run as plain Python in a copy of the session, on objects that the agent's code has made, behind "
-    "the walls of the operating system only. Nothing comes back to the agent. Go on?"
+    "Your cells will run as plain Python in a copy of the session, on objects that the agent's code has made. Only the "
+    "operating system's walls will hold them. Nothing comes back to the agent. Go on?"
 )
 
 
 def make(session: str, *, watch: bool, trusted: bool, yes: bool) -> AttachmentInfo:
     """Return the attachment of a session that is asked for; raises WrongUsage or DaemonRefused, or ends unconfirmed."""
     if watch and trusted:
-        raise WrongUsage("--watch and --trusted exclude each other")
+        raise WrongUsage("--watch and --trusted cannot be used together; choose one")
     if trusted and not yes:
         typer.confirm(_WHAT_TRUSTED_MEANS, abort=True, err=True)
     mode = AttachmentKind.WATCH if watch else AttachmentKind.TRUSTED if trusted else AttachmentKind.EXECUTE
@@ -40,7 +40,7 @@ def make(session: str, *, watch: bool, trusted: bool, yes: bool) -> AttachmentIn
 @app.command("list")
 @failing
 def list_attachments(as_json: JsonFlag = False) -> None:
-    """List the attachments of your sessions: what each permits, and how many front ends have it open."""
+    """List the attachments of your sessions: their rights, and how many front ends have each one open."""
     attachments = plain(ask(ListAttachments(), start=True))["attachments"]
     columns = ("attachment", "session", "mode", "open", "revoked", "kernelspec")
     rows = [[attachment[column] for column in columns] for attachment in attachments]
@@ -51,14 +51,12 @@ def list_attachments(as_json: JsonFlag = False) -> None:
 @failing
 def add(
     session: Annotated[str, typer.Argument(help="Session to open.")],
-    watch: Annotated[
-        bool, typer.Option("--watch", help="An attachment that shows what happens and runs nothing.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Only show what happens; run nothing.")] = False,
     trusted: TrustedFlag = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add an attachment to a session, again after one was revoked."""
+    """Add an attachment to a session, also after one was revoked."""
     show(plain(make(session, watch=watch, trusted=trusted, yes=yes)), as_json)
 
 
@@ -68,7 +66,7 @@ def revoke(
     attachment: Annotated[str, typer.Argument(help="Attachment to end; `rlm-kernel attachments list` names them.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """End an attachment for good: front ends that have it open lose it at once, the session goes on."""
+    """Revoke an attachment for good: front ends that have it open lose it at once, and the session goes on."""
     answer = ask(RevokeAttachment(attachment), start=True, seconds=None)
     said = f"revoked {attachment}; {answer.closed} front ends had it open"
     show(plain(answer), as_json, lambda: console.print(said))

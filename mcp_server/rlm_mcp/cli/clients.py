@@ -119,7 +119,7 @@ CLIENTS = {
 
 def _known(name: str) -> str:
     if name not in CLIENTS:
-        raise typer.BadParameter(f"{name!r} is not known; known are {', '.join(CLIENTS)}")
+        raise typer.BadParameter(f"{name!r} is not a known client; use one of {', '.join(CLIENTS)}")
     return name
 
 
@@ -132,9 +132,9 @@ def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise typer.BadParameter(f"{command!r} is no command: {error}") from error
+        raise typer.BadParameter(f"{command!r} cannot be parsed as a command: {error}") from error
     if not words:
-        raise typer.BadParameter("the command is empty")
+        raise typer.BadParameter("the command is empty; name the program that starts rlm-kernel")
     return words
 
 
@@ -166,7 +166,7 @@ def config(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a ready configuration for a client; where it belongs goes to standard error."""
+    """Print a ready configuration for a client, and on standard error the file where it belongs."""
     known = CLIENTS[client]
     start = _words(command) if command is not None else [our_command()]
     text = known.render(start)

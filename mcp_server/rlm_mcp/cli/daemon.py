@@ -23,34 +23,34 @@ __all__ = ["app", "serve"]
 
 STOP_SECONDS = 20.0
 
-app = typer.Typer(help="The process that all clients of this user share.", no_args_is_help=True)
+app = typer.Typer(help="Manage the daemon, the process that all your clients share.", no_args_is_help=True)
 
 
 @app.command()
 @failing
 def start(
     idle: Annotated[
-        float, typer.Option(min=1.0, help="Seconds that it stays when nobody is connected.")
+        float, typer.Option(min=1.0, help="Seconds that the daemon stays when nobody is connected.")
     ] = IDLE_SECONDS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start the daemon, unless it runs. Clients do this by themselves."""
+    """Start the daemon if it is not running. Clients do this by themselves."""
     start_daemon("--idle", str(idle)).close()
     state = _state()
-    show(state, as_json, lambda: console.print(f"the daemon runs (process {state['pid']})"))
+    show(state, as_json, lambda: console.print(f"the daemon is running (process {state['pid']})"))
 
 
 @app.command()
 @failing
 def stop(
     everything: Annotated[
-        bool, typer.Option("--all", help="End the supervisor too: every kernel and its variables.")
+        bool, typer.Option("--all", help="Also end the supervisor, with every kernel and its variables.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop the daemon. Connected clients start a new one when they need it; kernels go on without it."""
+    """Stop the daemon. Kernels go on without it, and clients start a new one when they need it."""
     if everything and end_host() and not as_json:
-        console.print("ended the supervisor, and every kernel with it")
+        console.print("ended the supervisor and every kernel")
     try:
         with DaemonConnection(StopDaemon()) as control:
             pid = control.pid
@@ -61,13 +61,14 @@ def stop(
     deadline = time.monotonic() + STOP_SECONDS
     while is_running():
         if time.monotonic() > deadline:
-            fail(f"process {pid} still has not ended; end it with: kill -9 {pid}", NO_DAEMON, as_json=as_json)
+            said = f"process {pid} has not ended after {STOP_SECONDS:g} s; end it with: kill -9 {pid}"
+            fail(said, NO_DAEMON, as_json=as_json)
         time.sleep(0.02)
     show({"stopped": True, "pid": pid}, as_json, lambda: console.print(f"stopped process {pid}"))
 
 
 def end_host() -> bool:
-    """End the supervisor of this user, wait until it has gone, and remove what it leaves; false if there is none."""
+    """End this user's supervisor, wait until it has gone, and remove its files; false if there was none."""
     path = discovery.runtime_dir() / "supervisor.sock"
     supervisor = discovery.connect(path)
     if supervisor is not None:
@@ -87,7 +88,7 @@ def end_host() -> bool:
 @app.command()
 @failing
 def status(as_json: JsonFlag = False) -> None:
-    """Tell whether the daemon runs, for how long and for how many clients. Exit code 3: it does not."""
+    """Show whether the daemon is running, for how long and for how many clients. Exit code 3: it is not."""
     try:
         state = _state()
     except DaemonUnavailable as error:
@@ -99,7 +100,7 @@ def status(as_json: JsonFlag = False) -> None:
 
 
 def _state() -> JsonObject:
-    """Return what the daemon says of itself; raises DaemonUnavailable when there is none."""
+    """Return the daemon's own report; raises DaemonUnavailable if it is not running."""
     with DaemonConnection(ShowStatus()) as control:
         return {"running": True, "version": control.version, "pid": control.pid, **plain(control.reply)}
 
@@ -110,15 +111,15 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8137,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve streamable HTTP with a bearer token until interrupted, on the sessions of all clients."""
+    """Serve MCP over streamable HTTP with a bearer token, until interrupted."""
     with until_interrupted(), DaemonConnection(ServeHttp(host, port), start=True) as control:
         served = control.reply
         show({**plain(served), "pid": control.pid}, as_json, lambda: _print_endpoint(served))
         control.wait_for_end()
-    fail("the daemon ended, and HTTP with it", NO_DAEMON, as_json=as_json)
+    fail("the daemon ended, and HTTP with it; run the command again", NO_DAEMON, as_json=as_json)
 
 
 def _print_endpoint(served: HttpServed) -> None:
     console.print(f"serving [bold]{served.url}[/]")
     console.print(f"send the header  Authorization: Bearer $(cat '{served.token_file}')")
-    console.print("stop with Ctrl-C")
+    console.print("press Ctrl-C to stop")

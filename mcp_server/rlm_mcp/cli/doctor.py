@@ -46,7 +46,7 @@ class DoctorCheck:
 
 
 def checks() -> Iterator[DoctorCheck]:
-    """Look at everything; a check that fails in an unforeseen way is itself a failed check."""
+    """Run every check. One that raises an unexpected error counts as failed."""
     for check in (_python, _packages, _folders, _daemon, _supervisor, _kept, _policies, _walls, _kernelspec, _models):
         try:
             yield from check()
@@ -65,7 +65,7 @@ def _python() -> Iterator[DoctorCheck]:
         "system",
         linux or None,
         sys.platform,
-        "" if linux else "the operating-system walls need Linux; see LIMITATIONS.md",
+        "" if linux else "the OS wall needs Linux; see LIMITATIONS.md",
     )
 
 
@@ -152,8 +152,8 @@ def _server(name: str, path: Path, when: str) -> DoctorCheck:
     sock = discovery.connect(path)
     if sock is None:
         if discovery.is_claimed(path):
-            fix = "wait; if it stays so, end it: rlm-kernel daemon stop"
-            return DoctorCheck(name, False, f"lives but does not listen at {path}", fix)
+            fix = "wait a little; if that does not help, run: rlm-kernel daemon stop"
+            return DoctorCheck(name, False, f"runs but does not listen at {path}", fix)
         return DoctorCheck(name, True, f"not running; {when}")
     with sock:
         return DoctorCheck(name, True, f"process {discovery.peer(sock).pid} at {path}")
@@ -171,8 +171,8 @@ def _kept() -> Iterator[DoctorCheck]:
         pending, until = len(row.pending_llm_queries), row.kept_until or "somebody ends it"
         asked = "1 unanswered query" if pending == 1 else f"{pending} unanswered queries"
         held = f"{size(row.content_bytes)} of texts, {asked}"
-        fix = "answer its queries, or end it (the tool end_session), to free it now"
-        yield DoctorCheck(f"session {row.session}", True, f"rests with {held}, kept until {until}", fix)
+        fix = "to free it now, answer its queries or end it (the tool end_session)"
+        yield DoctorCheck(f"session {row.session}", True, f"is resting with {held}, kept until {until}", fix)
 
 
 # --- policies and walls ---------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def _walls() -> Iterator[DoctorCheck]:
     report: JsonObject = probe().to_dict()
     for name, wall in report.items():
         standing, detail = _wall(wall)
-        fix = "" if standing else "policies that require it refuse to start; docs: SECURITY.md"
+        fix = "" if standing else "policies that require it refuse to start; see SECURITY.md"
         yield DoctorCheck(f"wall {name}", standing or None, detail, fix)
 
 
@@ -223,7 +223,7 @@ def _models() -> Iterator[DoctorCheck]:
     try:
         settings = load_settings()
     except ModelMisconfigured as error:
-        yield DoctorCheck("language models", False, str(error), f"correct {settings_file()} or RLM_KERNEL_MODEL")
+        yield DoctorCheck("language models", False, str(error), f"correct {settings_file()}, or RLM_KERNEL_MODEL")
         return
     if settings is None:
         fix = (
@@ -237,7 +237,7 @@ def _models() -> Iterator[DoctorCheck]:
             missing = endpoint.missing()
         except ModelMisconfigured as error:
             yield DoctorCheck(
-                f"model {name}", None, str(error), "keys are looked for in this shell; the daemon has its own"
+                f"model {name}", None, str(error), "doctor looks for keys in this shell; the daemon's may differ"
             )
         else:
             fix = "pip install 'rlm-kernel[providers]'" if missing else ""
@@ -251,7 +251,7 @@ def _models() -> Iterator[DoctorCheck]:
 
 @failing
 def doctor(as_json: JsonFlag = False) -> None:
-    """Check what works here, which walls stand and how to fix what does not. Exit code 1: it fails."""
+    """Check what works on this machine and how to fix what does not. Exit code 1: a required check fails."""
     found = list(checks())
     healthy = all(check.ok is not False for check in found)
     show({"healthy": healthy, "checks": [asdict(check) for check in found]}, as_json, lambda: _print(found))

@@ -31,16 +31,16 @@ __all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
 
 @failing
 def export(
-    session: Annotated[str, typer.Argument(help="Session to export, also after its end.")],
+    session: Annotated[str, typer.Argument(help="Session to export; it may have ended.")],
     file: Annotated[
         Path | None, typer.Argument(dir_okay=False, help="FILE.ipynb, FILE.md or FILE.jsonl; default: SESSION.ipynb.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write what ran in a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers."""
+    """Export a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers."""
     path = file or default_file(session)
     if path.suffix not in _WRITERS:
-        raise WrongUsage(f"{path} says no format: name a file that ends in .ipynb, .md or .jsonl")
+        raise WrongUsage(f"the format of {path} is unknown; name a file that ends in .ipynb, .md or .jsonl")
     record = record_of(session)
     write(path, _WRITERS[path.suffix](record))
     data = {"exported": session, "file": str(path), "policy": record.policy, "cells": len(record.cells)}
@@ -80,7 +80,7 @@ def write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ClientFault(f"{path} cannot be written: {error.strerror}; name another file") from error
+        raise ClientFault(f"{path} cannot be written ({error.strerror}); name another file") from error
 
 
 def record_of(session: str, last: int | None = None) -> SessionRecord:
@@ -116,11 +116,13 @@ class ReplayedText:
 
 @failing
 def replay(
-    file: Annotated[Path, typer.Argument(help="Notebook that `rlm-kernel export` wrote.")],
-    policy: Annotated[str | None, typer.Option(help="Run under this policy, whatever the notebook's was.")] = None,
+    file: Annotated[Path, typer.Argument(help="A notebook written by `rlm-kernel export`.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Run under this policy; default: RLM_KERNEL_POLICY, else `default`.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run a notebook in a fresh session and tell what differs. Exit code 1: something does."""
+    """Run an exported notebook in a fresh session and report what differs. Exit code 1: something differs."""
     from rlm_mcp.formats.notebook import read
 
     notebook = read(file)
@@ -171,7 +173,7 @@ class _Replay:
         if held.get(context.name) == context.digest:
             return ReplayedText(context.name, True)
         self._call("unload", name=context.name)
-        return ReplayedText(context.name, False, f"{', '.join(context.paths)} holds another text now")
+        return ReplayedText(context.name, False, f"{', '.join(context.paths)} has changed since the export")
 
     def run(self, number: int, cell: CodeCell) -> Compared:
         """Run a cell, and give the queries that it asks the answers that they got then."""

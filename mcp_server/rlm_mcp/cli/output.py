@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 FAILED = 1
-"""What was asked for failed: a cell raised, a tool answered with an error, a check did not pass."""
+"""The command failed: a cell raised an error, a tool answered with one, or a check did not pass."""
 USAGE = 2
 """Wrong usage, as typer has it."""
 NO_DAEMON = 3
@@ -56,11 +56,11 @@ SETUP = 4
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionOption = Annotated[
     str | None,
-    typer.Option("--session", "-s", help="Session to use; default: the environment's, else the git root's."),
+    typer.Option("--session", "-s", help="Session to use; default: from the environment, else the git root."),
 ]
 
 _PIPED_WIDTH = 1000
-"""Columns where there is no terminal: what is piped into a program is not to be broken into lines."""
+"""Columns where there is no terminal, so that lines which go to a program are not wrapped."""
 
 for _stream in (sys.stdout, sys.stderr):  # a locale without a character of the output is no reason to fail
     if isinstance(_stream, io.TextIOWrapper):

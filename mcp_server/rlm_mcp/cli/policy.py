@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="What sessions may do.", no_args_is_help=True)
+app = typer.Typer(help="Show, check and apply policies: what sessions may do.", no_args_is_help=True)
 
 PolicyName = Annotated[str, typer.Argument(help="Name of a policy, or path of a YAML file.")]
 
@@ -24,7 +24,7 @@ PolicyName = Annotated[str, typer.Argument(help="Name of a policy, or path of a 
 @app.command("list")
 @failing
 def list_policies(as_json: JsonFlag = False) -> None:
-    """List the policies that can be named."""
+    """List the available policies."""
     from rlm_sandbox.policy import load_policy, policy_names
 
     policies: list[dict[str, str]] = []
@@ -40,7 +40,7 @@ def list_policies(as_json: JsonFlag = False) -> None:
 @app.command("show")
 @failing
 def show_policy(name: PolicyName, as_json: JsonFlag = False) -> None:
-    """Show a policy with everything that it inherits and every default."""
+    """Show a policy in full, with inherited values and defaults."""
     import yaml
 
     from rlm_sandbox.policy import load_policy
@@ -55,7 +55,7 @@ def check_policy(
     path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="YAML file to check.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a policy file; a mistake is reported with its line and field, and exit code 1."""
+    """Check a policy file. A mistake is reported with its line and field. Exit code 1: the file has mistakes."""
     from rlm_sandbox.policy import load_policy
 
     policy = load_policy(path)
@@ -69,11 +69,11 @@ def apply_policy(
     session: Annotated[str, typer.Argument(help="A session that has not ended.")],
     policy: PolicyName,
     looser: Annotated[
-        bool, typer.Option("--looser", help="Permit more than the session was permitted so far.")
+        bool, typer.Option("--looser", help="Confirm that the new policy permits more than the present one.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a session another policy: its kernel ends with its variables, loaded texts stay."""
+    """Give a session another policy. Its kernel ends with all variables; loaded texts stay."""
     from rlm_ipc.daemon_connection import ask
     from rlm_ipc.daemon_protocol import ApplyPolicy
     from rlm_ipc.json_lines import named_policy
@@ -85,7 +85,7 @@ def apply_policy(
 @app.command("schema")
 @failing
 def schema(as_json: JsonFlag = False) -> None:
-    """Show every field of a policy file; with --json the JSON schema, for editors."""
+    """Show every field of a policy file; with --json, the JSON schema for editors."""
     from rlm_sandbox.policy import policy_fields, policy_schema
 
     rows = [(field.name, field.type, field.default, field.description) for field in policy_fields()]

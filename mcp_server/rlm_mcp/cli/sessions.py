@@ -47,13 +47,13 @@ def sessions(
     session: Annotated[str | None, typer.Argument(help="Show this session; default: list all.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the sessions of this user, or show one: its policy, kernel, walls, limits, and until when it is kept."""
+    """List your sessions, or show one with its policy, kernel, walls, limits and expiry."""
     answer = ask(ListSessions(), start=True)
     if session is not None:
         rests = next((row for row in answer.resting if row.session == session), None)
         if rests is None:
             _refuse_unknown(session, answer.sessions, as_json)
-        # A call would wake one that rests.
+        # A tool call would wake a resting session.
         show(call_tool("status", {}, session=session) if rests is None else plain(rests), as_json)
         return
     show(plain(answer), as_json, lambda: _print_sessions(answer))
@@ -63,13 +63,14 @@ def _refuse_unknown(session: str, rows: Sequence[OpenSession], as_json: bool) ->
     """Exit unless the session is open: a call would open it."""
     names = [row.session for row in rows]
     if session not in names:
-        fail(f"no session {session}; there are {', '.join(names) or 'none'}", FAILED, as_json=as_json)
+        known = f"open sessions: {', '.join(names)}" if names else "no session is open"
+        fail(f"there is no open session {session!r}; {known}", FAILED, as_json=as_json)
 
 
 def _print_sessions(answer: SessionList) -> None:
     rows: list[OpenSession | RestingSession] = [*answer.sessions, *answer.resting]
     if not rows:
-        console.print("there are no sessions; a client's first call opens one")
+        console.print("there are no sessions yet; a client's first call opens one")
         return
     shown = [
         (
@@ -87,18 +88,18 @@ def _print_sessions(answer: SessionList) -> None:
 
 @failing
 def journal(
-    session: Annotated[str, typer.Argument(help="Show this session's.")],
-    last: Annotated[int | None, typer.Option(min=1, help="Only so many, the latest.")] = None,
+    session: Annotated[str, typer.Argument(help="The session whose journal to show.")],
+    last: Annotated[int | None, typer.Option(min=1, help="Show only this many of the latest cells.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what ran in a session: every cell with its author, time, output and queries, the oldest first."""
+    """Show what ran in a session: every cell with its author, time, output and queries, oldest first."""
     page = ask(ListJournal(session, last), start=True)
     show({"session": session, **plain(page)}, as_json, lambda: _print_cells(page.cells))
 
 
 def _print_cells(cells: Sequence[JournalCell]) -> None:
     if not cells:
-        console.print("nothing has run in this session")
+        console.print("nothing has run in this session yet")
     for cell in cells:
         asked = f", asked {', '.join(cell.queries)}" if cell.queries else ""
         print(f"# {cell.number} {cell.started_at} {cell.author} {cell.status} {cell.seconds} s{asked}")
@@ -110,31 +111,31 @@ def _print_cells(cells: Sequence[JournalCell]) -> None:
 @failing
 def fork(
     session: Annotated[str, typer.Argument(help="The session to fork.")],
-    name: Annotated[str | None, typer.Option(help="Name of the new session; default: made up.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the new session; default: a generated one.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Name of its policy, equal or stricter; default: the same.")
+        str | None, typer.Option(help="Policy of the new session, equal or stricter; default: the same.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fork a session: a new one with every variable of it, its own from then on."""
+    """Fork a session: the new one has every variable, and each goes its own way from then on."""
     _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
     show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
 
 
 @failing
 def load(
-    name: Annotated[str, typer.Argument(help="Name of the variable to make.")],
+    name: Annotated[str, typer.Argument(help="Name of the variable to create.")],
     paths: Annotated[
         list[str] | None, typer.Argument(help="Files, directories, patterns or a URL; `-` reads standard input.")
     ] = None,
-    command: Annotated[str | None, typer.Option(help="Run this in the shell and load what it prints.")] = None,
+    command: Annotated[str | None, typer.Option(help="Run this command in the shell and load its output.")] = None,
     kind: Annotated[str, typer.Option("--type", help="A hint: file, log, json, csv or custom.")] = "file",
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Load files, standard input or a command's output into a session, where every agent has it by name."""
+    """Load files, standard input or a command's output into a session, where every agent can use it by name."""
     if bool(paths) == bool(command):
-        fail("give files, `-` for standard input, or --command", USAGE, as_json=as_json)
+        fail("give either files, or `-` for standard input, or --command", USAGE, as_json=as_json)
     if paths and "-" not in paths:
         named = [path for path in paths if not is_url(path)]
         missing = [path for path in named if not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))]
@@ -145,14 +146,14 @@ def load(
         show(_loaded({"name": name, "path": source, "content_type": kind}, session), as_json)
         return
     if paths and len(paths) > 1:
-        fail("`-` stands alone: standard input is one text", USAGE, as_json=as_json)
+        fail("give `-` alone: standard input cannot be combined with files", USAGE, as_json=as_json)
     with tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
         metadata = _spooled(spool.file, command)
         if failed := metadata.get("exit_code"):
             said = f"the command ended with exit code {failed}"
             if not os.path.getsize(spool.name):
-                fail(f"{said} and printed nothing; nothing was loaded", FAILED, as_json=as_json)
-            errors.print(f"{said}; what it printed is loaded")
+                fail(f"{said} and printed nothing, so nothing was loaded", FAILED, as_json=as_json)
+            errors.print(f"{said}; its output is loaded all the same")
         arguments = {"name": name, "path": spool.name, "content_type": kind, "metadata": metadata}
         show(_loaded(arguments, session), as_json)
 
@@ -163,7 +164,7 @@ def _loaded(arguments: JsonObject, session: str | None, tool: str = "load_contex
 
 
 def _spooled(spool: IO[bytes], command: str | None) -> JsonObject:
-    """Write standard input, or all that a command prints, to a file; return what is to be noted of it."""
+    """Write standard input, or the output of a command, to a file; return the metadata of the text."""
     if command is None:
         shutil.copyfileobj(sys.stdin.buffer, spool)
         spool.flush()
@@ -181,18 +182,18 @@ def refresh(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Load a context again from its files and tell what changed."""
+    """Reload a context from its files and report what changed."""
     show(_loaded({"name": name}, session, "refresh"), as_json)
 
 
 @failing
 def query(
-    names: Annotated[list[str], typer.Argument(help="Contexts to query; each is a table of its name.")],
-    sql: Annotated[str, typer.Argument(help="SQL, in DuckDB's dialect.")],
+    names: Annotated[list[str], typer.Argument(help="Contexts to query; each is a table with the context's name.")],
+    sql: Annotated[str, typer.Argument(help="The query, in DuckDB's SQL dialect.")],
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run SQL over contexts: CSV, JSON and Parquet by column, other text as the columns line and text."""
+    """Run SQL over contexts: CSV, JSON and Parquet have their columns, other text has `line` and `text`."""
     answer = call_tool("query", {"name": names, "sql": sql}, session=session)
     show(answer, as_json, lambda: _print_rows(answer))
 
@@ -210,10 +211,10 @@ def run(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run Python in a session, under its policy. Exit code 1: the code raised or was refused."""
+    """Run Python in a session, under its policy. Exit code 1: the code raised an error or was refused."""
     try:
         source = sys.stdin.read() if code is None or code == "-" else code
-        source.encode()  # what is no text in an argument stands there as surrogates
+        source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
     answer = call_tool("eval_code", {"code": source}, session=session)
@@ -222,12 +223,12 @@ def run(
 
 @failing
 def answer(
-    query: Annotated[str, typer.Argument(help="The query, by the id that `run` has told.")],
-    text: Annotated[str, typer.Argument(help="What to answer; `-` reads standard input.")],
+    query: Annotated[str, typer.Argument(help="The id of the query, as `run` prints it.")],
+    text: Annotated[str, typer.Argument(help="The answer; `-` reads standard input.")],
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer a query of a session's code, and show what comes of code that waited. Exit code 1: it was not taken."""
+    """Answer a query of a session's code. If code was waiting, its output follows. Exit code 1: not accepted."""
     said = sys.stdin.read() if text == "-" else text
     came = call_tool("answer_queries", {"answers": [{"id": query, "answer": said}]}, session=session)
     if came["failed"]:
@@ -243,7 +244,7 @@ def _show_run(answer: JsonObject, session: str | None, as_json: bool) -> None:
 
 
 def _prompts(asked: Sequence[Query], session: str | None) -> dict[str, str]:
-    """The prompts of queries, also those for which the answer had no room."""
+    """The full prompts of queries, also where the answer had no room for them."""
     prompts = {query.id: query.prompt for query in asked}
     if any(query.cut for query in asked):
         with Client(session) as client:
@@ -261,6 +262,6 @@ def _print_run(cell: Cell, session: str | None) -> None:
         say(f"{said}\n", sys.stderr)
     for query, prompt in _prompts(cell.pending_llm_queries, session).items():
         say(f"pending query {query}: {prompt}\n", sys.stderr)
-        waits = "the code waits for it; " if cell.status == "waiting" else ""
+        waits = "the code is waiting for it; " if cell.status == "waiting" else ""
         words = ["rlm-kernel", "answer", query, "TEXT", *(["--session", session] if session else [])]
         say(f"{waits}answer with: {shlex.join(words)}\n", sys.stderr)

@@ -19,31 +19,33 @@ __all__ = ["restore", "save"]
 @failing
 def save(
     session: Annotated[str, typer.Argument(help="Session to save; it goes on.")],
-    file: Annotated[Path | None, typer.Argument(dir_okay=False, help="Where to; default: kept by rlm-kernel.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(dir_okay=False, help="File to write; default: one in rlm-kernel's own folder.")
+    ] = None,
     by_hash: Annotated[
-        bool, typer.Option("--by-hash", help="Name loaded texts by their hash only: for this machine.")
+        bool, typer.Option("--by-hash", help="Save only the hashes of loaded texts; works on this machine only.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Save a session's contexts, variables, functions, queries and journal, and name what cannot be saved."""
+    """Save a session's contexts, variables, functions, queries and journal, and list what cannot be saved."""
     path = str(file.resolve()) if file is not None else None
     rows = ask(ShowOverview(), start=True).sessions
     if any(row.session == session and row.state in ("running", "waiting") for row in rows):
-        errors.print("the session runs a cell: saving waits for its end (Ctrl-C gives up the saving, not the cell)")
+        errors.print("the session is running a cell; the save waits for it (Ctrl-C cancels the save, not the cell)")
     answer = plain(ask(SaveSession(session, path, embed=not by_hash), start=True, seconds=None))
     show(answer, as_json, lambda: _print_report(answer, "not_saved"))
 
 
 @failing
 def restore(
-    source: Annotated[str, typer.Argument(help="A file, or the session that was saved without naming one.")],
+    source: Annotated[str, typer.Argument(help="A snapshot file, or a session that was saved without a file name.")],
     session: Annotated[str | None, typer.Option("--session", "-s", help="Restore under this id.")] = None,
     policy: Annotated[
         str | None, typer.Option(help="Restore under this policy; default: `default` for a file, else its own.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Open a session from a snapshot, and name what could not be restored, with the reason."""
+    """Open a session from a snapshot, and list what could not be restored and why."""
     path = Path(source)
     file = str(path.resolve()) if path.is_file() else None
     rules = None if policy is None else named_policy(policy)

@@ -34,19 +34,19 @@ def web(
     browser: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve the web page of the sessions until interrupted; the address holds its key."""
+    """Serve the web page of all sessions until interrupted. The printed address contains its key."""
     with until_interrupted(), DaemonConnection(ServeWeb(host, port), start=True) as control:
         address = f"{control.reply.url}#token={control.reply.token}"
         page = {"url": control.reply.url, "address": address, "pid": control.pid}
         show(page, as_json, lambda: _print_page(address))
         with _opened(address) if browser else nullcontext():
             control.wait_for_end()
-    fail("the daemon ended, and the page with it", NO_DAEMON, as_json=as_json)
+    fail("the daemon ended, and the page with it; run the command again", NO_DAEMON, as_json=as_json)
 
 
 def _print_page(address: str) -> None:
     console.print(f"the page is at [bold]{address}[/]")
-    console.print("whoever has this address can watch and steer your sessions; stop with Ctrl-C")
+    console.print("anybody with this address can watch and control your sessions; press Ctrl-C to stop")
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def _opened(address: str) -> Iterator[None]:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as new:
             new.write(f"<!doctype html><title>rlm-kernel</title>{refresh}\n")
         if not webbrowser.open(file.as_uri()):
-            console.print("no browser could be opened: open the address by hand")
+            console.print("no browser could be opened; open the address yourself")
         yield
     finally:
         file.unlink(missing_ok=True)
@@ -69,11 +69,11 @@ def _opened(address: str) -> Iterator[None]:
 
 @failing
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print the table once and end.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show sessions, memory, running cells and pending queries, live until interrupted."""
+    """Show sessions, memory, running cells and pending queries, updated until interrupted."""
     if once or as_json or not console.is_terminal:
         seen = _look()
         show(plain(seen), as_json, lambda: console.print(_picture(seen)))

@@ -182,7 +182,7 @@ def _refusal(line: bytes, error: ValidationError | None) -> MessageRefused:
         reason = f"{bad}; send one JSON object per line, with NUL and other control characters escaped"
         return MessageRefused(PARSE_ERROR, f"the message is not JSON: {reason}", request_id)
     if isinstance(raw, list):
-        return MessageRefused(INVALID_REQUEST, "MCP has no batches; send each message on a line of its own")
+        return MessageRefused(INVALID_REQUEST, "MCP has no batches; send each message on its own line")
     if not isinstance(raw, dict):
         return MessageRefused(INVALID_REQUEST, f"a message is a JSON object, not {_kind(raw)}")
     return _wrong_member(raw, error)

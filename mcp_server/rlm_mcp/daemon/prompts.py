@@ -11,7 +11,7 @@ INSTRUCTIONS = (
     "eval_code to count, filter and compare; return insights, not data; unload when done. All agents of one "
     "task share one session; the argument `session` names another."
 )
-"""What every client may put into its system prompt; short, because it is there on every turn."""
+"""The text that clients may put into their system prompt; short, because it is sent on every turn."""
 
 CONTEXT_KERNEL = """\
 You work with the context kernel: large texts live in a shared Python session, and agents pass their names.
@@ -26,14 +26,14 @@ You work with the context kernel: large texts live in a shared Python session, a
 4. Sub-agents return insights, not data: "5 errors at lines 42, 105 and 237, mostly timeouts", never lines.
 5. Code may ask you: `note = llm_query("Summarize these errors: …")` queues a question. When a result lists
    `pending_llm_queries`, answer with `answer_queries(answers={"q_000": "…"})`; in the next cell `note` is the
-   answer and `llm_answers` holds all of them. Code that says `llm_query("…", mode="blocking")` waits for you
-   (status "waiting"): `answer_queries` then returns what comes of it. `peek("q_000")` reads a prompt that is `cut`.
-6. Code that runs longer than a call may block gives {"status": "running", "run": "r7"}: `wait(run="r7")`.
-7. To share with another session: `register_handle("prod_log")` gives a handle, which works there wherever a
-   name does.
-8. Unload when done: `unload("prod_log")`. What nobody uses for some minutes is removed anyway.
+   answer and `llm_answers` holds all of them. Code that calls `llm_query("…", mode="blocking")` waits for you
+   (status "waiting"): `answer_queries` then returns its result. `peek("q_000")` reads a prompt that is `cut`.
+6. Code that runs longer than a call may block returns {"status": "running", "run": "r7"}: call `wait(run="r7")`.
+7. To share a text with another session, `register_handle("prod_log")` returns a handle. It works there in place
+   of a name.
+8. Unload when done: `unload("prod_log")`. A session that nobody uses for some minutes is removed anyway.
 
-Limits: 100 MB of loaded text a session, 60 seconds and 1 MB of output a cell. Errors say what to do next.
+Limits: 100 MB of loaded text per session, 60 seconds and 1 MB of output per cell. Errors say what to do next.
 """
 
 _PROMPTS = {

@@ -317,6 +317,8 @@ def read(path: Path) -> Notebook:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise ClientFault(f"{path} is no notebook of format 4: {where}: {first['msg']}") from error
+        raise ClientFault(f"{path} is not a notebook of format 4: {where}: {first['msg']}") from error
     except (ValueError, RecursionError) as error:
-        raise ClientFault(f"{path} is no notebook: it is not JSON; export one: rlm-kernel export SESSION") from error
+        raise ClientFault(
+            f"{path} is not a notebook, because it is not JSON; export one with rlm-kernel export SESSION"
+        ) from error

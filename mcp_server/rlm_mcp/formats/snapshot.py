@@ -266,12 +266,12 @@ class Archive:
             with opened_file(path) as descriptor:  # not by zipfile: somebody may have put a FIFO there meanwhile
                 file = os.fdopen(os.dup(descriptor), "rb")
         except SourceError as error:
-            raise SnapshotRefused(path, f"it is no readable snapshot file ({error.what})") from error
+            raise SnapshotRefused(path, f"it cannot be read as a snapshot file ({error.what})") from error
         try:
             archive = zipfile.ZipFile(file)
         except _BROKEN as error:
             file.close()
-            raise SnapshotRefused(path, f"it is no readable snapshot file ({error})") from error
+            raise SnapshotRefused(path, f"it cannot be read as a snapshot file ({error})") from error
         try:
             opened = cls(path, file, archive, _manifest_of(path, archive))
             opened._check()

@@ -122,7 +122,9 @@ class SessionControl:
         try:
             done = await session.kernel.rollback(cells)
         except CallerError as error:
-            raise ToolFault("cannot_undo", str(error), "undo fewer cells, or restart_session to begin anew") from error
+            raise ToolFault(
+                "cannot_undo", str(error), "undo fewer cells, or call restart_session to start again"
+            ) from error
         among = done.queries
         cancelled = queries.cancel_pending(self._store, session.key, self._clock(), among=among) if among else []
         fields: JsonObject = {

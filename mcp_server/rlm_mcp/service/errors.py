@@ -49,7 +49,7 @@ class ToolFault(ClientFault):
         self.fields = fields
 
     def anew(self) -> ToolFault:
-        """Return the same without what led to it: who keeps an exception keeps the frames that it came through."""
+        """Return the same fault without its traceback, which would keep every frame it came through alive."""
         return ToolFault(self.code, self.message, self.hint, **self.fields)
 
     def answer(self) -> JsonObject:
@@ -59,7 +59,7 @@ class ToolFault(ClientFault):
 
 
 def variable_not_found(name: str, available: list[str], because: str = "") -> ToolFault:
-    """No context or kernel variable of that name; ``because`` says what became of it, if known."""
+    """No context or kernel variable has that name; ``because`` says what became of it, if known."""
     message = f"no variable {name!r} in this session"
     hint = "names are case-sensitive; use one of `available`, or load it with load_context"
     return ToolFault(
@@ -82,7 +82,7 @@ def invalid_arguments(tool: str, message: str, accepted: dict[str, str]) -> Tool
 
 
 def invalid_name(name: str, reason: str, better: str = "") -> ToolFault:
-    """The name cannot be a variable's."""
+    """The name cannot be used for a variable."""
     hint = f"use {better!r}" if better else "use a plain Python identifier such as log_data"
     return ToolFault("invalid_name", f"{name[:80]!r} {reason}", hint, name=name[:80])
 
@@ -102,16 +102,16 @@ def kernel_died(error: kernel.KernelDied | kernel.SupervisorGone) -> ToolFault:
     """The process that ran the session's code is gone."""
     loss = error.loss if isinstance(error, kernel.KernelDied) else None
     if loss is not None and loss.what is Lost.NOTHING:
-        return ToolFault("kernel_died", str(error), "call eval_code again; change what ended the process")
+        return ToolFault("kernel_died", str(error), "change the code that ended the process, then call eval_code again")
     return ToolFault(
         "kernel_died",
         str(error),
-        "call eval_code again: a fresh kernel starts with every loaded context; define lost variables anew",
+        "call eval_code again: a fresh kernel starts with every loaded context; define lost variables again",
     )
 
 
 def fault_from(error: Exception) -> ToolFault:
-    """Turn an error of a layer below into what the agent gets; what nobody expected is logged."""
+    """Turn an error of a layer below into the agent's answer; an unexpected error is logged."""
     for kind, make in _MAKERS:
         if isinstance(error, kind):
             return make(error)
@@ -121,7 +121,7 @@ def fault_from(error: Exception) -> ToolFault:
     return ToolFault(
         "internal_error",
         f"rlm-kernel failed: {type(error).__name__}: {error}",
-        "this is a fault of rlm-kernel, not of the call; the daemon's log has the details",
+        "this is a bug in rlm-kernel, not in your call; the daemon's log has the details",
     )
 
 
@@ -133,7 +133,7 @@ def _unknown_handle(error: Any) -> ToolFault:
     return ToolFault(
         "handle_not_found",
         f"no handle {error.handle[:80]!r} that this session may resolve",
-        "ask the session that owns it to call register_handle again, with share_with naming this session",
+        "ask the owning session to call register_handle again and to name this session in share_with",
         handle=error.handle[:80],
     )
 
@@ -142,7 +142,7 @@ def _quota(error: Any) -> ToolFault:
     return ToolFault(
         "quota_exceeded",
         str(error),
-        "unload what is no longer needed, or load a part of it",
+        "unload texts that are no longer needed, load a part, or use a policy with larger limits.content_bytes",
         used_bytes=error.used,
         limit_bytes=error.limit,
     )
@@ -152,14 +152,14 @@ def _unknown_query(error: Any) -> ToolFault:
     return ToolFault(
         "query_not_found",
         str(error),
-        "use the ids of pending_llm_queries",
+        "use the ids in pending_llm_queries",
         id=error.query[:80],
         pending=error.pending,
     )
 
 
 def _transition(error: Any) -> ToolFault:
-    return ToolFault("already_resolved", str(error), "it needs no further answer", id=error.key, state=error.current)
+    return ToolFault("already_resolved", str(error), "it needs no other answer", id=error.key, state=error.current)
 
 
 def _store(error: Any) -> ToolFault:
@@ -194,7 +194,7 @@ def _scan_timeout(error: Any) -> ToolFault:
 
 
 def _too_large(error: Any) -> ToolFault:
-    return ToolFault("quota_exceeded", str(error), "load a part of it", limit_bytes=error.limit)
+    return ToolFault("quota_exceeded", str(error), "load a part of the text", limit_bytes=error.limit)
 
 
 def _unreadable(error: Any) -> ToolFault:
@@ -202,16 +202,16 @@ def _unreadable(error: Any) -> ToolFault:
 
 
 def _missing_extra(error: Any) -> ToolFault:
-    return ToolFault("not_installed", str(error), "install it where rlm-kernel runs, then call again")
+    return ToolFault("not_installed", str(error), "install it in rlm-kernel's environment, then call again")
 
 
 def _query_refused(error: Any) -> ToolFault:
-    said = "change the SQL (DuckDB's); a table is a context by its name, var_info shows its columns"
+    said = "correct the SQL (DuckDB's dialect); each context is a table with its name, var_info shows its columns"
     return ToolFault("invalid_query", str(error), said)
 
 
 def _helper_timeout(error: Any) -> ToolFault:
-    return ToolFault("timeout", str(error), "ask for less, or work on it with eval_code")
+    return ToolFault("timeout", str(error), "ask for less, or use eval_code")
 
 
 def _helper_died(error: Any) -> ToolFault:
@@ -219,11 +219,11 @@ def _helper_died(error: Any) -> ToolFault:
 
 
 def _text_lost(error: Any) -> ToolFault:
-    return ToolFault("content_lost", str(error), "unload the name and load it again")
+    return ToolFault("content_lost", str(error), "unload the variable and load it again")
 
 
 def _ended(error: Any) -> ToolFault:
-    return ToolFault("session_ended", str(error), "call again: a new session of that name begins empty")
+    return ToolFault("session_ended", str(error), "call again to start a new, empty session of that name")
 
 
 def _range(error: Any) -> ToolFault:
@@ -231,7 +231,7 @@ def _range(error: Any) -> ToolFault:
 
 
 def _not_searchable(error: Any) -> ToolFault:
-    return ToolFault("not_text", str(error), "make a string or a list of strings of it with eval_code")
+    return ToolFault("not_text", str(error), "convert it to a string or a list of strings with eval_code")
 
 
 def _policy(error: Any) -> ToolFault:
@@ -239,11 +239,11 @@ def _policy(error: Any) -> ToolFault:
 
 
 def _policy_file(error: Any) -> ToolFault:
-    return ToolFault("policy_error", error.without_content(), "have the user correct the file, or name another policy")
+    return ToolFault("policy_error", error.without_content(), "ask the user to correct it, or name another policy")
 
 
 def _policy_lost(error: Any) -> ToolFault:
-    said = "have the user give the session one: `rlm-kernel policy apply SESSION PATH`; or use another session id"
+    said = "ask the user to run `rlm-kernel policy apply SESSION PATH`, or use another session id"
     return ToolFault("policy_lost", str(error), said)
 
 
@@ -255,7 +255,7 @@ def _expelled(error: Any) -> ToolFault:
     return ToolFault(
         "session_ended",
         str(error),
-        "its variables and loaded texts are gone; call eval_code for a new session, and stay within the policy",
+        "variables and loaded texts are gone; call eval_code to start a new session, and stay within the policy",
     )
 
 
@@ -263,16 +263,16 @@ def _looser(error: Any) -> ToolFault:
     return ToolFault(
         "policy_looser",
         str(error),
-        "leave policy out for the same one, or name a stricter one",
+        "omit policy to keep the same one, or name a stricter one",
         policy=error.policy,
         fields=error.fields,
     )
 
 
 _ROOM = {
-    "sessions": "or let more run (RLM_KERNEL_MAX_SESSIONS, then `rlm-kernel daemon stop --all`)",
-    "descriptors": "or let more be open (`ulimit -n`)",
-    "processes": "or let more run (`ulimit -u`, or the pids limit of the container)",
+    "sessions": "or raise RLM_KERNEL_MAX_SESSIONS and run `rlm-kernel daemon stop --all`",
+    "descriptors": "or raise the limit of open files (`ulimit -n`)",
+    "processes": "or raise the limit of processes (`ulimit -u`, or the container's pids limit)",
     "memory": "or unload large variables",
 }
 
@@ -280,13 +280,13 @@ _ROOM = {
 def _full(error: Any) -> ToolFault:
     more = _ROOM.get(error.resource, "")
     if error.resource == "disk":
-        more = f"or free some space where {discovery.state_dir()} and {discovery.runtime_dir()} lie"
-    less = "end sessions that nobody needs (`rlm-kernel sessions` lists them; idle ones end by themselves)"
+        more = f"or free space on the disks of {discovery.state_dir()} and {discovery.runtime_dir()}"
+    less = "end unused sessions (`rlm-kernel sessions` lists them; idle ones end by themselves)"
     return ToolFault("machine_full", str(error), f"{less}, {more}; then call again", resource=error.resource)
 
 
 def _kernel(error: Any) -> ToolFault:
-    return ToolFault("kernel_error", str(error), "change the request as the message says and call again")
+    return ToolFault("kernel_error", str(error), "change the call as the message says, then call again")
 
 
 _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (

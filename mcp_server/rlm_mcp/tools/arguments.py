@@ -39,7 +39,7 @@ LONGEST_METADATA = 16_384
 
 
 def _parsed(value: Any) -> Any:
-    """An object or list that came as its JSON text."""
+    """Parse an object or list that came as JSON text."""
     if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
         try:
             return value if has_too_many_values(value.encode("utf-8", "replace")) else json.loads(value)
@@ -49,16 +49,16 @@ def _parsed(value: Any) -> Any:
 
 
 def _finite(value: dict[str, Any]) -> dict[str, Any]:
-    """An object that is JSON: without the numbers that only Python and JavaScript have."""
+    """Refuse the numbers that JSON does not have."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
-        raise ValueError("JSON has no NaN and no Infinity; send null, or the number as a text") from None
+        raise ValueError("JSON has no NaN or Infinity; send null, or the number as text") from None
     return value
 
 
 def _listed(value: Any) -> Any:
-    """A single text where a list of texts is wanted."""
+    """Make a list of a single text."""
     parsed = _parsed(value)
     return [parsed] if isinstance(parsed, str) else parsed
 
@@ -73,7 +73,7 @@ _SCAN_FLAGS = {"type": "array", "items": {"enum": list(get_args(ScanFlag))}}
 
 
 class Arguments(BaseModel):
-    """What every tool takes: which session the call is for."""
+    """The argument of every tool: the session that the call is for."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -99,7 +99,7 @@ class LoadContext(Arguments):
         if self.path == []:
             raise ValueError("path is empty; name a file, a directory or a pattern")
         if len(json.dumps(self.metadata, default=str)) > LONGEST_METADATA:
-            raise ValueError(f"metadata is longer than {LONGEST_METADATA:,} characters; load it as a context")
+            raise ValueError(f"metadata is longer than {LONGEST_METADATA:,} characters; load it as a context instead")
         return self
 
 
@@ -179,7 +179,7 @@ class EvalCode(Arguments):
 class AnswerQueries(Arguments):
     """Arguments of answer_queries: an object, a list of ``{"id", "answer" or "error"}``, or a list in order.
 
-    What the items are is looked at one by one, when they are taken: a bad one does not stop the others.
+    The items are checked one by one when they are taken, so that a bad one does not stop the others.
     """
 
     answers: Annotated[

@@ -33,7 +33,7 @@ async def load_context(service: Service, session: Session, given: take.LoadConte
 
 
 @TOOLS.add(
-    "Read a variable's lines by 0-based offset: limit of them, else what fits.",
+    "Read a variable's lines from a 0-based offset: limit lines, else all that fit.",
     take.Peek,
     tier="core",
     read_only=True,
@@ -59,7 +59,7 @@ async def scan(service: Service, session: Session, given: take.Scan, caller: Cal
 
 @TOOLS.add("List the session's variables with sizes.", take.ListVars, tier="core", read_only=True)
 async def list_vars(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
-    """List what there is."""
+    """List the variables."""
     return await service.reading.list_vars(session)
 
 
@@ -71,12 +71,12 @@ async def var_info(service: Service, session: Session, given: take.Named, caller
 
 @TOOLS.add("Delete a variable, free its memory.", take.Named, tier="core")
 async def unload(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
-    """Let go of a name."""
+    """Delete a variable."""
     return await service.contexts.unload(session, given.name)
 
 
 @TOOLS.add(
-    "Make a handle by which other sessions read a variable; share_with: session ids or *, else workspace.",
+    "Share a variable with other sessions by a handle; share_with: session ids or *, else workspace.",
     take.RegisterHandle,
     tier="core",
 )
@@ -108,7 +108,7 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 
 
 @TOOLS.add(
-    "Answer pending_llm_queries: code that waits goes on, other code has them in llm_answers and its values.",
+    "Answer pending_llm_queries: waiting code resumes, other code has them in llm_answers and its values.",
     take.AnswerQueries,
     tier="core",
 )
@@ -140,12 +140,12 @@ async def status(service: Service, session: Session, given: take.ListVars, calle
     tier="all",
 )
 async def fork_session(service: Service, session: Session, given: take.ForkSession, caller: Caller) -> ToolAnswer:
-    """Make a session of this one."""
+    """Make a new session from this one."""
     return await service.fork(session, given.name, given.policy)
 
 
 @TOOLS.add(
-    "Undo the last eval_code cells: variables go back to before them; files do not.",
+    "Undo the last eval_code cells: variables go back to their state before them; files do not.",
     take.RollbackArguments,
     tier="all",
 )
@@ -154,32 +154,32 @@ async def rollback(service: Service, session: Session, given: take.RollbackArgum
     return await service.control.rollback(session, given.cells)
 
 
-@TOOLS.add("Look at the pictures that code has shown: plots, PNG.", take.Wait, tier="all", read_only=True)
+@TOOLS.add("View the pictures that code has displayed, such as plots.", take.Wait, tier="all", read_only=True)
 async def view_images(service: Service, session: Session, given: take.Wait, caller: Caller) -> ToolAnswer:
     """Return pictures as images."""
     return await service.runs.pictures.view(session.key, given.run)
 
 
 @TOOLS.add(
-    "Show what the session's queries have used and may use: calls; a provider's tokens, cost, seconds.",
+    "Show the session's query budget, used and allowed: calls; a provider's tokens, cost, seconds.",
     take.ListVars,
     tier="all",
     read_only=True,
 )
 async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
-    """Tell the budget."""
+    """Return the budget."""
     return ToolAnswer({"session": session.id, **service.budgets.shown(session)})
 
 
 @TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
 async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
-    """Stop what runs."""
+    """Interrupt the running code."""
     return await service.control.interrupt(session)
 
 
-@TOOLS.add("Restart the kernel: Python variables go, loaded texts stay.", take.ListVars, tier="all")
+@TOOLS.add("Restart the kernel: Python variables are lost, loaded texts stay.", take.ListVars, tier="all")
 async def restart_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
-    """Begin anew with the loaded texts."""
+    """Start again with the loaded texts."""
     return await service.control.restart(session)
 
 
@@ -200,20 +200,20 @@ async def query(service: Service, session: Session, given: take.QueryArguments, 
     return await service.tables.query(session, given.name, given.sql)
 
 
-@TOOLS.add("Load a context again from its files; tells what changed.", take.Named, tier="all")
+@TOOLS.add("Reload a context from its files and report what changed.", take.Named, tier="all")
 async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
-    """Load again what came from files."""
+    """Load a context again that came from files."""
     return await service.contexts.refresh(session, given.name, caller.handshake, caller.progress)
 
 
 @TOOLS.add("Cite lines (12-15, from 0) with the hash of the text.", take.Cite, tier="all", read_only=True)
 async def cite(service: Service, session: Session, given: take.Cite, caller: Caller) -> ToolAnswer:
-    """Return some lines and what they stand in."""
+    """Return some lines and the hash of their text."""
     return await service.citing.cite(session, given.name, given.lines)
 
 
 @TOOLS.add(
-    "Check that a quote really stands in a text, in the lines cited.", take.CheckCitation, tier="all", read_only=True
+    "Check that a text really contains a quote, in the lines cited.", take.CheckCitation, tier="all", read_only=True
 )
 async def check_citation(service: Service, session: Session, given: take.CheckCitation, caller: Caller) -> ToolAnswer:
     """Look for a quotation."""

@@ -1,4 +1,4 @@
-"""What a refusal says: the reason, and how to write the same thing so that it is admitted."""
+"""The texts of refusals: the reason, and how to write the same thing so that it is allowed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _BLOCKED_BUILTINS: Final = {
     "eval": "Read data with `json.loads` or `ast.literal_eval`; write a calculation as ordinary code",
     "exec": "Put the code itself into a cell: cells share their variables",
     "compile": "Put the code itself into a cell; for regular expressions use `re.compile`",
-    "input": "Nobody is there to answer: assign the value in the cell, or load it as a context",
-    "globals": "Name the variable itself, or keep your values in a dict of your own",
-    "locals": "Name the variable itself; for text write `f'{x=}'` or build a dict",
+    "input": "Nobody can answer: assign the value in the cell, or load it as a context",
+    "globals": "Use the variable by its name, or keep your values in a dict",
+    "locals": "Use the variable by its name; for text write `f'{x=}'` or build a dict",
     "open": "Load the text as a context and read it from its variable",
-    "breakpoint": "Use `print`, or run the statements one cell at a time",
+    "breakpoint": "Use `print`, or run the statements in separate cells",
 }
 
 _ATTRIBUTES: Final = {
-    "__globals__": "Name the variable itself",
+    "__globals__": "Use the variable by its name",
     "__builtins__": "Call the builtin by its name",
     "__subclasses__": "Keep a list of your classes, or fill it in `__init_subclass__`",
     "__closure__": "Return the value from the function that holds it",
@@ -50,7 +50,7 @@ def blocked_builtin(name: str) -> Refusal:
 
 
 def denied_name(name: str) -> Refusal:
-    """For a variable that is plumbing of the interpreter."""
+    """For a name that belongs to the interpreter."""
     way = "Write `class Name: ...`" if name == "__build_class__" else "Call builtins by name and import with `import`"
     return Refusal(
         f"the name '{name}' belongs to the interpreter and is not available in this session", way, "interpreter"
@@ -60,7 +60,7 @@ def denied_name(name: str) -> Refusal:
 def denied_attribute(name: str) -> Refusal:
     """For an attribute that no object gives."""
     return Refusal(
-        f"attribute '{name}' leads to the interpreter's insides and is not available in this session",
+        f"attribute '{name}' leads to the interpreter's internals and is not available in this session",
         _ATTRIBUTES.get(name, "Use the object's public attributes"),
         "interpreter",
     )
@@ -99,7 +99,7 @@ def private_import(name: str) -> Refusal:
 
 def relative_import() -> Refusal:
     """For ``from . import x``: a cell is in no package."""
-    return Refusal("a cell is in no package, so it has no relative imports", "Write the module's full name")
+    return Refusal("a cell is not part of a package, so it has no relative imports", "Write the module's full name")
 
 
 def unknown_syntax(kind: str) -> Refusal:

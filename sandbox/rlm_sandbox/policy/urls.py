@@ -54,7 +54,7 @@ def wrong_prefix(prefix: str) -> str:
         return f"has the scheme {unread!r}, which is not read; {instead(unread)}"
     parts = _parsed(prefix)
     if parts is None:
-        return "is no URL such as https://example.org/data/"
+        return "is not a URL such as https://example.org/data/"
     if parts.query or parts.fragment:
         return "holds a query or fragment; end it with the path"
     if not parts.path:

@@ -148,7 +148,7 @@ def _bytes(file: Path) -> bytes:
 
 def _refuse_special(file: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise _unreadable(file, "cannot be read (it is no regular file); check path and permissions")
+        raise _unreadable(file, "cannot be read (it is not a regular file); check its path and permissions")
 
 
 def _unreadable(file: Path, message: str) -> PolicyUnreadableError:

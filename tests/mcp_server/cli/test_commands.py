@@ -222,7 +222,7 @@ def test_a_policys_path_is_the_clients(running: Any, tmp_path: Path, monkeypatch
 
 def test_a_session_that_is_not_there_is_not_made(running: Any) -> None:
     """Looking is no first call: a name that is not listed is told with those that are."""
-    assert "no session ses_c; there are a, ses_b" in cli("sessions", "ses_c", code=1).stderr
+    assert "there is no open session 'ses_c'; open sessions: a, ses_b" in cli("sessions", "ses_c", code=1).stderr
 
 
 def test_a_tools_error_is_the_commands_error(running: Any, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_what_is_no_daemon_is_told(isolation: Any, said: str) -> None:
     with discovery.listen(address) as server:
         impostor = threading.Thread(target=answer_once, args=(server,))
         impostor.start()
-        assert "is no daemon of ours" in cli("daemon", "status", code=3).stderr
+        assert "is not an rlm-kernel daemon" in cli("daemon", "status", code=3).stderr
         impostor.join()
 
 

@@ -321,7 +321,7 @@ async def test_a_directory_is_one_context_with_a_table_and_counts_for_each_file(
         await agent("load_context", name="code", path="src")
         assert [row["name"] for row in (await agent("list_vars"))["variables"]] == ["code", "code_files"]
         await agent("load_context", name="code_files", content="mine")
-        assert "no table of files" in (await agent("scan", name="code", pattern="x", flags="per_file"))["message"]
+        assert "not a table of files" in (await agent("scan", name="code", pattern="x", flags="per_file"))["message"]
         await agent("unload", name="code")
         assert [row["name"] for row in (await agent("list_vars"))["variables"]] == ["code_files"]
 

@@ -186,7 +186,7 @@ async def test_other_schemes_are_refused_by_name(connect, policy: str, scheme: s
     [
         ("simplecache::{}/open/log", "the file itself"),
         ("zip://log::{}/open/log", "the file itself"),
-        ("{}/open/log::file:///etc/hostname", "load what lies under"),
+        ("{}/open/log::file:///etc/hostname", "load a file below"),
     ],
 )
 async def test_chains_are_refused(connect, ftp: Ftp, policy: str, chain: str, hint: str) -> None:

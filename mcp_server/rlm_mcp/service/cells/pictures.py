@@ -137,7 +137,7 @@ def checked_png(picture: ShownPicture) -> tuple[bytes, int, int]:
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if not data.startswith(_SIGNATURE):
-        raise BadPicture("it is no PNG")
+        raise BadPicture("it is not a PNG")
     at, kind = len(_SIGNATURE), b""
     while kind != b"IEND":
         head = data[at : at + 8]
@@ -157,7 +157,7 @@ def _header(content: bytes) -> tuple[int, int, int]:
         raise BadPicture("it is a damaged PNG: its header has a wrong length")
     width, height, depth, colour, *methods = struct.unpack(">IIBBBBB", content)
     if depth not in _DEPTHS.get(colour, ()):
-        raise BadPicture("it is a damaged PNG: there is no such kind of pixel")
+        raise BadPicture("it is a damaged PNG with an unknown kind of pixel")
     if methods != [0, 0, 0]:
         raise BadPicture("it is interlaced or packed in an unknown way: save it without that")
     if not (0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE and width * height <= _MOST_PIXELS):

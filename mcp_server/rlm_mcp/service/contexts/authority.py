@@ -167,5 +167,5 @@ class Authority:
         if permits(prefixes, url):
             return
         said = f"policy {self.session.policy!r} does not permit to load {url[:200]!r}"
-        hint = f"load what lies under one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
+        hint = f"load a file below one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
         raise ToolFault("cannot_read", said, hint)

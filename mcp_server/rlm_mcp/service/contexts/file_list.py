@@ -58,5 +58,5 @@ def _parsed(lines: Sequence[str], table: str) -> list[FileRow]:
 
 
 def _no_table(table: str) -> ToolFault:
-    said = f"{table!r} is no table of files (any more), or one of another text"
+    said = f"{table!r} is not a table of files, or it belongs to another text"
     return ToolFault("invalid_arguments", said, "load the files again")

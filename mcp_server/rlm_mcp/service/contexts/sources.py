@@ -75,7 +75,7 @@ def resolve_again(name: str, metadata: Mapping[str, Any]) -> Source:
     """
     paths = metadata.get("paths", [metadata.get("path")])
     if not isinstance(paths, list) or not all(isinstance(path, str) and _is_place(path) for path in paths):
-        said = f"{name!r} did not come from a file, so there is nothing to load again"
+        said = f"{name!r} did not come from a file, so it cannot be loaded again"
         raise ToolFault("cannot_read", said, "load it under the same name with load_context")
     return resolve(None, paths, None)
 

@@ -61,7 +61,7 @@ def check_session_id(session: str) -> str:
     if not _SESSION_ID.fullmatch(session):
         raise ToolFault(
             "invalid_session",
-            f"{session[:80]!r} is no session id",
+            f"{session[:80]!r} is not a valid session id",
             "use 1 to 128 letters, digits and . _ : @ + = - beginning with a letter or digit",
             session=session[:80],
         )

@@ -41,7 +41,7 @@ def _unknown(store: Store, session: str) -> str:
     ending = sessions.ending_of(store, session)
     if ending is None:
         return f"no session {session[:80]} is known"
-    return f"session {session[:80]} has {ending.how} at {moment(ending.at)}, and nothing of it is kept"
+    return f"session {session[:80]} has {ending.how} at {moment(ending.at)}, and nothing of it was kept"
 
 
 def record_of(

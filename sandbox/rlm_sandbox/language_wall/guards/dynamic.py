@@ -58,7 +58,7 @@ def guarded_delattr(obj: Any, name: str, /) -> None:
 def guarded_vars(*args: Any) -> Any:
     """``vars(obj)``: the live namespace of the session's own objects, the public part of others."""
     if len(args) != 1:
-        raise TypeError("vars() needs an object in this session; use globals() for your variables")
+        raise TypeError("vars() needs an object in this session; use your variables by their names")
     return namespace_of(args[0])
 
 
