@@ -107,7 +107,7 @@ def connect_or_start(
             if (sock := connect(path)) is not None:
                 return sock
             _start(argv, log, env, seconds)
-    raise DiscoveryError(f"{_name(argv)} says that it is ready, but nobody listens at {path}", f"see {log}")
+    raise DiscoveryError(f"{_name(argv)} reports that it is ready, but nothing listens at {path}", f"see {log}")
 
 
 def announce_ready(descriptor: int | None) -> None:

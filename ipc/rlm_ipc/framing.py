@@ -123,7 +123,7 @@ class Parser:
     def _take(self, tag: bytes, nfds: int, nframes: int, start: int, payload: int) -> Message:
         lengths = struct.unpack_from(f"!{nframes}Q", self._buffer, HEADER.size)
         if sum(lengths) != payload or len(self._descriptors) < nfds:
-            raise ProtocolError("a message whose parts or descriptors do not add up")
+            raise ProtocolError("a message has parts or descriptors that do not match its header")
         parts = []
         with memoryview(self._buffer) as view:
             for length in lengths:

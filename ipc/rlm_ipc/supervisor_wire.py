@@ -98,4 +98,4 @@ def _json(part: bytes) -> Json:
     try:
         return json.loads(part)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"no JSON: {error}") from error
+        raise ProtocolError(f"not valid JSON: {error}") from error

@@ -201,7 +201,7 @@ def read_request(content: object) -> Request:
         ProtocolError: there is no such request, or it has other fields.
     """
     if not isinstance(content, dict) or not isinstance(op := content.get("op"), str):
-        raise ProtocolError("a request names itself as its op")
+        raise ProtocolError("a request must name its operation in `op`")
     kind = REQUESTS.get(op)
     if kind is None:
         raise ProtocolError(f"a kernel has no request {op!r}; there are {', '.join(sorted(REQUESTS))}")

@@ -70,9 +70,9 @@ def parse_handshake(line: bytes) -> Handshake:
         )
     pid, role, size = message.get("pid"), message.get("role", "mcp"), message.get("bytes")
     if not isinstance(role, str):
-        raise HandshakeRefused("the role of a connection is a text; use one version of rlm-kernel")
+        raise HandshakeRefused("the role of a connection must be a text; use one version of rlm-kernel")
     if size is not None and (type(size) is not int or not 0 < size <= LONGEST_REQUEST):
-        raise HandshakeRefused(f"a request has 1 to {LONGEST_REQUEST:,} bytes; write what is longer to a file")
+        raise HandshakeRefused(f"a request may have 1 to {LONGEST_REQUEST:,} bytes; write longer content to a file")
     client = ClientInfo(
         cwd=_clean(message.get("cwd")),
         env=_environment(message.get("env")),

@@ -89,7 +89,7 @@ class Hosted:
     def _must(self, code: str) -> None:
         cell = self.client.eval_code(code)
         if not cell.success:
-            raise CallerError(f"the session's policy does not let it be prepared: {cell.error}")
+            raise CallerError(f"the session cannot be prepared under its policy: {cell.error}")
 
     def _load(self, name: str, text: str) -> None:
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", newline="", prefix="rlm-") as file:
@@ -119,4 +119,6 @@ def _as_json(name: str, value: object) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError) as error:
-        raise CallerError(f"{name} cannot be handed to the session: {error}; pass what JSON can hold") from error
+        raise CallerError(
+            f"{name} cannot be passed to the session: {error}; pass a value that JSON can hold"
+        ) from error

@@ -68,9 +68,11 @@ def fitted(schema: Mapping[str, Any], text: str) -> str:
     except ValueError as error:
         raise AnswerUnfit(f"the answer is not valid JSON: {error}"[:_LONGEST_COMPLAINT]) from None
     except _TooSlow:
-        raise AnswerUnfit("it takes too long to hold the answer against the schema; use a simpler schema") from None
+        raise AnswerUnfit("checking the answer against the schema takes too long; use a simpler schema") from None
     except (RecursionError, Unresolvable):
-        raise AnswerUnfit("the schema refers to what is not in it, or without end to itself") from None
+        raise AnswerUnfit(
+            "the schema has a reference that is missing in it or that refers to itself without end"
+        ) from None
     if wrong is not None:
         raise AnswerUnfit(f"at {wrong.json_path}: {wrong.message}"[:_LONGEST_COMPLAINT])
     return bare

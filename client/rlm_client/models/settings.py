@@ -136,7 +136,7 @@ class ModelSettings(_Section):
         name = self.default if name is None or self.models[self.default].provider == "replay" else name
         found = self.models.get(name)
         if found is None:
-            raise ModelMisconfigured(f"no model {name[:80]!r} is configured; there is {', '.join(self.models)}")
+            raise ModelMisconfigured(f"no model {name[:80]!r} is configured; configured are {', '.join(self.models)}")
         return name, found
 
 

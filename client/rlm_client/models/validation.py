@@ -27,7 +27,7 @@ async def until_fitting(
             return await asyncio.to_thread(fitted, form, text)
         except AnswerUnfit as error:
             if attempt == attempts:
-                raise AnswerUnfit(f"{attempts} answers did not fit the schema; of the last one: {error}") from None
+                raise AnswerUnfit(f"{attempts} answers did not fit the schema; the last error was: {error}") from None
             messages += [
                 {"role": "assistant", "content": text or "(nothing)"},
                 {"role": "user", "content": f"This does not fit the schema: {error}\nGive the whole answer again."},

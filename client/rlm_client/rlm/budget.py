@@ -79,5 +79,5 @@ class Budget:
     def _check(name: str, used: float, limit: float | None, what: str) -> None:
         if limit is not None and used >= limit:
             raise RunBudgetExceeded(
-                name, f"the budget of {limit:g} {what} is used up; raise the limit {name!r} to go on"
+                name, f"the budget of {limit:g} {what} is used up; raise the limit {name!r} to continue"
             )

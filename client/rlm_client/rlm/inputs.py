@@ -49,11 +49,11 @@ def _load_data(client: Client, data: object) -> str:
     try:
         text = json.dumps(data, ensure_ascii=False)
     except (TypeError, ValueError) as error:
-        raise CallerError(f"the context is neither a text nor what JSON can hold: {error}; pass a text") from error
+        raise CallerError(f"the context is neither a text nor JSON: {error}; pass a text") from error
     _load_text(client, f"{_NAME}_json", text, "json")
     cell = client.eval_code(f"import json\n{_NAME} = json.loads({_NAME}_json['content'])")
     if not cell.success:
-        raise ToolFailed(f"the context cannot be made in the session: {cell.error}", dict(cell.raw))
+        raise ToolFailed(f"the context cannot be created in the session: {cell.error}", dict(cell.raw))
     size = f" of {len(data)} items" if isinstance(data, list | dict) else ""
     return f"{_NAME}, a {type(data).__name__}{size} ({len(text):,} characters as JSON)"
 

@@ -38,7 +38,7 @@ def run(spec: JobSpec, request: ReadDocument, say: Say) -> None:
             raise JobFault(FaultKind.SOURCE, str(refused), "save it without a password first") from refused
         except Exception as problem:  # a parser that meets a hostile file may raise anything
             what = _DAMAGED.format(kind, f"{type(problem).__name__}: {problem}"[:300])
-            raise JobFault(FaultKind.SOURCE, what, "give the path of another form of it") from problem
+            raise JobFault(FaultKind.SOURCE, what, "give the path of another version of the document") from problem
     if empty:
         what = f"the {kind} file holds no text, but pictures perhaps"
         raise JobFault(FaultKind.SOURCE, what, "recognise their text with an OCR program")

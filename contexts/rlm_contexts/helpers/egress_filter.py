@@ -59,7 +59,7 @@ class EgressFilter:
 
     def _refusal(self, name: str) -> OSError:
         self.refused = name[:200]
-        return PermissionError(errno.EACCES, f"the host {self.refused} may not be asked")
+        return PermissionError(errno.EACCES, f"the host {self.refused} may not be contacted")
 
 
 class AddressFilter:
@@ -90,7 +90,7 @@ class AddressFilter:
             self._known.add(kind)
         elif kind not in self._known:
             self.refused = name[:200]
-            raise PermissionError(errno.EACCES, f"the address {self.refused} may not be asked")
+            raise PermissionError(errno.EACCES, f"the address {self.refused} may not be contacted")
 
 
 def kind_of(address: str) -> str:

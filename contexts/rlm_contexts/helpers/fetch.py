@@ -70,8 +70,8 @@ def _answer(client: httpx2.Client, request: FetchUrl, address_filter: AddressFil
     place, account = request.url, request.account
     for _ in range(_MOST_REDIRECTS):
         if not permits(request.permitted, place):
-            what = f"leads to {place[:200]}, which the policy does not permit"
-            raise _Unfit(what, "add it to `urls`, or name another")
+            what = f"redirects to {place[:200]}, which the policy does not permit"
+            raise _Unfit(what, "add it to `urls` in the policy, or give another URL")
         signed = _signed(account) if account is not None and permits([account.prefix], place) else {}
         # What is stored is wanted as it is stored: packed files are recognised by what they hold.
         headers = {"Accept-Encoding": "identity", **signed}
@@ -86,8 +86,8 @@ def _answer(client: httpx2.Client, request: FetchUrl, address_filter: AddressFil
         address_filter.hold()
         place = str(answer.next_request.url)
         if scheme_of(place) not in WEB:
-            raise _Unfit(f"leads to {place[:200]}, which is not asked for by http", "give that URL itself")
-    raise _Unfit(f"leads on more than {_MOST_REDIRECTS} times", "give the URL that it ends at")
+            raise _Unfit(f"redirects to {place[:200]}, which is not an http URL", "give the final URL")
+    raise _Unfit(f"redirects more than {_MOST_REDIRECTS} times", "give the final URL")
 
 
 def _signed(account: Account) -> dict[str, str]:

@@ -45,7 +45,7 @@ _LONGEST_MESSAGE = 16 << 20
 _PIECE = 1 << 16
 _LOOK_SECONDS = 0.2
 """How often the limits are looked at while nothing is said."""
-_NONSENSE = "gave an answer that makes no sense"
+_NONSENSE = "gave a malformed answer"
 _LONGEST_FAULT = 2000
 
 
@@ -162,7 +162,7 @@ def _lines(pipe: IO[bytes], limits: JobLimits, stop: Event) -> Iterator[bytes]:
             yield from map(bytes, whole)
             pending = rest
         elif len(pending) > _LONGEST_MESSAGE:
-            raise HelperDied("said more in one message than it may")
+            raise HelperDied("sent a message over its limit")
 
 
 def _json(line: bytes) -> Json:

@@ -38,7 +38,7 @@ _ESCAPED = 6
 _NAMES = 64 << 20
 """Bytes that the names of an archive's files may take."""
 _COLUMNS, _LONGEST = 100, 200
-_NONSENSE = "gave an answer that makes no sense"
+_NONSENSE = "gave a malformed answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     """
     scheme, account = scheme_of(url), account_of(url)
     if account is None and rule_of(url).signs_in:
-        raise SourceError(f"{url} is read with an account only", f"name one for it in {accounts_file()}")
+        raise SourceError(f"{url} can be read only with an account", f"add one for it to {accounts_file()}")
     kind = FetchUrl if scheme in WEB else ReadRemote
     job = Job(kind(url, tuple(permitted), most, account), fd=fd, network=True, file_bytes=most + 1)
     try:

@@ -132,16 +132,16 @@ class PathReach:
         root = root or self._names.get(str(reached))  # a file system may number its folders anew
         if root is not None:
             raise OutOfReach(
-                f"{str(asked)!r} is under {root}, from which nothing is loaded",
-                "load a file of your own; what code has made is loaded with variable=",
+                f"{str(asked)!r} is below {root}, which is closed to loading",
+                "load a file of your own; load a result of code with variable=",
             )
 
     def refuse_outside(self, reached: Path, asked: Path) -> None:
         """Refuse what is in none of the allowed folders.  Raises: OutOfReach."""
         if self.allowed is not None and not any(reached.is_relative_to(root) for root in self.allowed):
             raise OutOfReach(
-                f"{str(asked)!r} is in no folder from which {self.whose} may load",
-                f"load a file under one of: {', '.join(self.allowed) or '(none)'}; or send its text as content",
+                f"{str(asked)!r} is not in a folder from which {self.whose} may load",
+                f"load a file below one of: {', '.join(self.allowed) or '(none)'}; or send its text as content",
             )
 
     @cached_property

@@ -102,7 +102,7 @@ def _put_parquet(store: ContextStore, fd: int, path: Path, limit: int | None) ->
 def _part_entry(part: DocumentPart) -> Entry:
     def pieces() -> Iterator[bytes]:
         if part.text is None:
-            raise SourceError(f"{part.name} cannot be read", "give the path of another form of it")
+            raise SourceError(f"{part.name} cannot be read", "give the path of another version of the file")
         yield part.text.encode("utf-8", "replace")
 
     return Entry(part.name, pieces)

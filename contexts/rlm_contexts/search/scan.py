@@ -91,7 +91,7 @@ class SearchRequest:
         if self.max_matches < 1 or self.context_lines < 0 or self.start_line < 0 or self.line_chars < 1:
             raise BadRange("max_matches and line_chars start at 1, context_lines and start_line at 0")
         if not self.seconds > 0:
-            raise BadRange("a search needs more than 0 seconds")
+            raise BadRange("the time of a search must be more than 0 seconds")
         if any(part < 0 for part in self.parts) or any(a > b for a, b in pairwise(self.parts)):
             raise BadRange("parts begin at line 0 or later, in ascending order")
         return replace(self, max_matches=min(self.max_matches, MAX_MATCHES))

@@ -58,7 +58,7 @@ def outcome(message: dict[str, Any]) -> ScanResult:
             raise errors.InvalidRegex(pattern, reason, position)
         case {"error": [name, text]}:
             raise _error_named(name)(text)
-    raise errors.SearchDied("the search process gave an answer that makes no sense; search again")
+    raise errors.SearchDied("the search process gave a malformed answer; search again")
 
 
 def _matches(rows: list[dict[str, Any]]) -> tuple[LineMatch, ...]:

@@ -96,9 +96,9 @@ def searches(regex: re.Pattern[str], line: str) -> bool:
 def compile_pattern(pattern: str, syntax: Syntax = USUAL) -> re.Pattern[str]:
     """The pattern as Python's `re`.  Raises: InvalidRegex."""
     if not isinstance(pattern, str):
-        raise InvalidRegex(repr(pattern)[:80], "a pattern is a string")
+        raise InvalidRegex(repr(pattern)[:80], "a pattern must be a string")
     if len(pattern) > MAX_PATTERN:
-        raise InvalidRegex(pattern[:80], f"a pattern has at most {MAX_PATTERN:,} characters")
+        raise InvalidRegex(pattern[:80], f"a pattern may have at most {MAX_PATTERN:,} characters")
     flags = re.NOFLAG if syntax.case_sensitive else re.IGNORECASE
     try:
         regex = re.compile(re.escape(pattern) if syntax.fixed else pattern, flags)

@@ -100,7 +100,7 @@ def draft(root: Path) -> Iterator[tuple[int, str]]:
         yield fd, name
     except OSError as problem:
         raise StoreError(
-            f"the context store at {root} cannot be written ({problem.strerror}): free some space"
+            f"the context store at {root} cannot be written ({problem.strerror}); free some space"
         ) from problem
     finally:
         Path(name).unlink(missing_ok=True)  # an exception caught here would keep its frames, and their maps, alive

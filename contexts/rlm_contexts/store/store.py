@@ -217,7 +217,7 @@ class ContextStore:
             raise UnknownText(f"no text {stored.digest} is stored (any more); load it again")
         try:
             if os.fstat(text).st_size != stored.size:
-                raise CorruptText(f"the text {stored.digest} has not its published size; load it again")
+                raise CorruptText(f"the text {stored.digest} does not have its stored size; load it again")
             index = path.with_suffix(".index")
             os.utime(index)
             return [text, os.open(index, os.O_RDONLY | os.O_CLOEXEC)]

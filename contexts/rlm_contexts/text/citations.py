@@ -51,7 +51,7 @@ def parse_lines(lines: str | int) -> tuple[int, int]:
     """First and last line of 12, "12" or "12-15", counted from 0.  Raises: BadRange."""
     match = _LINES.fullmatch(str(lines))
     if match is None:
-        raise BadRange(f"lines are given as 12 or '12-15', counted from 0, not {str(lines)[:80]!r}")
+        raise BadRange(f"lines must be given as 12 or '12-15', counted from 0, not {str(lines)[:80]!r}")
     first, last = int(match[1]), int(match[2] or match[1])
     if not first <= last < first + _MOST_LINES:
         raise BadRange(f"lines {first}-{last} are not 1 to {_MOST_LINES:,} lines in ascending order")
@@ -92,7 +92,7 @@ def _anywhere(text: Text, wanted: str) -> Span | None:
     for spelling in spellings:
         program = _RE2(spelling.encode("utf-8", "replace"), options)
         if not program.ok():
-            raise BadRange("the quotation is too long to look for; check a part of it")
+            raise BadRange("the quotation is too long to search for; check a part of it")
         start, _ = program.Match(_RE2.Anchor.UNANCHORED, text.view, 0, text.size)[0]
         if start >= 0:
             first = text.index.line_of(start)

@@ -95,7 +95,9 @@ class FrontEnd:
 
     def __init__(self, connection: dict[str, Json]) -> None:
         if connection.get("signature_scheme", SCHEME) != SCHEME:
-            raise CallerError(f"an attachment's messages are signed with {SCHEME}; have the front end use that")
+            raise CallerError(
+                f"an attachment's messages must be signed with {SCHEME}; configure the front end to use it"
+            )
         self._signer = Signer(connection["key"].encode())
         self.subscribed = False
         self._context: zmq.Context[Any] = zmq.Context()

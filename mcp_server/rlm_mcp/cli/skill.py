@@ -32,7 +32,7 @@ def _folder(target: str | None, user: bool) -> Path:
         named = "no client or folder was named" if target is None else f"{target!r} is neither a client nor a folder"
         raise WrongUsage(f"{named}: name a folder that exists, or one of {', '.join(CLIENTS)}")
     if user:
-        raise WrongUsage("--user goes with a client, not with a folder")
+        raise WrongUsage("--user can be used with a client, not with a folder")
     return Path(target)
 
 
@@ -51,7 +51,7 @@ def skill(
     text = _text()
     if not install:
         if target is not None or user or force:
-            raise WrongUsage("CLIENT, FOLDER, --user and --force say how to install it: add --install")
+            raise WrongUsage("CLIENT, FOLDER, --user and --force need --install")
         show({"name": _FILE.parent.name, "content": text}, as_json, lambda: print(text, end=""))
         return
     path = _folder(target, user) / _FILE

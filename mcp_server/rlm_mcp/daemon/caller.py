@@ -56,7 +56,7 @@ class Caller:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 data = await self.reader.readexactly(size)
         except (TimeoutError, asyncio.IncompleteReadError) as error:
-            raise HandshakeRefused(f"the request of {size:,} bytes did not come whole; try again") from error
+            raise HandshakeRefused(f"the request of {size:,} bytes arrived incomplete; try again") from error
         try:
             if not has_too_many_values(data):
                 return json.loads(data)

@@ -114,7 +114,7 @@ async def _get_prompt(context: Context, params: GetPromptRequestParams) -> GetPr
     found = prompts.get_prompt(params.name)
     if found is None:
         names = ", ".join(prompt.name for prompt in prompts.list_prompts())
-        raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}; there is: {names}")
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}; available: {names}")
     return found
 
 

@@ -310,7 +310,7 @@ def read(path: Path) -> Notebook:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise ClientFault(f"{path} is larger than {MOST_BYTES:,} bytes; no exported session is")
+            raise ClientFault(f"{path} is larger than {MOST_BYTES:,} bytes, so it is not an exported session")
         return Notebook.model_validate(json.loads(data))
     except OSError as error:
         raise ClientFault(f"{path} cannot be read: {error.strerror}") from error

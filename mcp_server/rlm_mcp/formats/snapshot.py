@@ -214,7 +214,9 @@ class Writer:
         """Add the manifest, put the file in its place, durably, and return its size in bytes."""
         text = manifest.model_dump_json(indent=1).encode()
         if len(text) > MOST_MANIFEST_BYTES:
-            raise ClientFault(f"the queries and the journal of the session are {len(text):,} bytes: too many to save")
+            raise ClientFault(
+                f"the queries and the journal of the session have {len(text):,} bytes, which is too much to save"
+            )
         self._archive.writestr(_info(MANIFEST), text)
         self._archive.close()
         self._temporary.flush()
@@ -306,7 +308,7 @@ class Archive:
         except _BROKEN as error:
             raise SnapshotRefused(self._path, f"{name} is damaged ({error})") from error
         if left or digest.hexdigest() != part.sha256:
-            raise SnapshotRefused(self._path, f"{name} is not what the manifest says it is")
+            raise SnapshotRefused(self._path, f"{name} does not match the manifest")
 
     def _check(self) -> None:
         manifest = self.manifest
@@ -315,7 +317,7 @@ class Archive:
             raise SnapshotRefused(self._path, "its members are not those that its manifest lists")
         wanted = {item.file for item in manifest.variables} | {item.file for item in manifest.contexts}
         if not wanted - {None} <= set(manifest.files):
-            raise SnapshotRefused(self._path, "its manifest names a member that is not there")
+            raise SnapshotRefused(self._path, "its manifest names a member that is missing")
         if sum(part.size for part in manifest.files.values()) > MOST_BYTES:
             raise SnapshotRefused(self._path, f"it holds more than {MOST_BYTES:,} bytes")
         for name in manifest.files:

@@ -270,7 +270,7 @@ class Service:
             more = self.policies.looser_than(row, new.policy)
             if more and not looser:
                 said = f"{new.origin!r} permits more than {row.policy!r}: {'; '.join(more)}"
-                raise ToolFault("policy_looser", said, "say --looser if that is what you want")
+                raise ToolFault("policy_looser", said, "add --looser to confirm it")
             found = await self.sessions.change_policy(row, new, looser=bool(more))
         except (PolicyError, KernelError, StoreFault, SessionEnded) as error:
             raise fault_from(error) from error

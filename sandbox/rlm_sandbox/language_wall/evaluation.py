@@ -100,7 +100,7 @@ class Evaluation:
     ) -> Any:
         """``compile`` of text, to a tree or to something that ``exec`` and ``eval`` take."""
         if flags & ~_FLAGS or mode not in ("exec", "eval", "single"):
-            raise ValueError("compile() takes exec, eval or single and no flags but those for a tree")
+            raise ValueError("compile() takes the modes exec, eval and single, and only the flags for a syntax tree")
         text = _source_text(source)
         if flags & ast.PyCF_ONLY_AST:
             return _parse(text, str(filename), mode, flags)

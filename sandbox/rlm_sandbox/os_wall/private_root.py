@@ -115,7 +115,7 @@ class Root:
                 continue
             target, links = os.readlink(step), links + 1
             if links > _MOST_LINKS:
-                raise OSError(f"{path} leads through too many symbolic links")
+                raise OSError(f"{path} goes through too many symbolic links")
             if not os.path.lexists(made := self._at(step)):
                 os.makedirs(os.path.dirname(made), exist_ok=True)
                 os.symlink(target, made)

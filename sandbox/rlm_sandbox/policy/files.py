@@ -95,7 +95,7 @@ def _chain(file: Path, places: Sequence[Path]) -> list[Document]:
         except UnknownPolicyError as error:
             raise _error(child, ("extends",), str(error)) from None
         if len(documents) > MAX_PARENTS or any(parent_file == document.file for document in documents):
-            raise _error(child, ("extends",), f"{parent!r} extends this policy in turn; break the circle")
+            raise _error(child, ("extends",), f"{parent!r} extends this policy in turn; remove one of the two")
         documents.append(_document(parent_file))
     return documents[::-1]
 

@@ -100,7 +100,7 @@ def _refuse_writable(file: Path, roots: Collection[str], closed: Collection[str]
             raise _unusable(file, "is in a folder of the system; keep policies in a folder of your own")
         if root := next((root for root in roots if place.is_relative_to(root)), None):
             better = f"put it into {policy_directories()[0]} and name it {file.stem!r}"
-            raise _unusable(file, f"could be rewritten by code of a session, which may write {root}; {better}")
+            raise _unusable(file, f"could be rewritten by a session, which may write {root}; {better}")
 
 
 def _unusable(file: Path, message: str) -> PolicyUnreadableError:

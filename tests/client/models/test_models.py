@@ -225,7 +225,7 @@ async def test_a_name_chooses_the_model(endpoint, isolation) -> None:
     endpoint.configure(isolation.config)
     async with Models(load_settings()) as models:
         assert (await models.complete(ASKED, model="test")).model == "scripted"
-        with pytest.raises(ModelMisconfigured, match="no model 'gpt-9' is configured; there is test"):
+        with pytest.raises(ModelMisconfigured, match="no model 'gpt-9' is configured; configured are test"):
             await models.complete(ASKED, model="gpt-9")
 
 

@@ -76,7 +76,7 @@ def test_a_process_that_says_something_else_has_died_of_it(
     job = Job(ReadDocument(DocumentKind.PDF))
     with (
         write_pdf(tmp_path / "a.pdf", "x").open("rb") as file,
-        pytest.raises(errors.HelperDied, match="an answer that makes no sense"),
+        pytest.raises(errors.HelperDied, match="a malformed answer"),
     ):
         list(messages(dataclasses.replace(job, fd=file.fileno()), LIMITS))
     assert children_with("rlm_contexts.helpers") == []

@@ -106,7 +106,7 @@ async def test_code_names_a_configured_model(provided) -> None:
     agent = await provided()
     done = await agent.run("print(llm_query('p', model='test'))\nllm_query('p', model='gpt-9')")
     assert done["stdout"] == "echo: p\n"
-    assert "no model 'gpt-9' is configured; there is test" in done["error"]
+    assert "no model 'gpt-9' is configured; configured are test" in done["error"]
 
 
 async def test_the_clock_of_the_cell_stands_still_while_the_provider_works(provided, policy, endpoint) -> None:

@@ -133,7 +133,7 @@ async def test_with_a_password_and_without_an_account(
     before = ssh.connections
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=f"{ssh.base}/open/log")
-        assert ("with an account only" in answer["message"], ssh.connections) == (True, before)
+        assert ("only with an account" in answer["message"], ssh.connections) == (True, before)
         entry = f"'{ssh.base}/': {{user: anna, password_file: $SECRET, known_hosts: {known}}}"
         accounts(entry, PASSWORD)
         assert (await agent("load_context", name="log", path=f"{ssh.base}/open/log"))["size"] == 14

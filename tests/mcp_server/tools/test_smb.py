@@ -133,7 +133,7 @@ async def test_without_an_account_nobody_is_asked_and_a_wrong_one_is_told_to_nob
     """The server is not even connected to without one."""
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=f"{samba}/logs/open/log")
-        assert (answer["error"], "with an account only" in answer["message"]) == ("cannot_read", True)
+        assert (answer["error"], "only with an account" in answer["message"]) == ("cannot_read", True)
         accounts(f"'{samba}/': {{user: {USER}, password_file: $SECRET}}", "not it")
         answer = await agent("load_context", name="log", path=f"{samba}/logs/open/log")
         assert ("does not take the account" in answer["message"], "not it" in agent.text) == (True, False)

@@ -165,7 +165,7 @@ async def test_a_redirect_to_another_way_of_reading_is_refused_though_that_is_pe
     path.write_text(f"description: Several ways.\nextends: default\nurls: {prefixes}\n")
     async with connect(RLM_KERNEL_POLICY=str(path)) as agent:
         answer = await agent("load_context", name="log", path=f"{site}/open/{scheme}")
-        assert (answer["error"], "not asked for by http" in answer["message"]) == ("cannot_read", True)
+        assert (answer["error"], "is not an http URL" in answer["message"]) == ("cannot_read", True)
 
 
 async def test_a_url_that_cannot_be_read_or_never_ends_costs_its_own_load_only(connect, site: str, policy: str) -> None:
@@ -271,7 +271,7 @@ async def test_https_is_read_from_a_server_whose_certificate_is_trusted(
         assert (await agent("load_context", name="log", path=f"{base}/open/within"))["line_count"] == 2
         assert (await agent("scan", name="log", pattern="error"))["matches"] == 1
         away = await agent("load_context", name="away", path=f"{base}/open/away")
-        assert (away["error"], "leads to http://127.0.0.1" in away["message"]) == ("cannot_read", True)
+        assert (away["error"], "redirects to http://127.0.0.1" in away["message"]) == ("cannot_read", True)
 
 
 async def test_a_server_that_nobody_vouches_for_is_not_read(connect, sites, secure: tuple[str, str]) -> None:

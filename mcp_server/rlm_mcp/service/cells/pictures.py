@@ -95,7 +95,9 @@ class PictureStore:
         if shown is None:
             raise ToolFault(
                 "no_images",
-                f"run {wanted[:40]!r} has no pictures" if wanted else "no code of this session has shown a picture",
+                f"run {wanted[:40]!r} has no pictures"
+                if wanted
+                else "code in this session has not displayed a picture yet",
                 "show one with eval_code, as the last value or with display(figure)",
                 available=runs,
             )
@@ -129,7 +131,7 @@ def checked_png(picture: ShownPicture) -> tuple[bytes, int, int]:
     chunks = [chunk for chunk in _chunks(data) if chunk[0] in _KEPT]
     kinds = [kind for kind, _ in chunks]
     if kinds[:1] != [b"IHDR"] or kinds[-1:] != [b"IEND"] or kinds.count(b"IHDR") != 1:
-        raise BadPicture("it is a damaged PNG: it does not begin and end as one")
+        raise BadPicture("it is a damaged PNG: its beginning or its end is missing")
     width, height, row = _header(chunks[0][1])
     _unpack((content for kind, content in chunks if kind == b"IDAT"), (row + 1) * height)
     return _SIGNATURE + b"".join(_chunk(*chunk) for chunk in chunks), width, height
@@ -159,9 +161,9 @@ def _header(content: bytes) -> tuple[int, int, int]:
     if depth not in _DEPTHS.get(colour, ()):
         raise BadPicture("it is a damaged PNG with an unknown kind of pixel")
     if methods != [0, 0, 0]:
-        raise BadPicture("it is interlaced or packed in an unknown way: save it without that")
+        raise BadPicture("it is interlaced or packed in an unknown way; save it without interlacing")
     if not (0 < width <= _LONGEST_SIDE and 0 < height <= _LONGEST_SIDE and width * height <= _MOST_PIXELS):
-        raise BadPicture(f"{width} by {height} pixels are too many: make it smaller")
+        raise BadPicture(f"{width} by {height} pixels are too many; make it smaller")
     return width, height, (width * depth * _CHANNELS[colour] + 7) // 8
 
 
@@ -179,7 +181,7 @@ def _unpack(pieces: Iterable[bytes], expected: int) -> None:
     except zlib.error as error:
         raise BadPicture("it is a damaged PNG: its pixels cannot be unpacked") from error
     if size != expected or not unpacker.eof:
-        raise BadPicture("it is a damaged PNG: it has not as many pixels as it says")
+        raise BadPicture("it is a damaged PNG: its pixels do not match its header")
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:

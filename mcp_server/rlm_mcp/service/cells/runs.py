@@ -160,7 +160,7 @@ class Runs:
         if len(active) >= _MOST_WAITING:
             raise ToolFault(
                 "busy",
-                f"{_MOST_WAITING} cells of this session wait for their turn already",
+                f"{_MOST_WAITING} cells of this session are queued already",
                 "wait for one of them, or interrupt the running one",
                 active=[run.id for run in active],
             )

@@ -154,7 +154,9 @@ class Authority:
         if not given or "\0" in given:
             raise ToolFault("cannot_read", "the path is empty or holds a NUL character", "give a file's path")
         if len(given) > _LONGEST_PATH:
-            raise ToolFault("cannot_read", f"a path of {len(given):,} characters names no file", "give a file's path")
+            raise ToolFault(
+                "cannot_read", f"a path of {len(given):,} characters is too long for a file", "give a file's path"
+            )
         path = Path(os.path.expanduser(given))
         base = self.client.cwd or self.session.workspace
         if not path.is_absolute() and not base:

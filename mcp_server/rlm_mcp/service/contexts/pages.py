@@ -40,8 +40,8 @@ def pieces(lines: Sequence[ShownShare], room: int) -> list[ShownShare]:
         fits = max(room // (_LEAST_PIECE + _NEWLINE), 1)
         raise ToolFault(
             "page_too_long",
-            f"an answer has no room for {len(lines):,} lines of this text",
-            f"ask for at most {fits:,} at a time; without limit you get as many whole lines as there is room for, "
+            f"{len(lines):,} lines of this text do not fit into one answer",
+            f"ask for at most {fits:,} at a time; without limit you get as many whole lines as fit, "
             f"and max_chars (up to {MAX_CHARS:,}) gives more room",
             limit=fits,
         )

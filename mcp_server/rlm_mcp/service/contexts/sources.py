@@ -82,7 +82,7 @@ def resolve_again(name: str, metadata: Mapping[str, Any]) -> Source:
 
 def _url(given: Sequence[str]) -> Url:
     if len(given) != 1:
-        raise ToolFault("cannot_read", "a URL stands alone, it cannot be one of several paths", "load each by itself")
+        raise ToolFault("cannot_read", "a URL cannot be one of several paths", "load each URL by itself")
     [url] = given
     if unread := unread_scheme(url):
         raise ToolFault("cannot_read", f"{url[:200]!r} has the scheme {unread!r}, which is not read", instead(unread))

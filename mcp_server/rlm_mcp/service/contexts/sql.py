@@ -120,11 +120,11 @@ class _Rows:
 def _columns(part: SqlPart) -> list[str]:
     """The names of the columns; a process that reads hostile data may say anything."""
     if part.columns is None:
-        raise HelperDied("gave an answer that makes no sense")
+        raise HelperDied("gave a malformed answer")
     return list(part.columns)
 
 
 def _checked(part: SqlPart, width: int) -> tuple[list[Any], ...]:
     if not all(isinstance(row, list) and len(row) == width for row in part.rows):
-        raise HelperDied("gave an answer that makes no sense")
+        raise HelperDied("gave a malformed answer")
     return part.rows

@@ -82,7 +82,7 @@ class QueryService:
             raise ToolFault(
                 "quota_exceeded",
                 self._budgets.over(session, "calls"),
-                "a policy with a higher limits.queries permits more",
+                "use a policy with a higher limits.queries",
             )
         with self._store.transaction():
             rows = queries.ask(self._store, session.key, prompts, model, self._clock())

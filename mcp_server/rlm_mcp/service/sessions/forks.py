@@ -72,7 +72,7 @@ class Forks:
 
     def _refuse_taken(self, name: str) -> None:
         if self._taken(name):
-            raise ToolFault("session_exists", f"there is a session {name!r} already", "choose another name", name=name)
+            raise ToolFault("session_exists", f"a session {name!r} exists already", "choose another name", name=name)
 
     def _taken(self, name: str) -> bool:
         return sessions.find(self._store, name) is not None

@@ -118,9 +118,9 @@ def check_context_name(name: str) -> str:
     if keyword.iskeyword(normal) or hasattr(builtins, normal):
         raise invalid_name(name, "is a keyword or builtin of Python, which it would hide", better)
     if normal in RESERVED:
-        raise invalid_name(name, "has a meaning of its own in every session", better)
+        raise invalid_name(name, "has a fixed meaning in every session", better)
     if normal.startswith("_"):
-        raise invalid_name(name, "begins with an underscore, which lists do not show", better)
+        raise invalid_name(name, "begins with an underscore, so lists would not show it", better)
     return normal
 
 

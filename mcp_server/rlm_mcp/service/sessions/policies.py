@@ -63,7 +63,7 @@ class Policies:
             raise ToolFault(
                 "policy_error",
                 "a tool takes the name of a policy, not the path of a file",
-                "name one that `rlm-kernel policy list` shows; for the content of a file the user runs "
+                "name one that `rlm-kernel policy list` shows; to apply a file, the user runs "
                 "`rlm-kernel policy apply SESSION PATH`",
             )
         return await self.read(name, workspace)

@@ -117,7 +117,7 @@ class Snapshots:
             raise ToolFault(
                 "no_kernel",
                 f"session {session.id} has no kernel now, and {target} may hold variables of an earlier one",
-                "name another file to save contexts and queries alone",
+                "name another file to save only contexts and queries",
             )
         try:
             if target.is_relative_to(self._folder):

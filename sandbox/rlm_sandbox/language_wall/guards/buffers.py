@@ -34,7 +34,7 @@ def holds_objects(buffer: Any) -> bool:
 def refuse_objects(*values: Any) -> None:
     """Raise TypeError when one of the values is a buffer of references to objects."""
     if any(not isinstance(value, str | int | float) and holds_objects(value) for value in values):
-        raise TypeError("the objects of an array cannot be read or written as bytes in this session: use astype")
+        raise TypeError("the objects of an array cannot be read or written as bytes in this session; use astype")
 
 
 def refuse_forged_files(*values: Any) -> None:

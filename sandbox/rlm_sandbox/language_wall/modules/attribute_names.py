@@ -111,7 +111,7 @@ def get_property(obj: Any, property: Any = None) -> Any:
     if property is not None:
         return read_named(obj, f"get_{str.__str__(property)}")()
     if artist["Artist"] not in mro_of(type(obj)):
-        raise TypeError("getp prints the properties of artists in this session: name the one that you want")
+        raise TypeError("getp needs the name of a property in this session")
     return artist["getp"](obj)
 
 

@@ -50,7 +50,7 @@ def _same_class(cls: type, func: Callable[..., Any]) -> Callable[..., Any]:
     def make(*args: Any) -> Any:
         made = func(*args)
         if type(made) is not cls:
-            raise TypeError(f"a copy of a '{cls.__name__}' object must be one, too, to be given its state")
+            raise TypeError(f"a copy of a '{cls.__name__}' object must be of the same class to receive its state")
         return made
 
     return make

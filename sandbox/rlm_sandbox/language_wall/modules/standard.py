@@ -77,7 +77,7 @@ def _hint(value: Any) -> Any:
 def runtime_checkable(cls: Any) -> Any:
     """``typing.runtime_checkable`` of a protocol of the session's own: it stores in the class."""
     if not isinstance(cls, type) or cls not in USER:
-        raise TypeError("only a protocol of your own can be made checkable in this session")
+        raise TypeError("only your own protocol classes can be made runtime-checkable in this session")
     return typing.runtime_checkable(cls)
 
 
