@@ -89,7 +89,9 @@ def event_in(part: bytes) -> tuple[str, Event]:
     envelope = read(_EventEnvelope, _json(part))
     kind = EVENTS.get(envelope.event)
     if kind is None:
-        raise ProtocolError(f"the supervisor reports {envelope.event!r}, which is no event; the versions differ")
+        raise ProtocolError(
+            f"the supervisor reports {envelope.event!r}, which is not a known event; its version differs from this one"
+        )
     event: Event = read(kind, envelope.body)
     return envelope.kernel_id, event
 

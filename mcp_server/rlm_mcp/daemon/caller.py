@@ -62,7 +62,7 @@ class Caller:
                 return json.loads(data)
         except (ValueError, RecursionError):
             pass
-        raise HandshakeRefused(f"the request of {size:,} bytes is no JSON that can be read; send less at once")
+        raise HandshakeRefused(f"the request of {size:,} bytes cannot be read as JSON; send less at once")
 
     def accept(self, request: Request[Reply], reply: Reply) -> None:
         """Reply to a request, which says by its type what it is answered with."""

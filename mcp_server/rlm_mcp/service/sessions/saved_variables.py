@@ -156,4 +156,4 @@ def _read(kind: type[T], said: Json) -> T:
 
 
 def _nonsense() -> KernelError:
-    return KernelError("the kernel answered with something that is no list of variables")
+    return KernelError("the kernel did not answer with a list of variables")
