@@ -198,7 +198,15 @@ def test_a_notebook_that_a_front_end_has_run_is_replayed(command: Command, tmp_p
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ('{"nbformat": 3, "cells": []}', "nbformat"),
-        ('{"nbformat": 4, "cells": [{"cell_type": "code", "source": 1}]}', "cells.0.source"),
+        ("[]", "nbformat is not 4"),
+        (
+            '{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "source": 1}]}',
+            "cells.0",
+        ),
+        (
+            '{"nbformat": 4, "nbformat_minor": 4, "metadata": {"rlm": {"contexts": 1}}, "cells": []}',
+            "valid tuple",
+        ),
     ],
 )
 def test_what_is_no_notebook_is_refused(command: Command, tmp_path: Path, content: str, problem: str) -> None:

@@ -130,7 +130,7 @@ def replay(
     again = _Replay(f"replay-{secrets.token_hex(4)}", rules)
     try:
         # What a cell printed too much of to show is kept as a text: the cell makes it again.
-        given = [context for context in notebook.about.contexts if context.origin != "output"]
+        given = [context for context in notebook.contexts if context.origin != "output"]
         texts = [again.load(context) for context in given]
         cells = [again.run(number, cell) for number, cell in enumerate(notebook.code, 1)]
     finally:
@@ -141,7 +141,7 @@ def replay(
         "file": str(file),
         "same": same,
         "policy": rules,
-        "exported_policy": notebook.about.policy,
+        "exported_policy": notebook.policy,
         "contexts": [asdict(text) for text in texts],
         "cells": [asdict(cell) for cell in cells],
     }
@@ -188,7 +188,7 @@ class _Replay:
         if entry is None:
             return Compared(number, cell.source, (cell.status, "refused"), (cell.text, refused))
         self._answer(entry.queries, cell.queries)
-        now = CodeCell.model_validate(code_cell(entry, number))
+        now = CodeCell.read(code_cell(entry, number))
         return Compared(number, cell.source, (cell.status, now.status), (cell.text, now.text))
 
     def end(self) -> None:
@@ -222,7 +222,7 @@ class _Replay:
 def _print_replay(
     notebook: Notebook, policy: str, texts: list[ReplayedText], cells: list[Compared], different: int
 ) -> None:
-    before = notebook.about.policy
+    before = notebook.policy
     if before and before != policy:
         print(f"the session ran under the policy {printable(before)}, the replay under {policy}")
     for text in texts:

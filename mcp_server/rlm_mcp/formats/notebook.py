@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
 
+import nbformat
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, to_notebook_json
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rlm_ipc.messages import Json, plain
+from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_ipc.version import VERSION
 from rlm_kernel.jupyter.sanitizer import sanitized
@@ -41,14 +45,10 @@ _ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|War
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
 # --- writing --------------------------------------------------------------------------------------
 
 
-def as_notebook(record: SessionRecord, now: float) -> dict[str, Json]:
+def as_notebook(record: SessionRecord, now: float) -> NotebookNode:
     """Return the notebook: one code cell for each cell of the journal, below one cell that says what it is."""
     cells = [(cell.started_at, code_cell(cell, count)) for count, cell in enumerate(record.cells, 1)]
     for number, turn in enumerate(record.turns, 1):
@@ -56,27 +56,19 @@ def as_notebook(record: SessionRecord, now: float) -> dict[str, Json]:
         if turn.final is not None:
             cells.append((turn.ended_at, _spoken(f"answer-{number}", "Answer", turn.final)))
     in_order = [cell for _, cell in sorted(cells, key=lambda timed: timed[0])]
-    return {
-        "nbformat": 4,
-        "nbformat_minor": 5,
-        "metadata": {
-            "kernelspec": _kernelspec(record),
-            "language_info": {"name": "python"},
-            "rlm": _about(record, now),
-        },
-        "cells": [{"cell_type": "markdown", "id": "about", "metadata": {}, "source": _heading(record)}, *in_order],
-    }
+    about = {"kernelspec": _kernelspec(record), "language_info": {"name": "python"}, "rlm": _about(record, now)}
+    return new_notebook(cells=[new_markdown_cell(_heading(record), id="about"), *in_order], metadata=about)
 
 
 def as_text(record: SessionRecord, now: float) -> str:
     """Return the notebook as the text of a file."""
-    return json.dumps(as_notebook(record, now), indent=1, ensure_ascii=False) + "\n"
+    return f"{nbformat.writes(as_notebook(record, now))}\n"
 
 
-def _spoken(name: str, title: str, text: str) -> dict[str, Json]:
+def _spoken(name: str, title: str, text: str) -> NotebookNode:
     """A Markdown cell with what a model said, as text: nothing in it is markup."""
     source = f"### {' '.join(title.split())}\n\n{_fenced(text, 'text')}"
-    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
+    return new_markdown_cell(source, id=name)
 
 
 def _kernelspec(record: SessionRecord) -> dict[str, str]:
@@ -86,19 +78,14 @@ def _kernelspec(record: SessionRecord) -> dict[str, str]:
     return {"display_name": f"session {record.session}", "language": "python", "name": record.kernelspec}
 
 
-def code_cell(cell: RecordedCell, count: int) -> dict[str, Json]:
+def code_cell(cell: RecordedCell, count: int) -> NotebookNode:
     """Return a cell of the journal as the ``count``-th executed cell of a notebook."""
     told = {name: value for name, value in plain(cell).items() if name not in {"code", "output", "displays"}}
     told["status"] = _status(cell)
     times = {"iopub.execute_input": _moment(cell.started_at), "shell.execute_reply": _moment(cell.ended_at)}
-    return {
-        "cell_type": "code",
-        "id": f"cell-{cell.number}",
-        "execution_count": count,
-        "metadata": {"execution": times, "rlm": told, "tags": [cell.author, _status(cell)]},
-        "outputs": _outputs(cell),
-        "source": cell.code,
-    }
+    about = {"execution": times, "rlm": told, "tags": [cell.author, _status(cell)]}
+    facts = {"id": f"cell-{cell.number}", "execution_count": count, "metadata": about, "outputs": _outputs(cell)}
+    return new_code_cell(cell.code, **facts)
 
 
 def as_markdown(record: SessionRecord, now: float) -> str:
@@ -125,7 +112,7 @@ def _said(number: int, turn: RecordedTurn) -> list[str]:
     return [f"## Turn {number} · {' '.join(turn.model.split())}", _fenced(turn.reply, "text")]
 
 
-def _about(record: SessionRecord, now: float) -> dict[str, Json]:
+def _about(record: SessionRecord, now: float) -> JsonObject:
     return {
         "session": record.session,
         "policy": record.policy,
@@ -156,7 +143,7 @@ def _outcome(query: RecordedQuery) -> str:
     return query.answer or query.error or query.state
 
 
-def _outputs(cell: RecordedCell) -> list[dict[str, Json]]:
+def _outputs(cell: RecordedCell) -> list[NotebookNode]:
     """The one text that the journal has, its error apart, and pictures and HTML, with nothing in it that acts."""
     written, error = cell.output, None
     if cell.status == "error":
@@ -165,17 +152,11 @@ def _outputs(cell: RecordedCell) -> list[dict[str, Json]]:
         written, error = "", ("KernelDied", cell.output)
     for display in reversed(cell.displays):
         written = _without_end(written, str(display.get("text/plain", "")).rstrip("\n"))
-    outputs: list[dict[str, Json]] = []
-    if written:
-        outputs.append({"output_type": "stream", "name": "stdout", "text": f"{written.rstrip(chr(10))}\n"})
-    for display in cell.displays:
-        data = sanitized(display)
-        if data:
-            outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
+    outputs = [new_output("stream", text=f"{written.rstrip(chr(10))}\n")] if written else []
+    outputs += [new_output("display_data", data=data) for data in map(sanitized, cell.displays) if data]
     if error is not None:
         name, value = error
-        said = [f"{name}: {value}"]
-        outputs.append({"output_type": "error", "ename": name, "evalue": value, "traceback": said})
+        outputs.append(new_output("error", ename=name, evalue=value, traceback=[f"{name}: {value}"]))
     return outputs
 
 
@@ -210,94 +191,57 @@ def _moment(seconds: float) -> str:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def _joined(text: object) -> object:
-    """Notebooks hold texts as one string or as a list of lines."""
-    return "".join(text) if isinstance(text, list) and all(isinstance(line, str) for line in text) else text
+@dataclass(frozen=True)
+class CodeCell:
+    """A code cell of a notebook that was run, by a session or by a front end.
+
+    ``text`` is what it printed, its value and the last line of its error, without the addresses of objects.
+    """
+
+    source: str
+    status: str
+    queries: tuple[RecordedQuery, ...]
+    text: str
+
+    @classmethod
+    def read(cls, cell: NotebookNode) -> CodeCell:
+        """Read a cell of a valid notebook; raises ValidationError if it was not a session of ours that ran it."""
+        told = _CellNotes.model_validate(cell.metadata.get("rlm", {}))
+        failed = any(output.output_type == "error" for output in cell.outputs)
+        return cls(cell.source, told.status or ("error" if failed else "ok"), told.queries, _text(cell.outputs))
 
 
-Text = Annotated[str, BeforeValidator(_joined)]
+@dataclass(frozen=True)
+class Notebook:
+    """What running a notebook again needs of it. One that no session was exported to has no policy and no contexts."""
+
+    policy: str
+    contexts: tuple[RecordedContext, ...]
+    code: tuple[CodeCell, ...]
 
 
-class _Output(_Part):
-    output_type: str
-    name: str = ""
-    text: Text = ""
-    data: dict[str, Json] = Field(default_factory=dict)
-    ename: str = ""
-    evalue: str = ""
+class _Notes(BaseModel):
+    """What `as_notebook` notes in the metadata, or whoever has changed the file since."""
 
-    @property
-    def value(self) -> str:
-        return str(_joined(self.data.get("text/plain", "")))
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Told(_Part):
+class _CellNotes(_Notes):
     status: str = ""
     queries: tuple[RecordedQuery, ...] = ()
 
 
-class _CellMetadata(_Part):
-    rlm: _Told = Field(default_factory=_Told)
-
-
-class CodeCell(_Part):
-    """A cell of a notebook, ours or one that a front end has run on a session."""
-
-    cell_type: str
-    source: Text = ""
-    outputs: list[_Output] = Field(default_factory=list)
-    metadata: _CellMetadata = Field(default_factory=_CellMetadata)
-
-    @property
-    def status(self) -> str:
-        """What became of it, as the journal says it."""
-        failed = any(output.output_type == "error" for output in self.outputs)
-        return self.metadata.rlm.status or ("error" if failed else "ok")
-
-    @property
-    def queries(self) -> tuple[RecordedQuery, ...]:
-        """What it asked."""
-        return self.metadata.rlm.queries
-
-    @property
-    def text(self) -> str:
-        """What it printed, its value and the last line of its error; addresses of objects are left out."""
-        parts = [self._stream("stdout"), self._stream("stderr")]
-        parts += [output.value for output in self.outputs if output.output_type == "execute_result"]
-        parts += [f"{output.ename}: {output.evalue}" for output in self.outputs if output.output_type == "error"]
-        return _ADDRESS.sub("0x…", "\n".join(part.rstrip("\n") for part in parts if part))
-
-    def _stream(self, name: str) -> str:
-        written: Iterable[_Output] = (output for output in self.outputs if output.output_type == "stream")
-        return "".join(output.text for output in written if output.name == name)
-
-
-class _About(_Part):
-    session: str = ""
+class _About(_Notes):
     policy: str = ""
     contexts: tuple[RecordedContext, ...] = ()
 
 
-class _Metadata(_Part):
-    rlm: _About = Field(default_factory=_About)
-
-
-class Notebook(_Part):
-    """A notebook of format 4, as far as running it again needs it."""
-
-    nbformat: Literal[4]
-    cells: list[CodeCell]
-    metadata: _Metadata = Field(default_factory=_Metadata)
-
-    @property
-    def about(self) -> _About:
-        """The session that it was exported from; empty for a notebook from elsewhere."""
-        return self.metadata.rlm
-
-    @property
-    def code(self) -> list[CodeCell]:
-        """The cells that have something to run."""
-        return [cell for cell in self.cells if cell.cell_type == "code" and cell.source.strip()]
+def _text(outputs: Sequence[NotebookNode]) -> str:
+    streams = [output for output in outputs if output.output_type == "stream"]
+    parts = ["".join(output.text for output in streams if output.name == name) for name in ("stdout", "stderr")]
+    parts += [str(out.data.get("text/plain", "")) for out in outputs if out.output_type == "execute_result"]
+    parts += [f"{out.ename}: {out.evalue}" for out in outputs if out.output_type == "error"]
+    return _ADDRESS.sub("0x…", "\n".join(part.rstrip("\n") for part in parts if part))
 
 
 def read(path: Path) -> Notebook:
@@ -311,14 +255,33 @@ def read(path: Path) -> Notebook:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise ClientFault(f"{path} is larger than {MOST_BYTES:,} bytes, so it is not an exported session")
-        return Notebook.model_validate(json.loads(data))
+        notebook = _valid(json.loads(data))
+        about = _About.model_validate(notebook.metadata.get("rlm", {}))
+        code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+        return Notebook(about.policy, about.contexts, tuple(map(CodeCell.read, code)))
     except OSError as error:
         raise ClientFault(f"{path} cannot be read: {error.strerror}") from error
+    except nbformat.ValidationError as error:
+        raise _unfit(path, error.absolute_path, error.message) from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise ClientFault(f"{path} is not a notebook of format 4: {where}: {first['msg']}") from error
+        raise _unfit(path, first["loc"], first["msg"]) from error
     except (ValueError, RecursionError) as error:
         raise ClientFault(
             f"{path} is not a notebook, because it is not JSON; export one with rlm-kernel export SESSION"
         ) from error
+
+
+def _unfit(path: Path, place: Iterable[object], problem: str) -> ClientFault:
+    where = ".".join(map(str, place)) or "the file"
+    return ClientFault(f"{path} is not a notebook of format 4: {where}: {problem[:500]}")
+
+
+def _valid(content: Json) -> NotebookNode:
+    """The notebook in a JSON value, its texts in one piece; raises nbformat.ValidationError."""
+    if not isinstance(content, dict) or content.get("nbformat") != 4:
+        raise nbformat.ValidationError("its field nbformat is not 4; convert it: jupyter nbconvert --to notebook FILE")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of cells without an id, which nobody here asks for
+        nbformat.validate(nbformat.from_dict(content))
+    return to_notebook_json(content)

@@ -20,7 +20,6 @@ from starlette.routing import Route
 
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_record import SessionRecord
-from rlm_mcp.formats.notebook import as_markdown, as_text
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
@@ -92,6 +91,8 @@ async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
 
 async def _export(service: Service, request: Request) -> Response:
     """The session as the file that ``rlm-kernel export`` writes."""
+    from rlm_mcp.formats.notebook import as_markdown, as_text
+
     makers: dict[str, Callable[[SessionRecord, float], str]] = {"ipynb": as_text, "md": as_markdown}
     make = makers.get(request.path_params["kind"])
     try:
