@@ -17,8 +17,7 @@ HEAVY = {
     ),
     "daemon": (
         DAEMON,
-        "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client nbformat rich openai anthropic starlette "
-        "uvicorn",
+        "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client nbformat rich openai anthropic uvicorn",
     ),
     "zygote": (
         "import rlm_kernel.worker.zygote, rlm_kernel.worker.worker, rlm_sandbox.language_wall.wall",

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rlm_contexts.search.scan import LineMatch, ScanResult
+from rlm_contexts.search.scan import ScanResult
 from rlm_contexts.search.strategy import Syntax, compile_pattern
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.errors import KernelBusy, UnknownVariable
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.messages import JsonObject, read
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault, variable_not_found
 from rlm_mcp.service.sessions.sessions import Session
@@ -119,7 +119,7 @@ class KernelVariables:
         """Search a variable's lines."""
         syntax = Syntax(*(bool(options.get(field.name)) for field in fields(Syntax)))
         compile_pattern(pattern, syntax)  # so that a bad one is refused in the same words as for a context
-        found = await self._ask(
+        found: JsonObject = await self._ask(
             session,
             name,
             lambda client, kernel: client.scan_variable(
@@ -133,13 +133,7 @@ class KernelVariables:
                 wait_seconds=_ASK_SECONDS,
             ),
         )
-        matches = tuple(
-            LineMatch(
-                int(m["line"]), str(m["text"]), tuple(map(str, m["context"])), int(m["chars"]), bool(m["context_cut"])
-            )
-            for m in found["matches"]
-        )
-        return ScanResult(matches, bool(found["truncated"]), int(found["total"]), bool(found["exact"]), None)
+        return read(ScanResult, {**found, "next_line": None})
 
     async def delete(self, session: Session, name: str) -> None:
         """Delete a variable, as ``del`` does."""
