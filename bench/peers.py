@@ -31,7 +31,7 @@ llm: {mode: provider}
 """
 ROUNDS = 5
 MANY = 8
-SETTLED_SECONDS = 4.0
+REST_SECONDS = 4.0
 LOOP = "t = 0\nfor i in range(1_000_000): t += i\nprint(t)"
 FILTER = "print(len([line for line in {} if 'ERROR' in line]))"
 
@@ -118,23 +118,23 @@ def memory(setting: Setting, seats: list[type[Seat]], log: Path) -> None:
         with ExitStack() as stack:
             sat = [kind(setting)]
             stack.callback(sat[0].close)
-            sizes = [resolved(sat)]
+            sizes = [memory_at_rest(sat)]
             began = time.perf_counter()
             loaded(sat[0], log)
             times = [time.perf_counter() - began]
-            sizes.append(resolved(sat))
+            sizes.append(memory_at_rest(sat))
         with ExitStack() as stack:
             sat = [kind(setting)]
             stack.callback(sat[0].close)
             for _ in range(MANY - 1):
                 sat.append(sat[0].another())
                 stack.callback(sat[-1].close)
-            sizes.insert(1, resolved(sat))
+            sizes.insert(1, memory_at_rest(sat))
             began = time.perf_counter()
             for seat in sat:
                 loaded(seat, log)
             times.append(time.perf_counter() - began)
-            sizes.append(resolved(sat))
+            sizes.append(memory_at_rest(sat))
         idle, idle_many, full, full_many = sizes
         print(
             f"{kind.name:20} idle: one {idle:.0f} MB, {MANY} {idle_many:.0f} MB; with the text: "
@@ -144,9 +144,9 @@ def memory(setting: Setting, seats: list[type[Seat]], log: Path) -> None:
             print(json.dumps({"benchmark": "memory of sessions", "case": kind.name, "mb": sizes, "seconds": times}))
 
 
-def resolved(sat: list[Seat]) -> float:
+def memory_at_rest(sat: list[Seat]) -> float:
     """Proportional memory in MB of all that serves them, after a while."""
-    time.sleep(SETTLED_SECONDS)
+    time.sleep(REST_SECONDS)
     found = {process.pid: process for seat in sat for process in seat.processes()}
     total = 0.0
     for process in found.values():

@@ -96,13 +96,13 @@ def endpoint(config: Path, provider: str) -> Iterator[str]:
 def bare(url: str, count: int) -> float:
     """Return the seconds that a batch takes of sockets alone."""
     _, _, address, path = url.split("/", 3)
-    supervisor, port = address.split(":")
+    server, port = address.split(":")
     body = json.dumps({"model": "echo", "messages": [{"role": "user", "content": "?"}]}).encode()
-    head = f"POST /{path}/chat/completions HTTP/1.1\r\nhost: {supervisor}\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST /{path}/chat/completions HTTP/1.1\r\nhost: {server}\r\ncontent-length: {len(body)}\r\n\r\n"
     request, left = head.encode() + body, iter(range(count))
 
     def ask() -> None:
-        with socket.create_connection((supervisor, int(port))) as sock:
+        with socket.create_connection((server, int(port))) as sock:
             for _ in left:
                 sock.sendall(request)
                 received = b""

@@ -40,7 +40,7 @@ SUPERVISOR = {
 ZYGOTE = {"PYTHONPATH": _PYTHON["PYTHONPATH"]}
 """Variables of the zygote. Every kernel shows them in its ``/proc/self/environ``."""
 HELPER = _PYTHON
-"""Variables of a process that searches, and of a confined one, which has ``HOME`` and ``TMPDIR`` of its own besides."""
+"""Variables of a helper process, which has ``HOME`` and ``TMPDIR`` of its own besides, and of one that searches."""
 TRUST = {"SSL_CERT_FILE": "whose certificates are believed", "SSL_CERT_DIR": "the same"}
 """Variables that a helper process with the network has besides."""
 

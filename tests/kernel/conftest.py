@@ -33,7 +33,7 @@ class Signal:
         self._file.touch()
 
 
-async def end_host(client: SupervisorClient) -> None:
+async def end_supervisor(client: SupervisorClient) -> None:
     """Stop the supervisor and wait until it is gone."""
     if client.alive and client.pid is not None:
         with contextlib.suppress(ProcessLookupError):  # it may be about to be gone
@@ -48,7 +48,7 @@ async def supervisor(module_isolation: object, anyio_backend: str) -> AsyncItera
     """A supervisor that the tests of a module share."""
     client = await SupervisorClient.connect()
     yield client
-    await end_host(client)
+    await end_supervisor(client)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def own_supervisor(anyio_backend: str) -> AsyncIterator[SupervisorClient]:
     """A supervisor for one test that harms it."""
     client = await SupervisorClient.connect()
     yield client
-    await end_host(client)
+    await end_supervisor(client)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ run in a process that is killed when it overruns.
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,11 +22,12 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rlm_contexts.errors import ScanTimeout, SearchDied
 from rlm_contexts.search.scan import ScanResult, scan
-from rlm_contexts.search.search_process import LENGTH, READY, outcome, pack
+from rlm_contexts.search.search_process import LENGTH, READY, SearchJob, outcome, pack
 from rlm_contexts.search.strategy import Syntax, plan_for
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
 from rlm_ipc.environment import HELPER, chosen
+from rlm_ipc.messages import Json
 
 _HEAVY = 10_000  # RE2 instructions from which on a search may be too slow to be left in a thread
 _START = 30.0  # seconds a process may take to start: on a busy machine that is more than many a search may take
@@ -69,11 +69,11 @@ class ScanWorkers:
         while self._idle:
             await self._idle.pop().kill()
 
-    def _in_thread(self, stored: StoredText, arguments: dict[str, Any]) -> ScanResult:
+    def _in_thread(self, stored: StoredText, arguments: dict[str, Json]) -> ScanResult:
         return scan(self._store.open(stored), **arguments)
 
-    async def _in_process(self, stored: StoredText, arguments: dict[str, Any]) -> ScanResult:
-        request = {"store": str(self._store.root), "text": stored.to_dict(), "arguments": arguments}
+    async def _in_process(self, stored: StoredText, arguments: dict[str, Json]) -> ScanResult:
+        job = SearchJob(str(self._store.root), stored, arguments)
         seconds = arguments["seconds"] + arguments.get("count_seconds", 0.0)
         async with self._slots:
             worker = await self._worker()
@@ -81,7 +81,7 @@ class ScanWorkers:
                 with anyio.fail_after(_START):
                     await worker.started()
                 with anyio.fail_after(seconds + _GRACE):
-                    reply = await worker.ask(request)
+                    reply = await worker.ask(job)
             except TimeoutError:
                 await worker.kill()
                 raise ScanTimeout(arguments["seconds"]) from None
@@ -98,7 +98,7 @@ class ScanWorkers:
         return self._idle.pop()
 
 
-def _syntax(arguments: dict[str, Any]) -> Syntax:
+def _syntax(arguments: dict[str, Json]) -> Syntax:
     return Syntax(*(bool(arguments.get(field.name)) for field in fields(Syntax)))
 
 
@@ -130,13 +130,12 @@ class _Worker:
                 await self._stdout.receive_exactly(len(READY))
             self._started = True
 
-    async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Raises: SearchDied."""
+    async def ask(self, job: SearchJob) -> bytes:
+        """Return the answer, which `outcome` reads.  Raises: SearchDied."""
         with _alive():
-            await self._stdin.send(pack(request))
+            await self._stdin.send(pack(job))
             (length,) = LENGTH.unpack(await self._stdout.receive_exactly(LENGTH.size))
-            reply: dict[str, Any] = json.loads(await self._stdout.receive_exactly(length))
-        return reply
+            return await self._stdout.receive_exactly(length)
 
     async def kill(self) -> None:
         """End the process, whatever it is doing, and reap it."""

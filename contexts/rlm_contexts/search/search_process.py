@@ -1,8 +1,7 @@
 """A process that searches with patterns which may backtrack: started, asked and killed by `workers`.
 
 It says `READY` when it has started.  Each message after that, either way, is a length of 4 bytes
-(big-endian) and so much JSON.  A request is the path of the store, the facts of a text, and the arguments
-of `scan`; the answer is a result or an error.  The process ends when its input does.
+(big-endian) and so much JSON: a `SearchJob`, or a `SearchReply`.  The process ends when its input does.
 """
 
 from __future__ import annotations
@@ -11,58 +10,103 @@ import json
 import resource
 import struct
 import sys
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rlm_contexts import errors
 from rlm_contexts.search.scan import LineMatch, ScanResult, scan
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.messages import Json, plain, read
 
 READY = b"."
 """What comes before the first answer."""
 LENGTH = struct.Struct(">I")
 """The prefix of every message."""
+_NONSENSE = "the search process gave an answer that makes no sense; search again"
 
 
-def pack(message: dict[str, Any]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class SearchJob:
+    """A text of the store at a path, and the other arguments of `scan`."""
+
+    store: str
+    text: StoredText
+    arguments: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class TooLate:
+    """What `errors.ScanTimeout` tells."""
+
+    seconds: float
+    matches: tuple[LineMatch, ...]
+    next_line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrongPattern:
+    """What `errors.InvalidRegex` tells."""
+
+    pattern: str
+    reason: str
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherError:
+    """An error of another class of `errors`."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReply:
+    """What came of a job: one of these."""
+
+    result: ScanResult | None = None
+    late: TooLate | None = None
+    wrong: WrongPattern | None = None
+    error: OtherError | None = None
+
+
+def pack(message: SearchJob | SearchReply) -> bytes:
     """A message as it is sent."""
-    body = json.dumps(message).encode()
+    body = json.dumps(plain(message)).encode()
     return LENGTH.pack(len(body)) + body
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(job: SearchJob) -> SearchReply:
     """Do one search; every error of this package becomes an answer."""
     try:
-        text = ContextStore(Path(request["store"])).open(StoredText.from_dict(request["text"]))
-        return {"result": asdict(scan(text, **request["arguments"]))}
+        text = ContextStore(Path(job.store)).open(job.text)
+        return SearchReply(result=scan(text, **job.arguments))
     except errors.ScanTimeout as late:
-        return {"late": [late.seconds, [asdict(match) for match in late.matches], late.next_line]}
+        return SearchReply(late=TooLate(late.seconds, late.matches, late.next_line))
     except errors.InvalidRegex as bad:
-        return {"regex": [bad.pattern, bad.reason, bad.position]}
+        return SearchReply(wrong=WrongPattern(bad.pattern, bad.reason, bad.position))
     except errors.ContextError as problem:
-        return {"error": [type(problem).__name__, str(problem)]}
+        return SearchReply(error=OtherError(type(problem).__name__, str(problem)))
 
 
-def outcome(message: dict[str, Any]) -> ScanResult:
+def outcome(body: bytes) -> ScanResult:
     """The result in an answer.  Raises: the error in it."""
-    match message:
-        case {"result": fields}:
-            return ScanResult(
-                **{**fields, "matches": _matches(fields["matches"]), "part_counts": tuple(fields["part_counts"])}
-            )
-        case {"late": [seconds, matches, next_line]}:
-            raise errors.ScanTimeout(seconds, _matches(matches), next_line)
-        case {"regex": [pattern, reason, position]}:
-            raise errors.InvalidRegex(pattern, reason, position)
-        case {"error": [name, text]}:
-            raise _error_named(name)(text)
-    raise errors.SearchDied("the search process gave a malformed answer; search again")
-
-
-def _matches(rows: list[dict[str, Any]]) -> tuple[LineMatch, ...]:
-    return tuple(LineMatch(**{**row, "context": tuple(row["context"])}) for row in rows)
+    try:
+        reply = read(SearchReply, json.loads(body))
+    except (ValueError, ProtocolError) as problem:
+        raise errors.SearchDied(_NONSENSE) from problem
+    if (late := reply.late) is not None:
+        raise errors.ScanTimeout(late.seconds, late.matches, late.next_line)
+    if (wrong := reply.wrong) is not None:
+        raise errors.InvalidRegex(wrong.pattern, wrong.reason, wrong.position)
+    if reply.error is not None:
+        raise _error_named(reply.error.name)(reply.error.message)
+    if reply.result is None:
+        raise errors.SearchDied(_NONSENSE)
+    return reply.result
 
 
 def _error_named(name: str) -> type[errors.ContextError]:
@@ -76,7 +120,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     sink.flush()
     while len(prefix := source.read(LENGTH.size)) == LENGTH.size:
         body = source.read(*LENGTH.unpack(prefix))
-        sink.write(pack(answer(json.loads(body))))
+        sink.write(pack(answer(read(SearchJob, json.loads(body)))))
         sink.flush()
 
 

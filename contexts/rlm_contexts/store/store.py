@@ -165,8 +165,7 @@ class ContextStore:
     def shared_text(self, stored: StoredText) -> SharedText:
         """Open files for a kernel process, under a pin of their own; close it when it has been sent.
 
-        The first shared_text of a text that is not ASCII writes its wide form, which takes about as long as
-        loading did.
+        The first call for a text that is not ASCII writes its wide form, which takes about as long as loading did.
         Raises: UnknownText, CorruptText, StoreError.
         """
         fds = self._open_files(stored)

@@ -210,7 +210,7 @@ async def _spawn(client: Connection, call: protocol.Spawn, _: Envelope) -> Answe
 
 @_answers(protocol.POLICY)
 async def _policy(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.PolicyText]:
-    return protocol.PolicyText(client.supervisor.find(call.kernel_id).spec["policy"]), ()
+    return protocol.PolicyText(client.supervisor.find(call.kernel_id).checkpoints.spec.policy), ()
 
 
 @_answers(protocol.FORK)
@@ -328,6 +328,5 @@ async def _rollback(client: Connection, call: protocol.Rollback, _: Envelope) ->
 async def _shutdown(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.ShutDown]:
     session = client.supervisor.find(call.kernel_id)
     session.close()
-    scratch = session.spec.get("scratch")
-    shared = any(other.spec.get("scratch") == scratch for other in client.supervisor.sessions.values())
+    shared = any(other.scratch == session.scratch for other in client.supervisor.sessions.values())
     return protocol.ShutDown(shared), ()

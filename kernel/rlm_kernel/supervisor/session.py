@@ -23,6 +23,7 @@ import zmq
 from rlm_ipc import framing, processes, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelBusy, KernelDied, KernelError, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
+from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import (
     AnswersAssigned,
@@ -31,6 +32,7 @@ from rlm_ipc.supervisor_protocol import (
     KernelEnded,
     QueriesAsked,
     Recovered,
+    Spawn,
 )
 from rlm_kernel.supervisor.answer_wait import AnswerWait
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
@@ -60,34 +62,38 @@ Operation = Callable[[], Awaitable[Any]]
 class SupervisedSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
-    ``emit(kernel_id, event)`` reports what happened (`rlm_ipc.supervisor_protocol.EVENTS`).
+    ``spec`` says what its caller wants; ``connection`` is what its sockets are bound to, and ``kernel_info`` what a
+    ``kernel_info_request`` is answered. ``emit(kernel_id, event)`` reports what happened
+    (`rlm_ipc.supervisor_protocol.EVENTS`). ``scratch`` is the folder that its code may write.
     """
 
     def __init__(
         self,
-        kernel_id: str,
-        spec: dict[str, Any],
+        spec: Spawn,
+        connection: dict[str, Json],
+        kernel_info: dict[str, Json],
         context: zmq.Context[Any],
         fresh_worker: Callable[[], Awaitable[WorkerLink]],
         spool: Path,
         emit: Emit,
     ) -> None:
-        self.kernel_id, self.spec, self.emit = kernel_id, spec, emit
-        self.policy = read_policy(spec["policy"])
+        self.request, self.scratch, self.emit = spec.request, Path(spec.scratch), emit
+        kernel_id = self.kernel_id = spec.request.kernel_id
+        self.policy = read_policy(spec.policy)
         self.limits = self.policy.limits
-        self.connection: dict[str, Any] = spec["connection"]
-        self.front = JupyterBroadcaster(context, self.connection, self.from_client)
+        self.connection, self.kernel_info = connection, kernel_info
+        self.front = JupyterBroadcaster(context, connection, self.from_client)
         self.cells = CellLog(lambda note: emit(kernel_id, CellEnded(note)))
         self.relay = OutputRouter(kernel_id, self.front, self.limits, spool, self.cells)
-        told = spec["workspace"], spec["query_base"], tuple(spec["protect"])
-        start = worker_protocol.Start(spec["policy"], spec["scratch"], *told)
+        told = spec.request.workspace, spec.request.query_base, spec.protect
+        start = worker_protocol.Start(spec.policy, spec.scratch, *told)
         self.refusals = Refusals(self.limits.refused_attempts, self.expel)
         callbacks = self._died, self._from_kernel, self._limits_of_request
         self.checkpoints = Checkpoints(fresh_worker, start, self.policy.walls.require, *callbacks, self.refusals)
         self.checkpoints.undoable = self.limits.rollback_cells
         self.history = History(self.limits.rollback_cells)
         llm = self.policy.llm
-        self.queries = QueryBook(spec["query_base"], self.limits.queries, (llm.mode, *llm.modes))
+        self.queries = QueryBook(spec.request.query_base, self.limits.queries, (llm.mode, *llm.modes))
         self.checkpoints.answers = self.queries.answers
         self.wait = AnswerWait(self)
         self.closed, self.last_used = False, time.time()
@@ -99,7 +105,6 @@ class SupervisedSession:
         """A loss between two cells: the next cell fails with it instead of running on variables that are gone."""
         self.memory_base = 0
         self.watch = MemoryWatch(self)
-        self.kernel_info: dict[str, Any] = spec.get("kernel_info") or {}
         self._driver: asyncio.Task[None] | None = None
 
     # -- life
@@ -163,14 +168,14 @@ class SupervisedSession:
             kernel_id=self.kernel_id,
             pid=live.pid if live else None,
             connection=self.connection,
-            connection_file=self.spec.get("connection_file"),
-            scratch=self.spec["scratch"],
+            connection_file=self.request.connection_file,
+            scratch=str(self.scratch),
             walls=dict(self.checkpoints.walls),
             policy=self.policy.name,
             state="busy" if self.relay.busy_since is not None else "idle",
             contexts={name: text.revision for name, text in sorted(self.checkpoints.contexts.items())},
             shadowed=tuple(sorted(self.checkpoints.shadowed)),
-            label=self.spec.get("label") or {},
+            label=self.request.label,
             memory_bytes=max(0, private_memory(live.pid) - self.memory_base) if live and live.pid else 0,
             checkpoint=self.checkpoints.newest is not None and self.checkpoints.newest.peer.pid is not None,
             undoable=tuple(self.undoable),
@@ -196,11 +201,6 @@ class SupervisedSession:
     def cell(self) -> CellRequest | None:
         """The cell that runs, or else the next one."""
         return next((i for i in (self._taken, *self._queue) if isinstance(i, CellRequest) and i.kind == EXECUTE), None)
-
-    @property
-    def scratch(self) -> Path:
-        """The folder that its code may write."""
-        return Path(self.spec["scratch"])
 
     def runs(self, run: object) -> bool:
         """Whether a request of that name runs now."""
@@ -337,7 +337,7 @@ class SupervisedSession:
         elif message.kind == "shutdown_request":
             restart = bool(message.content.get("restart", False))
             self.front.answer_control(message, {"status": "ok", "restart": restart})
-            if self.spec.get("owned"):
+            if self.request.owned:
                 asyncio.get_running_loop().call_later(0.05, self.close)
         else:
             self.enqueue(CellRequest.of_client(worker_protocol.CONTROL, parts))

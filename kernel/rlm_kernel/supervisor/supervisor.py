@@ -12,6 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from rlm_ipc.environment import ZYGOTE, chosen
 from rlm_ipc.errors import CallerError, KernelDied, UnknownKernel
 from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.kernel_reports import ForkOrigin
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
 from rlm_ipc.worker_protocol import ForkState, Handshake
 from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity
@@ -60,7 +61,7 @@ class Supervisor:
         self._zygotes: dict[tuple[str, ...], asyncio.Task[WorkerLink]] = {}
         self._ready: dict[Kind, WorkerLink] = {}
         self._making: asyncio.Future[None] | None = None
-        self._kernel_info: dict[str, Any] = {}
+        self._kernel_info: dict[str, Json] = {}
         self._closed = False
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
@@ -186,17 +187,17 @@ class Supervisor:
         self.capacity.demand_room(len(self.sessions))
         policy = read_policy(call.policy)
         preload = importable(policy)
-        spec = {**plain(request), "policy": call.policy, "scratch": call.scratch, "kernel_info": self._kernel_info}
-        spec["connection"] = request.connection or self._new_connection(kernel_id)
-        spec["protect"] = [str(self.runtime), str(self.log.parent), *call.protect]
-        Path(spec["scratch"]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        spec = replace(call, protect=(str(self.runtime), str(self.log.parent), *call.protect))
+        connection = request.connection or self._new_connection(kernel_id)
+        Path(call.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
         usual = policy.language.wall == "restricted" and not policy.network
         fresh_worker = partial(self.fresh_worker, preload, usual=usual, private=policy.walls.private)
-        session = SupervisedSession(kernel_id, spec, self.context, fresh_worker, self.runtime / "spool", self._emitted)
+        parts = self.context, fresh_worker, self.runtime / "spool", self._emitted
+        session = SupervisedSession(spec, connection, self._kernel_info, *parts)
         self.sessions[kernel_id] = session
         return session
 
-    def _new_connection(self, kernel_id: str) -> dict[str, Any]:
+    def _new_connection(self, kernel_id: str) -> dict[str, Json]:
         folder = self.runtime / "k"
         folder.mkdir(mode=0o700, exist_ok=True)
         return {

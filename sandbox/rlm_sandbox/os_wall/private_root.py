@@ -129,8 +129,8 @@ def leave_processes() -> None:
     namespaces.unshare(namespaces.NEW_PROCESSES, user=True)
 
 
-def lower_first(pin: int) -> None:
-    """In the first process of new numbers: leave it nothing but to wait for the other end of ``pin`` to be closed.
+def lower_first(lifeline: int) -> None:
+    """In the first process of new numbers: leave it nothing but to wait for the other end of ``lifeline`` to be closed.
 
     It has no privileges and no other open file, and the system reaps for it whom nobody else does. To have next to no
     memory either it becomes the smallest program that waits for the end of its input. It returns where there is none.
@@ -138,10 +138,10 @@ def lower_first(pin: int) -> None:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)
-    for fd, source in enumerate((pin, null, null)):
+    for fd, source in enumerate((lifeline, null, null)):
         os.dup2(source, fd)
-    os.closerange(3, pin)
-    os.closerange(pin + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, lifeline)
+    os.closerange(lifeline + 1, os.sysconf("SC_OPEN_MAX"))
     privileges.no_new_privs()
     privileges.drop_capabilities()
     with contextlib.suppress(OSError):

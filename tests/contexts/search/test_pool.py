@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psutil
@@ -11,6 +12,8 @@ from session_processes import children_with, runs
 
 from rlm_contexts import errors
 from rlm_contexts.search.pool import ScanWorkers
+from rlm_contexts.search.scan import LineMatch, ScanResult
+from rlm_contexts.search.search_process import LENGTH, OtherError, SearchReply, TooLate, WrongPattern, outcome, pack
 from rlm_contexts.store.store import ContextStore
 
 pytestmark = pytest.mark.anyio
@@ -142,3 +145,42 @@ async def test_errors_cross_from_the_process_unchanged(store: ContextStore) -> N
         for pattern in ("foo", BACKTRACKING):
             with pytest.raises(errors.UnknownText, match="load it again"):
                 await workers.scan(stored, pattern)
+
+
+RESULT = ScanResult((LineMatch(3, "é", ("a", "é"), 1, context_cut=False),), True, 2, False, 4, (2, 0))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        SearchReply(result=RESULT),
+        SearchReply(late=TooLate(0.5, RESULT.matches, 4)),
+        SearchReply(wrong=WrongPattern("(", "missing )", 0)),
+        SearchReply(error=OtherError("BadRange", "no")),
+    ],
+)
+def test_what_a_process_answers_is_read_as_it_was_written(reply: SearchReply) -> None:
+    """A result with every field, and each error with what it tells."""
+    body = pack(reply)[LENGTH.size :]
+    if reply.result is not None:
+        assert outcome(body) == reply.result
+        return
+    with pytest.raises(errors.ContextError) as told:
+        outcome(body)
+    error: Any = told.value
+    if reply.late is not None:
+        assert (type(error), error.seconds, error.matches, error.next_line) == (
+            errors.ScanTimeout,
+            *(reply.late.seconds, reply.late.matches, reply.late.next_line),
+        )
+    elif reply.wrong is not None:
+        assert (type(error), error.pattern, error.position) == (errors.InvalidRegex, "(", 0)
+    else:
+        assert (type(error), str(error)) == (errors.BadRange, "no")
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[]", b"{}", b'{"result": {}}', b'{"late": [1, [], 2]}', b'{"more": 1}'])
+def test_an_answer_that_is_none_is_the_end_of_the_process(body: bytes) -> None:
+    """It searches what may be hostile: nothing else is believed."""
+    with pytest.raises(errors.SearchDied, match="makes no sense"):
+        outcome(body)

@@ -82,13 +82,15 @@ async def test_only_as_many_cells_as_the_policy_keeps_can_be_undone(supervisor, 
     await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_rollbacks_follow_each_other_until_the_beginning(supervisor, spawn, value, policy) -> None:
-    """One cell at a time, down to a fresh kernel; then there is nothing left to undo."""
+async def test_rollbacks_follow_each_other_until_the_beginning(supervisor, spawn, value, policy, gone) -> None:
+    """One cell at a time, down to a fresh kernel; then there is nothing left to undo. What is undone has ended."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=5))
     for number in range(3):
         await value(kernel, f"n = {number}")
     for number in (1, 0):
+        undone = (await supervisor.kernel_info(kernel.kernel_id)).pid
         done = await supervisor.rollback(kernel.kernel_id, 1)
+        await gone(undone)
         assert (done.undone, done.restored) == ((f"n = {number + 1}",), ("n",))
     done = await supervisor.rollback(kernel.kernel_id, 1)
     assert (done.undone, done.gone, done.possible) == (("n = 0",), ("n",), ())

@@ -103,7 +103,7 @@ async def no_supervisor(start: bool) -> SupervisorClient:
     raise SupervisorGone("there is no supervisor in this test")
 
 
-async def end_host(client: SupervisorClient) -> None:
+async def end_supervisor(client: SupervisorClient) -> None:
     """End a supervisor with all its kernels, and wait until it is gone."""
     if client.alive and client.pid is not None:
         os.kill(client.pid, signal.SIGTERM)
@@ -152,7 +152,7 @@ async def supervisor(module_isolation: object, anyio_backend: str) -> AsyncItera
     info = await client.spawn(SpawnRequest("warm"), load_policy("default"))
     await client.shutdown(info.kernel_id)
     yield
-    await end_host(client)
+    await end_supervisor(client)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ async def alone(isolation: object, anyio_backend: str) -> AsyncIterator[Service]
     """A service with a supervisor of its own, for a test that kills supervisors."""
     async with Service.open(waiting=Waiting(longest=20.0)) as service:
         yield service
-        await end_host(await service.gateway.client())
+        await end_supervisor(await service.gateway.client())
 
 
 @pytest.fixture
