@@ -1,5 +1,6 @@
 """`rlm_client.RLM`: the whole loop, with real kernels and a model behind a real endpoint that says what is scripted."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -489,3 +490,32 @@ def test_a_turn_of_a_session_that_never_was_is_refused(module_isolation: Any) ->
     """Nothing is written down for nobody."""
     with pytest.raises(DaemonRefused, match="no session never is known; list them"):
         ask(KeepTurn("never", "m", (), "", None, 0, 0, 0.0, 1.0), start=True)
+
+
+def test_a_long_run_does_not_grow_without_bound(model: ModelEndpoint) -> None:
+    """Prompts stay within their bound, the question always stays, and between folds each prompt begins as the last."""
+    bound, turns = 6000, 60
+    model.reply = lambda _: code(f"print('{len(model.requests)} ' * 700)")
+    solution = RLM(limits=RunLimits(turns=turns, history=bound)).completion("Which key is it?", "text")
+    assert (solution.status, len(solution.turns)) == ("out_of_turns", turns + 1)
+    prompts = [[message["content"] for message in asked.messages] for asked in model.requests]
+    sizes = [sum(map(len, prompt)) // 4 for prompt in prompts]
+    assert max(sizes) <= bound
+    assert sum(sizes[40:50]) > 0.8 * sum(sizes[20:30])  # bounded, and not emptied
+    grown = [after[: len(before)] == before for before, after in itertools.pairwise(prompts)]
+    assert grown.count(False) < turns / 3
+    opening = prompts[1][:3]
+    assert "Which key is it?" in opening[1]
+    assert all(prompt[:3] == opening for prompt in prompts[1:])
+    summary = prompts[-1][3]
+    assert summary.startswith("[Context Summary]\n")
+    assert "of output, not shown any more; whole: the session's journal; print again what you need]" in str(prompts)
+    last = model.requests[-1].messages
+    assert [message["role"] for message in last[:6]] == ["system", "user", "assistant", "user", "user", "assistant"]
+
+
+def test_a_run_without_a_bound_is_shown_whole(model: ModelEndpoint) -> None:
+    """Whoever has the room can have all of it."""
+    model.reply = lambda _: code("print('long ' * 1000)")
+    RLM(limits=RunLimits(turns=8, history=None)).completion("?", "text")
+    assert [len(asked.messages) for asked in model.requests] == list(range(2, 20, 2))

@@ -39,8 +39,8 @@ EXIT_CODE = re.compile(r" # exit code ([0-9]+)\b")
 """How a page says that a command does not end with 0."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
-OUTSIDE = "docs/python.md"
-"""The page whose Python is for programs, not for cells."""
+OUTSIDE = ("docs/python.md", "docs/transcripts.md")
+"""The pages whose Python is for programs, not for cells."""
 WAITS_FOR_A_PERSON = {"mcp", "serve", "demo", "web"}
 """Commands that run until they are stopped, or long: here only their help is asked for."""
 
@@ -88,7 +88,7 @@ COMMANDS = dict(_leaves(typer.main.get_command(app)))
 
 
 def _of(*languages: str) -> pytest.MarkDecorator:
-    outside = {OUTSIDE: "python"}.items()
+    outside = {(page, "python") for page in OUTSIDE}
     chosen = [block for block in BLOCKS if block.language in languages and (block.page, block.language) not in outside]
     return pytest.mark.parametrize("block", chosen, ids=str)
 
@@ -243,9 +243,10 @@ def test_policy_examples_load(block: Block, tmp_path: Path) -> None:
     assert load_policy(path).description
 
 
-def test_the_program_of_the_python_page_runs(place: Path) -> None:
-    """The blocks of docs/python.md, one after the other in one process outside of any session."""
-    blocks = [block.text for block in BLOCKS if block.page == OUTSIDE and block.language == "python"]
+@pytest.mark.parametrize("page", OUTSIDE)
+def test_the_program_of_a_page_for_python_runs(page: str, place: Path) -> None:
+    """The blocks of a page, one after the other in one process outside of any session."""
+    blocks = [block.text for block in BLOCKS if block.page == page and block.language == "python"]
     command = [sys.executable, "-W", "error", "-c", "\n".join(blocks)]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,8 @@ class RunLimits:
 
     ``turns`` holds for each run alone, the others for a run and its children together. ``calls`` and ``tokens`` count
     every answer of a model, ``cost`` is in US dollars by the configured prices, ``seconds`` is wall time. ``depth`` is
-    how deep ``rlm_query`` may nest: at 0 it is answered as `llm_query` is.
+    how deep ``rlm_query`` may nest: at 0 it is answered as `llm_query` is. ``history`` is how many tokens of the run
+    its model is shown at most, estimated: what is older is masked and folded, and no run grows without bound.
     """
 
     turns: int = 30
@@ -34,6 +35,7 @@ class RunLimits:
     cost: float | None = None
     seconds: float | None = 3600.0
     depth: int = 1
+    history: int | None = 100_000
 
 
 @dataclass

@@ -13,6 +13,7 @@ from rlm_client.models.interface import ChatMessage, Completion, Model
 from rlm_client.models.validation import until_fitting
 from rlm_client.rlm import prompts
 from rlm_client.rlm.budget import Budget, RunBudgetExceeded
+from rlm_client.rlm.history import History
 from rlm_client.rlm.replies import final_of, has_open_block, repl_blocks, submitted
 from rlm_client.rlm.workspace import ModelAnswer, ModelTurn, Workspace
 from rlm_ipc.daemon_rows import WaitingQuery
@@ -114,12 +115,10 @@ class Loop:
     async def _solve(self, question: str, variables: list[str]) -> Solution:
         await self._workspace.run(prompts.SETUP, self._answers)
         turns, recursion = self._budget.limits.turns, self._depth < self._budget.limits.depth
-        history: list[ChatMessage] = []
+        system = prompts.system_prompt(variables, recursion=recursion, chars=SUB_PROMPT_CHARS)
+        history = History(self._budget.limits.history, system)
         said: list[ChatMessage] = [
-            {
-                "role": "system",
-                "content": prompts.system_prompt(variables, recursion=recursion, chars=SUB_PROMPT_CHARS),
-            },
+            {"role": "system", "content": system},
             {"role": "user", "content": prompts.first_message(question, turns)},
         ]
         for self._turn in range(1, turns + 1):
@@ -127,15 +126,15 @@ class Loop:
             await self._keep(turn)
             if turn.final is not None:
                 return self._solution(question, turn.final, "answered")
-            history += [*said, {"role": "assistant", "content": turn.reply.text}]
             cut = has_open_block(turn.reply.text)
             said = [{"role": "user", "content": prompts.outputs(turn.outcomes, cut=cut, turn=self._turn, turns=turns)}]
         return await self._last_word(question, history, said)
 
-    async def _one_turn(self, history: list[ChatMessage], said: list[ChatMessage]) -> ModelTurn:
+    async def _one_turn(self, history: History, said: list[ChatMessage]) -> ModelTurn:
         self._tell("turn", count=self._budget.limits.turns)
         began, clock = time.time(), time.monotonic()
-        reply = await self._complete([*history, *said])
+        reply = await self._complete(history.told(said[-1]["content"]))
+        history.replied(reply.text)
         final = None
         turn = self._open = ModelTurn(self._turn, said, reply, [], None, began, 0.0)
         for code in repl_blocks(reply.text):
@@ -149,12 +148,12 @@ class Loop:
             final = await self._said_at_last(reply.text)
         return replace(turn, final=final, seconds=time.monotonic() - clock)
 
-    async def _last_word(self, question: str, history: list[ChatMessage], said: list[ChatMessage]) -> Solution:
+    async def _last_word(self, question: str, history: History, said: list[ChatMessage]) -> Solution:
         """Ask for an answer without code, when there are no more turns."""
         asked: list[ChatMessage] = [{"role": "user", "content": f"{said[0]['content']}\n\n{prompts.LAST_TURN}"}]
         self._turn += 1
         began, clock = time.time(), time.monotonic()
-        reply = await self._complete([*history, *asked])
+        reply = await self._complete(history.told(asked[0]["content"]))
         final = final_of(reply.text)
         text = (final and final.text) or reply.text.strip()
         await self._keep(ModelTurn(self._turn, asked, reply, [], text, began, time.monotonic() - clock))

@@ -74,7 +74,7 @@ def iteration(
     blocks: list[JsonObject],
     final: str | None,
 ) -> JsonObject:
-    """Return the line about one turn; ``prompt`` is all that the model has been told until then."""
+    """Return the line about one turn; ``prompt`` is all that the model has been told, with what was folded since."""
     return {
         "type": "iteration",
         "iteration": number,

@@ -25,7 +25,7 @@ READY = b"."
 """What comes before the first answer."""
 LENGTH = struct.Struct(">I")
 """The prefix of every message."""
-_NONSENSE = "the search process gave an answer that makes no sense; search again"
+_NONSENSE = "the search process gave an malformed answer; search again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ def linked(turns: Iterable[Iterable[Message]]) -> list[tuple[int, int]]:
     for number, turn in enumerate(turns):
         first = number
         for message in turn:
+            if _is_plain(message):
+                continue
             first = min([first, *(called[call] for call in results_of(message) if call in called)])
             called |= dict.fromkeys(calls_of(message), number)
         while spans and spans[-1][1] > first:
@@ -86,7 +88,10 @@ def linked(turns: Iterable[Iterable[Message]]) -> list[tuple[int, int]]:
 def public(messages: Iterable[Message]) -> Iterator[Message]:
     """Yield messages without the keys that are ours."""
     for message in messages:
-        if any(key.startswith("_") for key in message):
-            yield {key: value for key, value in message.items() if not key.startswith("_")}
-        else:
-            yield message
+        ours = [key for key in message if key.startswith("_")]
+        yield {key: value for key, value in message.items() if key not in ours} if ours else message
+
+
+def _is_plain(message: Message) -> bool:
+    """Say quickly of most messages that they have nothing to do with tools."""
+    return len(message) == 2 and isinstance(message.get("content"), str)

@@ -15,7 +15,7 @@ CHARACTERS_PER_TOKEN = 4
 _CUT = "..."
 _REMEMBERED = 4096
 """Texts whose count is remembered."""
-_COUNTED_KEYS = ("tool_calls", "tool_use", "tool_result", "function_call")
+_COUNTED_KEYS = frozenset({"tool_calls", "tool_use", "tool_result", "function_call"})
 """What a model reads of a message besides its content."""
 
 
@@ -58,7 +58,6 @@ class Tokens:
     def _weigh(self, message: Message) -> int:
         content = message.get("content")
         weight = 0 if content is None else self.of_text(content if isinstance(content, str) else str(content))
-        for key in _COUNTED_KEYS:
-            if message.get(key):
-                weight += self.of_text(str(message[key]))
+        for key in _COUNTED_KEYS.intersection(message):
+            weight += self.of_text(str(message[key])) if message[key] else 0
         return weight

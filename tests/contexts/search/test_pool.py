@@ -182,5 +182,5 @@ def test_what_a_process_answers_is_read_as_it_was_written(reply: SearchReply) ->
 @pytest.mark.parametrize("body", [b"", b"[", b"[]", b"{}", b'{"result": {}}', b'{"late": [1, [], 2]}', b'{"more": 1}'])
 def test_an_answer_that_is_none_is_the_end_of_the_process(body: bytes) -> None:
     """It searches what may be hostile: nothing else is believed."""
-    with pytest.raises(errors.SearchDied, match="makes no sense"):
+    with pytest.raises(errors.SearchDied, match="malformed answer"):
         outcome(body)
