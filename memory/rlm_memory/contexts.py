@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, literal, select, union, update
 
 from rlm_memory.errors import QuotaExceeded, UnknownContext
+from rlm_memory.frame_schema import handovers
 from rlm_memory.schema import contexts as table
 from rlm_memory.schema import handles
 from rlm_memory.sessions import name_of
@@ -43,6 +44,7 @@ _FIND = select(table).where(*_NAMED)
 _HELD = union(
     select(table.c.digest).where(table.c.digest == bindparam("text")),
     select(handles.c.digest).where(handles.c.digest == bindparam("text")),
+    select(handovers.c.digest).where(handovers.c.digest == bindparam("text")),
 )
 _TOUCH = update(table).where(*_NAMED).values(last_accessed_at=bindparam("now"))
 
@@ -209,7 +211,7 @@ def drop_attached(store: Store, session: int, handle: str) -> list[str]:
 
 
 def is_held(store: Store, digest: str) -> bool:
-    """Whether any context or handle refers to the text."""
+    """Whether any context or handle refers to the text, or a frame hands it over."""
     with store.transaction() as connection:
         return connection.execute(_HELD, {"text": digest}).first() is not None
 

@@ -8,7 +8,10 @@ MemoryLayerError
 │   ├── UnknownHandle        no such handle, or this session may not resolve it
 │   ├── UnknownQuery         the session never asked that query
 │   ├── QuotaExceeded        the session would hold more bytes than its policy allows
-│   └── InvalidTransition    the row's state does not allow that step
+│   ├── InvalidTransition    the row's state does not allow that step
+│   ├── UnknownFrame         no such frame
+│   ├── FrameStatusRefused   the frame's status does not allow that verb
+│   └── FramesRunning        others work below the frame
 └── StoreFault               the database cannot be used
     ├── StoreUnavailable     locked, full, unreadable or damaged
     └── StoreTooNew          written by a newer version of this program
@@ -88,6 +91,33 @@ class InvalidTransition(RowRequestError):
         self.noun, self.key, self.current, self.wanted = noun, key, current, wanted
         why = f"already {current}" if current == wanted else f"{current}, so it cannot become {wanted}"
         super().__init__(f"{noun} {key!r} is {why}")
+
+
+class UnknownFrame(RowRequestError):
+    """There is no frame of that id."""
+
+    def __init__(self, frame: str) -> None:
+        self.frame = frame
+        super().__init__(f"no frame {frame[:80]!r}; ask for the tree to see the ids that there are")
+
+
+class FrameStatusRefused(RowRequestError):
+    """The status of the frame does not allow what was asked; ``advice`` is what to do first."""
+
+    def __init__(self, frame: str, status: str, verb: str, advice: str) -> None:
+        self.frame, self.status, self.verb = frame, status, verb
+        super().__init__(f"cannot {verb} frame {frame}, which is {status}: {advice}")
+
+
+class FramesRunning(RowRequestError):
+    """The frame cannot end while others work below it. ``running`` lists their ids."""
+
+    def __init__(self, frame: str, running: Sequence[str]) -> None:
+        self.frame, self.running = frame, list(running)
+        super().__init__(
+            f"frames run below {frame}: {', '.join(self.running)}; pop them first, or pass children='adopt' (they "
+            "move up to its parent) or children='fail'"
+        )
 
 
 class StoreFault(MemoryLayerError):

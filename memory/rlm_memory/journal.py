@@ -2,6 +2,8 @@
 
 Rows are appended in batches and never changed. The journal is bounded: each text is cut, each session keeps its
 latest rows (`MOST_ROWS`, `MOST_BYTES`) and all sessions together `MOST_BYTES_IN_ALL`; the oldest rows go first.
+Rows of a frame that runs are not among them: its log is still to be written. They have a bound of their own, and who
+keeps the log takes what is `beyond` it there before it is `let_go`.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, case, delete, exists, func, not_, select
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory import limits
+from rlm_memory.frame_schema import frames
 from rlm_memory.schema import journal as table
 from rlm_memory.schema import sessions
 from rlm_memory.store import Store
@@ -23,12 +27,18 @@ __all__ = [
     "LONGEST_OUTPUT",
     "MOST_BYTES",
     "MOST_BYTES_IN_ALL",
+    "MOST_BYTES_OPEN",
     "MOST_ROWS",
+    "MOST_ROWS_OPEN",
     "Author",
     "JournalEntry",
     "append",
+    "beyond",
     "last_serial",
+    "let_go",
+    "of_frame",
     "of_session",
+    "tally",
     "trim",
     "trim_all",
 ]
@@ -44,6 +54,11 @@ MOST_BYTES = 4 << 20
 """Bytes of code and output kept of one session."""
 MOST_BYTES_IN_ALL = 64 << 20
 """Bytes of code and output kept of all sessions together."""
+MOST_ROWS_OPEN, MOST_BYTES_OPEN = 4000, 16 << 20
+"""Rows kept of one frame that runs, and bytes of their code and output."""
+
+_RUNS = exists().where(frames.c.key == table.c.frame, frames.c.status == "in_progress")
+"""Whether a row is of a frame that runs."""
 
 
 class Author(StrEnum):
@@ -59,8 +74,8 @@ class JournalEntry:
 
     ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the supervisor told
     of the cell; ``attachment`` is the one that a person's cell came through;
-    ``displays`` are the pictures and the HTML that it showed, by MIME type and as the kernel made them. ``number`` is 0
-    until the entry has a row.
+    ``displays`` are the pictures and the HTML that it showed, by MIME type and as the kernel made them. ``frame`` is
+    the key of the frame that it was run for. ``number`` is 0 until the entry has a row.
     """
 
     session: int
@@ -75,6 +90,7 @@ class JournalEntry:
     serial: int | None = None
     attachment: str | None = None
     displays: tuple[dict[str, str], ...] = ()
+    frame: int | None = None
     number: int = 0
 
     @property
@@ -101,10 +117,33 @@ def append(store: Store, entries: Iterable[JournalEntry]) -> None:
 
 def of_session(store: Store, session: int, *, last: int | None = None) -> list[JournalEntry]:
     """List the session's cells, the oldest first; only the ``last`` ones if that is given."""
-    statement = select(table).where(table.c.session == session).order_by(table.c.number.desc()).limit(last)
+    return _latest(store, select(table).where(table.c.session == session), last)
+
+
+def of_frame(store: Store, frame: int, *, last: int | None = None) -> list[JournalEntry]:
+    """List the frame's cells, the oldest first; only the ``last`` ones if that is given."""
+    return _latest(store, select(table).where(table.c.frame == frame), last)
+
+
+def tally(store: Store, frame: int) -> tuple[int, int]:
+    """Count the frame's cells, and those of them that failed."""
+    failed = func.coalesce(func.sum(case((table.c.status == "ok", 0), else_=1)), 0)
     with store.transaction() as connection:
-        rows = [dict(row) for row in connection.execute(statement).mappings()]
-    return [_entry(row) for row in reversed(rows)]
+        found = connection.execute(select(func.count(), failed).where(table.c.frame == frame)).one()
+    return found[0], found[1]
+
+
+def beyond(store: Store, frame: int, *, rows: int = MOST_ROWS_OPEN, size: int = MOST_BYTES_OPEN) -> list[JournalEntry]:
+    """List the oldest cells of a frame that are over its bound, the oldest first."""
+    over = limits.numbers_beyond(table, table.c.frame == frame, size=size, rows=rows)
+    return _latest(store, select(table).where(table.c.number.in_(over)), None)
+
+
+def let_go(store: Store, entries: Iterable[JournalEntry]) -> None:
+    """Delete the rows of entries that are kept elsewhere now."""
+    gone = [entry.number for entry in entries]
+    with store.transaction() as connection:
+        connection.execute(delete(table).where(table.c.number.in_(gone)))
 
 
 def last_serial(store: Store, kernel: str) -> int:
@@ -117,12 +156,19 @@ def last_serial(store: Store, kernel: str) -> int:
 
 def trim(store: Store, session: int, *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> None:
     """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
-    limits.trim(store, table, size=size, rows=rows, session=session)
+    limits.trim(store, table, size=size, rows=rows, session=session, among=not_(_RUNS))
 
 
 def trim_all(store: Store, *, size: int = MOST_BYTES_IN_ALL) -> None:
     """Delete the oldest rows of all sessions until at most ``size`` bytes are left."""
-    limits.trim_all(store, table, size=size)
+    limits.trim_all(store, table, size=size, among=not_(_RUNS))
+
+
+def _latest(store: Store, wanted: Select[Any], last: int | None) -> list[JournalEntry]:
+    with store.transaction() as connection:
+        found = connection.execute(wanted.order_by(table.c.number.desc()).limit(last)).mappings()
+        rows = [dict(row) for row in found]
+    return [_entry(row) for row in reversed(rows)]
 
 
 def _values(entry: JournalEntry) -> dict[str, object]:

@@ -5,12 +5,13 @@ Such a table has the columns ``number`` (the order of its rows), ``session`` and
 
 from __future__ import annotations
 
-from sqlalchemy import Select, Table, delete, func, or_, select
+from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select, true
 
 from rlm_memory.store import Store
 
-__all__ = ["storable", "trim", "trim_all"]
+__all__ = ["numbers_beyond", "storable", "trim", "trim_all"]
 
+_ALL = true()
 _CUT = "\n… cut"
 
 
@@ -21,32 +22,37 @@ def storable(text: str, longest: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def trim(store: Store, table: Table, *, size: int, rows: int, session: int) -> None:
-    """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
-    _delete_beyond(store, table, _running(table).where(table.c.session == session), rows, size)
-
-
-def trim_all(store: Store, table: Table, *, size: int) -> None:
-    """Delete the oldest rows of all sessions until at most ``size`` bytes are left."""
+def trim(
+    store: Store,
+    table: Table,
+    *,
+    size: int,
+    rows: int,
+    session: int,
+    among: ColumnElement[bool] = _ALL,
+) -> None:
+    """Delete the session's oldest rows ``among`` all until at most ``rows`` and at most ``size`` bytes are left."""
+    over = numbers_beyond(table, table.c.session == session, among, size=size, rows=rows)
     with store.transaction() as connection:
-        held: int = connection.execute(select(func.coalesce(func.sum(table.c.size), 0))).scalar_one()
+        connection.execute(delete(table).where(table.c.number.in_(over)))
+
+
+def trim_all(store: Store, table: Table, *, size: int, among: ColumnElement[bool] = _ALL) -> None:
+    """Delete the oldest rows ``among`` those of all sessions until at most ``size`` bytes are left."""
+    with store.transaction() as connection:
+        held: int = connection.execute(select(func.coalesce(func.sum(table.c.size), 0)).where(among)).scalar_one()
         if held > size:
-            _delete_beyond(store, table, _running(table), None, size)
+            over = numbers_beyond(table, among, size=size)
+            connection.execute(delete(table).where(table.c.number.in_(over)))
 
 
-def _running(table: Table) -> Select[tuple[int, int, int]]:
-    """Each row with its position from the newest, and the bytes up to it."""
+def numbers_beyond(table: Table, *among: ColumnElement[bool], size: int, rows: int | None = None) -> Select[tuple[int]]:
+    """Select the numbers of the oldest rows ``among`` all that are over ``rows``, or over ``size`` bytes."""
     newest = table.c.number.desc()
     position = func.row_number().over(order_by=newest).label("position")
-    return select(table.c.number, position, func.sum(table.c.size).over(order_by=newest).label("total"))
-
-
-def _delete_beyond(
-    store: Store, table: Table, running: Select[tuple[int, int, int]], rows: int | None, size: int
-) -> None:
-    found = running.subquery()
+    total = func.sum(table.c.size).over(order_by=newest).label("total")
+    found = select(table.c.number, position, total).where(*among).subquery()
     too_much = found.c.total > size
     if rows is not None:
         too_much = or_(too_much, found.c.position > rows)
-    with store.transaction() as connection:
-        connection.execute(delete(table).where(table.c.number.in_(select(found.c.number).where(too_much))))
+    return select(found.c.number).where(too_much)

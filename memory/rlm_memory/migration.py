@@ -6,6 +6,8 @@ process that dies half-way leaves the old database as it was.
 
 Version 2 had other names for tables and columns, and told from the id of a query who had asked it. Its tables,
 columns and kept policies are renamed, and its queries numbered, in one transaction.
+
+Version 3 noted of a forked session which one it came from. Now both have a frame, and that note is the frames'.
 """
 
 from __future__ import annotations
@@ -14,18 +16,21 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Connection, Table, create_engine
 
-from rlm_memory import schema
+from rlm_memory import frame_schema, schema
+from rlm_memory.places import name_of_tree, tree_of
 
-__all__ = ["asker_in", "policy_renamed", "rename", "upgrade"]
+__all__ = ["asker_in", "make_frames", "policy_renamed", "rename", "upgrade"]
 
 _KEYED_BY_NAME = 1
 _UNDER_OLD_NAMES = 2
+_WITH_FORKS = 3
 _OLD_TABLES = {"attachments": "doors", "attachment_events": "door_events"}
 _OLD_COLUMNS = {"attachment": "door", "resolved_at": "settled_at"}
 """What version 2 called them, by their names of today."""
@@ -64,6 +69,16 @@ FROM sessions s
 LEFT JOIN queries q ON q.session = s.key AND q.created_at >= s.created_at
 LEFT JOIN query_details d ON d.session = q.session AND d.query = q.id AND d.mode = 'provider'
 GROUP BY s.key
+"""
+_OLD_FORKS = """
+SELECT s.key, p.key FROM old.forks f JOIN sessions s ON s.id = f.session JOIN sessions p ON p.id = f.parent
+"""
+_JOURNAL_BY_FRAME = "CREATE INDEX IF NOT EXISTS journal_by_frame ON journal (frame, number) WHERE frame IS NOT NULL"
+_FRAME = f"""
+INSERT INTO {frame_schema.frames.name} (
+    key, tree, parent, depth, kind, goal, status, author, session, forked_from, created_at, started_at,
+    folded, folded_count
+) VALUES (?, ?, ?, ?, 'session', ?, 'in_progress', 'fork', ?, ?, ?, ?, 0, 0)
 """
 _LIVES = "(state = 'active' or exists (select 1 from old.queries q where q.session = s.id and q.state = 'pending'))"
 
@@ -106,6 +121,17 @@ def rename(connection: Connection, version: int) -> None:
         )
 
 
+def make_frames(connection: Connection, version: int) -> None:
+    """Make frames of the forks that a database noted before version 4, in the caller's transaction."""
+    if not _UNDER_OLD_NAMES <= version <= _WITH_FORKS:
+        return
+    connection.exec_driver_sql(_JOURNAL_BY_FRAME)
+    if connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'forks'").first():
+        pairs = connection.exec_driver_sql("SELECT session, parent FROM forks ORDER BY session").all()
+        _frames_of_forks(connection.exec_driver_sql, [(session, parent) for session, parent in pairs])
+        connection.exec_driver_sql("DROP TABLE forks")
+
+
 def asker_in(query: str) -> tuple[str, int]:
     """Return who has asked a query, ``code`` or ``tool``, and which one of theirs it is, as its id told once."""
     digits = query.removeprefix("q_")
@@ -136,6 +162,8 @@ def _copy(new: sqlite3.Connection) -> None:
     for statement in _NUMBERS:
         new.execute(statement)
     _copy_counters(new)
+    if "forks" in there:
+        _frames_of_forks(new.execute, new.execute(_OLD_FORKS).fetchall())
     if "sqlite_sequence" in there:  # numbers of the journal are not given out twice either
         for name, last in new.execute("SELECT name, seq FROM old.sqlite_sequence").fetchall():
             new.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
@@ -186,3 +214,35 @@ def _common(new: sqlite3.Connection, table: Table) -> list[str]:
     old = _OLD_TABLES.get(table.name, table.name)
     there = {row[1] for row in new.execute(f"PRAGMA old.table_info({old})")}
     return [column.name for column in table.columns if _OLD_COLUMNS.get(column.name, column.name) in there]
+
+
+def _frames_of_forks(execute: Callable[..., Any], forks: Sequence[tuple[int, int]]) -> None:
+    """Write a frame for each session that was forked or forked from: the first of a place is the root of its tree."""
+    known = {key: rest for key, *rest in execute("SELECT key, id, workspace, created_at FROM sessions").fetchall()}
+    source = {session: parent for session, parent in forks if {session, parent} <= known.keys()}
+    frames: dict[int, tuple[int, str, int]] = {}
+    """By session: key, tree and depth of its frame."""
+    roots: dict[str, int] = {}
+
+    def frame_of(session: int) -> tuple[int, str, int]:
+        if session in frames:
+            return frames[session]
+        name, workspace, created = known[session]
+        tree, goal, parent, depth = tree_of(workspace, name), name, None, 0
+        if session in source:
+            parent, tree, above = frame_of(source[session])
+            depth = above + 1
+        elif tree in roots:
+            parent, depth = roots[tree], 1
+        key = len(frames) + 1
+        if parent is None:
+            roots[tree], goal = key, name_of_tree(tree)
+        values = (key, tree, parent, depth, goal, session, source.get(session), created, created)
+        execute(_FRAME, values)
+        frames[session] = key, tree, depth
+        return frames[session]
+
+    for session in sorted(source):
+        frame_of(session)
+    if frames:
+        execute("INSERT INTO counters VALUES ('frame', ?)", (len(frames),))

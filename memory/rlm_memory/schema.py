@@ -5,8 +5,9 @@ out again. It is a foreign key, so ending a session is one ``DELETE``: what belo
 writes later for a key that has gone is refused. A new table that holds anything of a session takes `_session_key`.
 
 `rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`. `rlm_memory.migration` rewrites one of
-version 1, whose rows were keyed by names, and renames tables and columns in one of version 2. Missing tables
-and missing columns that may be empty are added.
+version 1, whose rows were keyed by names, renames tables and columns in one of version 2, and makes frames of the forks
+of version 3. Missing tables and missing columns that may be empty are added. The tables of frames stand in
+`rlm_memory.frame_schema`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
-VERSION = 3
+VERSION = 4
 
 metadata = MetaData()
 
@@ -80,13 +82,6 @@ writable_folders = Table(
     metadata,
     # A folder that some session could write, also after the end of that session: no policy is read there.
     Column("path", Text, primary_key=True),
-)
-
-forks = Table(
-    "forks",
-    metadata,
-    _session_key(primary=True),
-    Column("parent", Integer, _life(), nullable=False),
 )
 
 contexts = Table(
@@ -226,8 +221,11 @@ journal = Table(
     Column("attachment", Text),
     # Pictures and HTML that the cell showed, each a JSON object by MIME type.
     Column("displays", JSON),
+    # The frame that the cell was run for. No foreign key: what a forgotten frame ran is still the session's.
+    Column("frame", Integer),
     UniqueConstraint("kernel", "serial"),
     Index("journal_by_session", "session", "number", "size"),
+    Index("journal_by_frame", "frame", "number", sqlite_where=text("frame is not null")),
     sqlite_autoincrement=True,
 )
 
@@ -293,7 +291,6 @@ __all__ = [
     "contexts",
     "counters",
     "endings",
-    "forks",
     "grants",
     "handles",
     "journal",

@@ -20,7 +20,7 @@ from sqlalchemy import Row, bindparam, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory.errors import SessionEnded, UnknownSession
-from rlm_memory.schema import endings, forks, writable_folders
+from rlm_memory.schema import endings, writable_folders
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
@@ -39,11 +39,9 @@ __all__ = [
     "latest_endings",
     "name_of",
     "new_key",
-    "note_fork",
     "note_writable",
     "open_session",
     "overdue",
-    "parents",
     "rest",
     "set_policy",
     "touch",
@@ -244,20 +242,6 @@ def writable(store: Store) -> set[str]:
     """List the folders that any session has ever been able to write, besides scratch folders."""
     with store.transaction() as connection:
         return set(connection.execute(select(writable_folders.c.path)).scalars())
-
-
-def note_fork(store: Store, session: int, parent: int) -> None:
-    """Note that the session was forked from ``parent``."""
-    with store.transaction() as connection:
-        connection.execute(insert(forks).values(session=session, parent=parent))
-
-
-def parents(store: Store, among: Iterable[int]) -> dict[int, str]:
-    """Map each of those sessions that was forked to the name of the one that it was forked from, while that lives."""
-    statement = select(forks.c.session, table.c.id).join(table, table.c.key == forks.c.parent)
-    with store.transaction() as connection:
-        found = connection.execute(statement.where(forks.c.session.in_(sorted(among))))
-        return {row.session: row.id for row in found}
 
 
 def touch(store: Store, session: int, now: float) -> None:

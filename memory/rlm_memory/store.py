@@ -148,6 +148,7 @@ class Store:
             migration.rename(connection, found)
             schema.metadata.create_all(connection)
             _add_columns(connection)
+            migration.make_frames(connection, found)
             connection.exec_driver_sql(f"PRAGMA user_version={schema.VERSION:d}")
 
     @contextmanager

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from frame_trees import Grown
 
 from rlm_memory import contexts, sessions
 from rlm_memory.contexts import StoredContent
+from rlm_memory.frames import tree
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
@@ -58,3 +60,10 @@ def load(store: Store) -> Callable[..., contexts.ContextRow]:
         return contexts.put(store, session, name, content, now=1000.0, **options)  # type: ignore[arg-type]
 
     return put
+
+
+@pytest.fixture
+def grown(store: Store, session: Callable[..., SessionRow]) -> Grown:
+    """A tree of frames whose root stands for the session ``trunk``."""
+    trunk = session("trunk", workspace="")
+    return Grown(store, trunk, tree.of_session(store, trunk, author="t", now=1000.0))

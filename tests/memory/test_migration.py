@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from rlm_memory import attachments, budgets, contexts, handles, journal, queries, sessions
+from rlm_memory.frames import ending, rows, tree
+from rlm_memory.frames.states import Kind, Status
 from rlm_memory.queries import QueryState
 from rlm_memory.sessions import How, SessionStatus
 from rlm_memory.store import Store
@@ -71,7 +73,7 @@ def test_what_lives_is_taken_over_under_keys(upgraded: Store) -> None:
     (query,) = queries.of_session(upgraded, live.key)
     assert (query.answer, query.asked_by, query.number, query.resolved_at) == ("of live", queries.Asker.CODE, 0, 2.0)
     assert [cell.code for cell in journal.of_session(upgraded, live.key)] == ["of live"]
-    assert sessions.parents(upgraded, [late.key]) == {late.key: "live"}
+    assert tree.parents(upgraded, [late.key]) == {late.key: "live"}
     assert budgets.used(upgraded, live.key) == budgets.Used(milliseconds=1500)
     assert queries.next_in_code(upgraded, "over") == 1
     assert sessions.new_key(upgraded) > max(row.key for row in sessions.all_sessions(upgraded))
@@ -149,3 +151,55 @@ def test_front_ends_and_queries_of_version_2_are_still_at_their_sessions(databas
         assert (code.id, code.asked_by, code.number, code.resolved_at) == ("q_007", queries.Asker.CODE, 7, 7.5)
         assert (code.mode, code.answered_by, code.recursive, code.output_tokens) == ("provider", "m", True, 4)
         store.close()
+
+
+@pytest.fixture
+def with_forks(database: Path, tmp_path: Path) -> Path:
+    """A database of version 3: in a repository, a fork of a fork and one in a worktree's session; one by itself."""
+    repository, beside = tmp_path / "repo", tmp_path / "beside"
+    (repository / ".git" / "worktrees" / "beside").mkdir(parents=True)
+    (repository / ".git" / "worktrees" / "beside" / "commondir").write_text("../..\n")
+    beside.mkdir()
+    (beside / ".git").write_text(f"gitdir: {repository}/.git/worktrees/beside\n")
+    with closing(sqlite3.connect(database)) as old:
+        old.execute("PRAGMA journal_mode=WAL")
+        old.executescript(SCHEMA.with_name("version3.sql").read_text())
+        columns = "key, id, state, workspace, policy, idle_seconds, created_at, last_used_at"
+        made = [("trunk", repository), ("branch", repository), ("twig", repository), ("wt", beside), ("wt-f1", beside)]
+        for key, (name, workspace) in enumerate([*made, ("alone", repository)], 1):
+            values = (key, name, "active", str(workspace), "default", 300.0, 1.0, 2.0)
+            old.execute(f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        old.executemany("INSERT INTO forks VALUES (?, ?)", [(2, 1), (3, 2), (5, 4)])
+        old.execute(
+            "INSERT INTO journal (session, author, code, started_at, ended_at, status, output, queries, size) "
+            "VALUES (1, 'agent', '1', 1, 2, 'ok', '', '[]', 9)"
+        )
+        old.commit()
+    return database
+
+
+def test_forks_of_version_3_are_frames_of_one_tree(with_forks: Path, tmp_path: Path) -> None:
+    """F-11: what was noted of forks goes into the tree of the repository; what forked nothing has no frame."""
+    for _ in range(2):  # the second opening finds them as they are
+        store = Store.open(with_forks)
+        root = rows.root_of(store, str(tmp_path / "repo" / ".git"))
+        assert root is not None
+        shape = [(row.id, row.parent, row.depth, row.goal, row.session) for row in ending.whole(store, root.key)]
+        assert shape == [
+            ("f1", None, 0, "repo", 1),
+            ("f2", 1, 1, "branch", 2),
+            ("f4", 1, 1, "wt", 4),
+            ("f3", 2, 2, "twig", 3),
+            ("f5", 4, 2, "wt-f1", 5),
+        ]
+        assert {(row.kind, row.status) for row in ending.whole(store, root.key)} == {(Kind.SESSION, Status.IN_PROGRESS)}
+        assert tree.parents(store, range(1, 7)) == {2: "trunk", 3: "branch", 5: "wt"}
+        assert [cell.frame for cell in journal.of_session(store, 1)] == [None]
+        with store.transaction() as connection:
+            names = set(connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars())
+        assert "journal_by_frame" in names
+        assert "forks" not in names
+        store.close()
+    store = Store.open(with_forks)
+    assert tree.plan(store, tree.Plan("next"), 1, author="t", now=9.0).id == "f6"
+    store.close()

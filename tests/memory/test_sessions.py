@@ -20,6 +20,7 @@ from rlm_memory import (
 from rlm_memory.attachments import AttachmentEvent, AttachmentMode, AttachmentRow
 from rlm_memory.budgets import Used
 from rlm_memory.errors import SessionEnded, UnknownSession
+from rlm_memory.frames import tree as frames
 from rlm_memory.handles import Audience, Grant
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.model_turns import TurnRow
@@ -107,11 +108,11 @@ def test_an_unknown_session_is_an_error_that_names_it(store: Store) -> None:
 def test_a_fork_knows_its_parent_for_as_long_as_that_lives(store: Store, session: Open) -> None:
     """A new session of the parent's name has forked nothing."""
     trunk, branch = session("trunk"), session("branch")
-    sessions.note_fork(store, branch.key, trunk.key)
-    assert sessions.parents(store, [trunk.key, branch.key]) == {branch.key: "trunk"}
+    frames.note_fork(store, branch, trunk, now=1.0)
+    assert frames.parents(store, [trunk.key, branch.key]) == {branch.key: "trunk"}
     sessions.end(store, trunk.key, How.ENDED, 2000.0)
     session("trunk")
-    assert sessions.parents(store, [branch.key]) == {}
+    assert frames.parents(store, [branch.key]) == {}
 
 
 def test_of_an_ended_session_it_is_known_that_there_was_one(store: Store, session: Open) -> None:
@@ -145,7 +146,7 @@ def test_ending_deletes_every_row_of_the_session_and_none_of_another(store: Stor
     """One step, whatever tables there are: each that has a column ``session`` is looked at."""
     gone, stays = session("gone"), session("stays")
     fill(store, gone, text), fill(store, stays, text)
-    sessions.note_fork(store, gone.key, stays.key), sessions.note_fork(store, stays.key, gone.key)
+    frames.note_fork(store, gone, stays, now=1.0)
     owned = [table for table in metadata.sorted_tables if "session" in table.columns]
     with store.transaction() as connection:
         before = {
@@ -157,7 +158,7 @@ def test_ending_deletes_every_row_of_the_session_and_none_of_another(store: Stor
         for table in owned:
             assert connection.execute(table.select().where(table.c.session == gone.key)).all() == [], table.name
             kept = connection.execute(table.select().where(table.c.session == stays.key)).all()
-            assert len(kept) == len(before[table.name]) or table.name == "forks", table.name
+            assert len(kept) == len(before[table.name]), table.name
         assert len(connection.execute(metadata.tables["grants"].select()).all()) == 1
 
 
@@ -179,8 +180,8 @@ def test_who_writes_for_an_ended_session_is_refused_and_the_next_one_is_untouche
         lambda: turns.append(store, TurnRow(old.key, "m", (), "done", None, 1, 1, 1.0, 2.0)),
         lambda: attachments.grant(store, AttachmentRow("d", old.key, AttachmentMode.EXECUTE, "digest", 1.0)),
         lambda: attachments.note(store, AttachmentEvent("d", old.key, "opened", 1.0)),
-        lambda: sessions.note_fork(store, old.key, new.key),
-        lambda: sessions.note_fork(store, new.key, old.key),
+        lambda: frames.note_fork(store, old, new, now=1.0),
+        lambda: frames.note_fork(store, new, old, now=1.0),
     ):
         with pytest.raises(SessionEnded):
             write()

@@ -85,22 +85,6 @@ def test_a_database_of_a_newer_version_is_left_alone(database: Path) -> None:
         Store.open(database)
 
 
-def test_a_database_of_before_forks_were_noted_is_opened(database: Path) -> None:
-    """Its rows are there, and what is missing is added."""
-    first = Store.open(database)
-    open_session(first, "a")
-    first.close()
-    with sqlite3.connect(database) as connection:
-        connection.execute("DROP TABLE forks")
-    connection.close()
-    store = Store.open(database)
-    open_session(store, "b")
-    trunk, branch = sessions.get(store, "a").key, sessions.get(store, "b").key
-    sessions.note_fork(store, branch, trunk)
-    assert sessions.parents(store, [trunk, branch]) == {branch: "a"}
-    store.close()
-
-
 def test_readers_see_rows_while_the_daemon_has_the_database_open(store: Store, database: Path) -> None:
     """The write-ahead log lets the command line read beside the daemon."""
     open_session(store, "a")

@@ -23,6 +23,7 @@ from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import contexts, queries, sessions
+from rlm_memory.frames import tree as frames
 from rlm_memory.journal import JournalEntry
 from rlm_memory.queries import QueryRow
 from rlm_memory.sessions import SessionStatus
@@ -108,7 +109,7 @@ class Overview:
         kernels = await self._kernels()
         live = sorted(self.live, key=lambda session: session.id)
         with self.store.transaction():  # one for all that is read
-            parents = sessions.parents(self.store, [session.key for session in live])
+            parents = frames.parents(self.store, [session.key for session in live])
             pending = {session.key: queries.pending(self.store, session.key) for session in live}
             rows = [
                 self._row(session, _kernel_of(session, kernels), parents.get(session.key), len(pending[session.key]))

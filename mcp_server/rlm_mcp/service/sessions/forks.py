@@ -18,6 +18,7 @@ from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.contexts import ContextOrigin, ContextRow
+from rlm_memory.frames import tree as frames
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy
 
@@ -100,7 +101,7 @@ class Forks:
                 now=now,
                 key=key,
             )
-            sessions.note_fork(self._store, key, parent.key)
+            frames.note_fork(self._store, opened, parent.row, now=now)
             for text in contexts.of_session(self._store, parent.key):
                 self._share(text, key, now)
             queries.continue_from(self._store, key, parent.key)

@@ -29,6 +29,7 @@ from rlm_mcp.service.sessions.policies import Policies, as_row, policy_for
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.errors import StoreFault
+from rlm_memory.frames import ending
 from rlm_memory.sessions import Ending, How, SessionRow, SessionStatus, Went
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, Policy
@@ -253,7 +254,7 @@ class Sessions:
         now = self._clock()
         overdue = sessions.overdue(self._store, now)
         for row in overdue:
-            sessions.end(self._store, row.key, How.EXPIRED, now, self._went(row, variables=True))
+            self._end_rows(row, How.EXPIRED, self._went(row, variables=True))
         self._absorb_jump(now)
         due = self._take_due(now)
         try:
@@ -355,10 +356,16 @@ class Sessions:
 
     async def _end(self, session: Session, how: How) -> None:
         went = self._went(session.row, variables=session.kernel.alive) if how is How.EXPIRED else None
-        sessions.end(self._store, session.key, how, self._clock(), went)
+        self._end_rows(session.row, how, went)
         self._forget(session)
         self._events.ended(session)
         await session.kernel.stop()
+
+    def _end_rows(self, row: SessionRow, how: How, went: Went | None) -> None:
+        now = self._clock()
+        with self._store.transaction():
+            ending.end_session(self._store, row.key, author="daemon", now=now)
+            sessions.end(self._store, row.key, how, now, went)
 
     def _went(self, row: SessionRow, *, variables: bool) -> Went:
         """What is about to go with a session that expires."""

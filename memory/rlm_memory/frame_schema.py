@@ -1,0 +1,120 @@
+"""The tables of the tree of frames. They join the metadata of `rlm_memory.schema`, so `Store.open` makes them too.
+
+A frame has a *key* from the store's counter, never given out twice, and the *id* ``f<key>`` by which people know it.
+What a frame's end has copied out of its session hangs on the frame: it outlives the session and goes when somebody
+forgets the frame. The column ``session`` empties when that session ends.
+
+Every ``DELETE`` of a frame takes what hangs on it and what is below it along.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, Integer, Table, Text, text
+
+from rlm_memory.schema import metadata
+
+__all__ = ["compactions", "events", "frames", "handovers", "operations"]
+
+
+def _of_frame(name: str = "frame", *, primary: bool = False, empty: bool = False) -> Column[int]:
+    key = ForeignKey("frames.key", ondelete="CASCADE")
+    return Column(name, Integer, key, primary_key=primary, nullable=empty)
+
+
+frames = Table(
+    "frames",
+    metadata,
+    Column("key", Integer, primary_key=True, autoincrement=False),
+    # Where the tree is: git's common folder, else a working directory, else `session:NAME`.
+    Column("tree", Text, nullable=False),
+    # Empty for the root, of which a tree has one.
+    _of_frame("parent", empty=True),
+    Column("depth", Integer, nullable=False),
+    Column("kind", Text, CheckConstraint("kind in ('session', 'task', 'story', 'epic')"), nullable=False),
+    Column("goal", Text, nullable=False),
+    Column(
+        "status",
+        Text,
+        CheckConstraint("status in ('planned', 'in_progress', 'completed', 'failed', 'blocked', 'invalidated')"),
+        nullable=False,
+    ),
+    Column("author", Text, nullable=False),
+    # Several frames may run in one session; a planned one has none.
+    Column("session", Integer, ForeignKey("sessions.key", ondelete="SET NULL")),
+    # The session of which its own is a fork.
+    Column("forked_from", Integer, ForeignKey("sessions.key", ondelete="SET NULL")),
+    Column("created_at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    # The event that ended it: the order in which siblings ended. Empty for what never started.
+    Column("ended", Integer),
+    # The event that ended or invalidated it, and those that it took along: reopening brings back the same ones.
+    Column("cause", Integer),
+    # Children that ended up to this event are one line in this frame's context. Only an end changes it, never a read.
+    Column("folded", Integer, nullable=False),
+    Column("folded_count", Integer, nullable=False),
+    # Where the log lies, once it is written.
+    Column("log", Text),
+    Index("frames_root", "tree", unique=True, sqlite_where=text("parent is null")),
+    Index("frames_by_parent", "parent", "status", "key"),
+    Index("frames_by_end", "parent", "ended", sqlite_where=text("ended is not null")),
+    Index("frames_by_session", "session", sqlite_where=text("session is not null")),
+    Index("frames_by_cause", "cause", sqlite_where=text("cause is not null")),
+)
+
+events = Table(
+    "frame_events",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    _of_frame(),
+    Column("at", Float, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("data", JSON, nullable=False),
+    Index("frame_events_by_frame", "frame", "number"),
+    sqlite_autoincrement=True,
+)
+
+compactions = Table(
+    "frame_compactions",
+    metadata,
+    # The latest row of a frame counts: a model's summary may follow an extract.
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    _of_frame(),
+    Column("source", Text, CheckConstraint("source in ('caller', 'extract', 'model')"), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("artifacts", JSON, nullable=False),
+    Column("decisions", JSON, nullable=False),
+    Column("at", Float, nullable=False),
+    Index("frame_compactions_by_frame", "frame", "number"),
+    sqlite_autoincrement=True,
+)
+
+handovers = Table(
+    "frame_handovers",
+    metadata,
+    # A value for a frame above, in the content store before the end of `frame` commits.
+    _of_frame(primary=True),
+    Column("name", Text, primary_key=True),
+    _of_frame("target"),
+    Column("digest", Text, nullable=False),
+    Column("size", Integer, nullable=False),
+    # How the content is to be read: a text, or what a worker has serialised.
+    Column("form", Text, CheckConstraint("form in ('text', 'object')"), nullable=False),
+    Column("delivered_at", Float),
+    Index("frame_handovers_by_target", "target", sqlite_where=text("delivered_at is null")),
+    Index("frame_handovers_by_digest", "digest"),
+)
+
+operations = Table(
+    "frame_operations",
+    metadata,
+    # What a transaction has promised and something slow has still to do: done again, or undone, after a crash.
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    _of_frame(),
+    Column("what", Text, CheckConstraint("what in ('push', 'log', 'notebook', 'end')"), nullable=False),
+    # The session that is meant; a number that may be of one that has ended.
+    Column("of_session", Integer),
+    Index("frame_operations_by_frame", "frame", "what"),
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,200 @@
+"""What a model is told of the tree: XML of a bounded size, the same bytes for the same rows, the stable part first.
+
+::
+
+    <flame_context>
+      <frame id="f1" kind="session" status="in_progress"><goal>…</goal>
+        <folded children="64"/>                     what ended long ago, one line; only an end changes it
+        <child id="f7" status="completed"><summary>…</summary><log>…</log></child>      in the order of their end
+        <frame …> … the way down to the current frame, in full … </frame>
+        <child id="f9" status="in_progress"><goal>…</goal></child>                      what may change, behind it
+      </frame>
+    </flame_context>
+
+No times, ages or counts of others are in it. What ends is appended to the list of what has ended, so that a prompt
+cache keeps all that is before; what is open stands behind the current frame. However large the tree is, no more rows
+are read than can be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from xml.sax.saxutils import escape
+
+from sqlalchemy import Connection, RowMapping, text
+
+from rlm_memory.frames.results import IN_LINE, MOST_SHOWN, SHOWN
+from rlm_memory.frames.rows import frame_id, get
+from rlm_memory.frames.states import Status
+from rlm_memory.store import Store
+
+__all__ = ["BUDGET", "LEAST_BUDGET", "assemble", "estimate"]
+
+BUDGET = 4000
+"""Tokens of a context, estimated: ancestors 1,500, siblings 1,500, the frame 800, markup 200."""
+LEAST_BUDGET = 600
+"""Tokens below which the way from the root down does not fit."""
+PER_TOKEN = 4
+"""Characters of a token, as is estimated."""
+NEAREST = 12
+"""Ancestors that are shown beside the root; those between are counted."""
+_UNCLES = 3
+"""Ancestors whose ended children are shown, beside those of the parent."""
+_UNCLE = 100
+"""Characters of a compaction there."""
+_STEP = 8
+"""Where room is short, so many lines at least go at once: the text begins anew once in as many ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Characters: of one goal above, of the frame's own goal, of ended and of open children by nearness."""
+
+    goal: int
+    own: int
+    ended: int
+    uncles: int
+    still: int
+
+
+_WHOLE = _Room(goal=120, own=1400, ended=SHOWN, uncles=600, still=700)
+_WIDEST = _WHOLE.own + 2 * _WHOLE.ended + _UNCLES * _WHOLE.uncles + 2 * _WHOLE.still + _UNCLES * (_WHOLE.still // 4)
+_MARKUP = 85
+"""Characters around one goal on the way down."""
+_BESIDE = 300
+"""Characters of the lines that count what is not shown, and of the outermost tags."""
+
+_ABOVE = text("""
+    WITH RECURSIVE above(key, parent, step) AS (
+        SELECT key, parent, 0 FROM frames WHERE key = :named
+        UNION ALL
+        SELECT frames.key, frames.parent, step + 1 FROM frames JOIN above ON frames.key = above.parent
+        WHERE step < :most
+    ) SELECT frames.key, kind, status, goal, depth, tree, folded, folded_count FROM above JOIN frames USING (key)
+    ORDER BY step DESC""")
+_TOP = text("""
+    SELECT key, kind, status, goal, depth, tree, folded, folded_count FROM frames
+    WHERE tree = :of AND parent IS NULL""")
+_ENDED = text("""
+    SELECT frames.key, frames.status, (
+        SELECT c.text FROM frame_compactions c WHERE c.frame = frames.key ORDER BY c.number DESC LIMIT 1
+    ) AS summary FROM frames WHERE parent = :named AND ended > :folded ORDER BY ended LIMIT :most""")
+_OPEN = text("""
+    SELECT key, status, goal FROM frames
+    WHERE parent = :named AND status IN ('in_progress', 'planned') AND key <> :skip ORDER BY status, key LIMIT :most""")
+# What XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for who parses it.
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def estimate(answer: str) -> int:
+    """Estimate the tokens of a text: a quarter of its characters, rounded up."""
+    return -(-len(answer) // PER_TOKEN)
+
+
+def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:
+    """Return the context of a frame within ``tokens`` (estimated; `LEAST_BUDGET` at least).
+
+    Raises:
+        UnknownFrame: there is no such frame.
+    """
+    room = _scaled(max(tokens, LEAST_BUDGET))
+    with store.transaction() as connection:
+        chain = list(connection.execute(_ABOVE, {"named": key, "most": NEAREST}).mappings())
+        if not chain:
+            get(store, key)  # raises
+        if chain[0]["depth"]:
+            chain.insert(0, connection.execute(_TOP, {"of": chain[0]["tree"]}).mappings().one())
+        inner = _current(connection, chain[-1], room)
+        for nearness, (row, below) in enumerate(reversed(list(pairwise(chain)))):
+            inner = _around(connection, row, below, inner, room, nearness)
+    return "\n".join(["<flame_context>", *inner, "</flame_context>"])
+
+
+def _scaled(tokens: int) -> _Room:
+    """Divide what there is: what is on the way down comes first, lists of others get what is left."""
+    characters = tokens * PER_TOKEN
+    chain = NEAREST + 2
+    goal = max(1, min(_WHOLE.goal, int(characters * 0.45 / chain) - _MARKUP))
+    share = min(1.0, (characters - chain * (goal + _MARKUP) - _BESIDE) / _WIDEST)
+    return _Room(
+        goal, int(_WHOLE.own * share), int(_WHOLE.ended * share), int(_WHOLE.uncles * share), int(_WHOLE.still * share)
+    )
+
+
+def _around(
+    connection: Connection, row: RowMapping, below: RowMapping, inner: Sequence[str], room: _Room, nearness: int
+) -> list[str]:
+    """A frame on the way down: its goal, ended children, the next one down with all in it, open children."""
+    before: Sequence[str] = ()
+    behind: Sequence[str] = ()
+    if nearness == 0:
+        before = _ended(connection, row, room.ended, IN_LINE)
+        behind = _still(connection, row, below["key"], room.still)
+    elif nearness <= _UNCLES:
+        before = _ended(connection, row, room.uncles, _UNCLE)
+        behind = _still(connection, row, below["key"], room.still // 4)
+    lines = [_head(row), _goal(row, room.goal), *before]
+    if gap := below["depth"] - row["depth"] - 1:
+        lines.append(f'<elided frames="{gap}"/>')
+    return [*lines, *inner, *behind, "</frame>"]
+
+
+def _current(connection: Connection, row: RowMapping, room: _Room) -> list[str]:
+    """The frame itself: its goal, what its children came to, what is open below it."""
+    ended = _ended(connection, row, room.ended, IN_LINE)
+    still = _still(connection, row, 0, room.still)
+    return [_head(row), _goal(row, room.own), *ended, *still, "</frame>"]
+
+
+def _ended(connection: Connection, row: RowMapping, room: int, longest: int) -> list[str]:
+    """Children that have ended, the oldest first, behind one line for those that there is no room for."""
+    found = connection.execute(_ENDED, {"named": row["key"], "folded": row["folded"], "most": 2 * MOST_SHOWN})
+    lines = [_child(child, "summary", child["summary"] or "", longest) for child in found.mappings()]
+    first, left = 0, sum(map(len, lines)) + len(lines)
+    if left > room:
+        # By position among all that have ended, not among what is shown: so the cut stays where it is for some ends.
+        while first < len(lines) and (left > room or (row["folded_count"] + first) % _STEP):
+            left -= len(lines[first]) + 1
+            first += 1
+    folded = row["folded_count"] + first
+    return [*([f'<folded children="{folded}"/>'] if folded else []), *lines[first:]]
+
+
+def _still(connection: Connection, row: RowMapping, skip: int, room: int) -> list[str]:
+    """Children that run or are planned, those that run first."""
+    lines: list[str] = []
+    found = connection.execute(_OPEN, {"named": row["key"], "skip": skip, "most": room // 50 + 2})
+    for child in found.mappings():
+        line = _child(child, "goal", child["goal"], 120)
+        room -= len(line) + 1
+        if room < 0:
+            return [*lines, "<more/>"]
+        lines.append(line)
+    return lines
+
+
+def _head(row: RowMapping) -> str:
+    return f'<frame id="{frame_id(row["key"])}" kind="{row["kind"]}" status="{row["status"]}">'
+
+
+def _goal(row: RowMapping, longest: int) -> str:
+    return f"<goal>{_cut(row['goal'], longest)}</goal>"
+
+
+def _child(row: RowMapping, tag: str, said: str, longest: int) -> str:
+    name = frame_id(row["key"])
+    log = f"<log>frame-{name}.md</log>" if tag == "summary" else ""
+    return f'<child id="{name}" status="{Status(row["status"])}"><{tag}>{_cut(said, longest)}</{tag}>{log}</child>'
+
+
+def _cut(said: str, longest: int) -> str:
+    """Text that cannot be taken for structure, cut before it is escaped, so that no entity is cut in two."""
+    said = _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", said[: longest + 1])
+    escaped = escape(said if len(said) <= longest else f"{said[: longest - 1]}…")
+    while len(escaped) > longest and said:
+        said = said[: len(said) * 3 // 4]
+        escaped = escape(f"{said}…")
+    return escaped

@@ -1,0 +1,280 @@
+"""Ending frames: pop, invalidate, reopen, forget, and the end of a session.
+
+What an end promises (log, notebook, the kernel's end) is written beside the status, for every frame that the end takes
+along, in the same transaction. `rlm_memory.frames.runtime` keeps these promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import bindparam, delete, insert, select, text, update
+from sqlalchemy.dialects.sqlite import insert as insert_or_update
+
+from rlm_memory.errors import FramesRunning, FrameStatusRefused
+from rlm_memory.frame_schema import frames, handovers, operations
+from rlm_memory.frames.results import Children, Ended, HandedOver, Invalidated, Outcome, compact, fold
+from rlm_memory.frames.rows import (
+    FrameRow,
+    above,
+    children,
+    first_closed,
+    get,
+    in_session,
+    last_event,
+    nearest_session,
+    note,
+    step,
+    under,
+)
+from rlm_memory.frames.states import Kind, Status, Verb, check_step
+from rlm_memory.store import Store
+
+__all__ = ["check_pop", "end_session", "forget", "invalidate", "pop", "popped", "reopen", "whole"]
+
+_OWE = insert(operations)
+_CANCEL = delete(operations).where(operations.c.frame == bindparam("of"), operations.c.what == "push")
+_handed = insert_or_update(handovers)
+_HAND_OVER = _handed.on_conflict_do_update(
+    index_elements=[handovers.c.frame, handovers.c.name],
+    set_={name: _handed.excluded[name] for name in ("target", "digest", "size", "form", "delivered_at")},
+)
+_MOVE = update(frames).where(frames.c.key == bindparam("named")).values(parent=bindparam("to"))
+_LIFT = text("""
+    WITH RECURSIVE moved(key) AS (
+        SELECT :named UNION ALL SELECT frames.key FROM frames JOIN moved ON frames.parent = moved.key
+    ) UPDATE frames SET depth = depth - :by WHERE key IN (SELECT key FROM moved)""")
+_UNFOLD = text("UPDATE frames SET folded_count = folded_count - 1 WHERE key = :parent AND folded >= :ended")
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """What an end does to the frames below, the highest first; what is below an adopted one moves with it."""
+
+    adopted: Sequence[FrameRow]
+    failed: Sequence[FrameRow]
+    planned: Sequence[FrameRow]
+
+
+def popped(store: Store, key: int, outcome: Outcome) -> Ended | None:
+    """Return what the pop did that asked for the same, if that was the last to end the frame; else None."""
+    row = get(store, key)
+    event = None if row.ended is None else last_event(store, key, Verb.POP)
+    if event is None or event.number != row.ended or event.data.get("asked") != outcome.digest():
+        return None
+    return Ended(**event.data["answer"])
+
+
+def check_pop(store: Store, key: int, outcome: Outcome) -> FrameRow:
+    """Return the frame that is to be popped.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is none, or it does not run, or it stands for a session.
+        FramesRunning: others run below it, and ``outcome.children`` is ``refuse``.
+    """
+    with store.transaction():
+        row = get(store, key)
+        if row.kind is Kind.SESSION:
+            advice = "it stands for a session: end_session ends it; pop a goal by its id"
+            raise FrameStatusRefused(row.id, row.status, Verb.POP, advice)
+        check_step(row.id, Verb.POP, row.status, outcome.status)
+        failed = _below(store, row, "fail").failed
+        if failed and outcome.children == "refuse":
+            raise FramesRunning(row.id, [found.id for found in failed])
+        return row
+
+
+def pop(
+    store: Store, key: int, outcome: Outcome, values: Sequence[HandedOver] = (), *, author: str, now: float
+) -> Ended:
+    """End a frame that runs, with all that follows from it. The same pop again gets the same answer.
+
+    ``values`` are those that ``outcome.hand_over`` names.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused, FramesRunning: as `check_pop`.
+    """
+    with store.transaction() as connection:
+        if (same := popped(store, key, outcome)) is not None:
+            return same
+        row = check_pop(store, key, outcome)
+        below, upper = _below(store, row, outcome.children), _goes_to(store, row)
+        said, source = compact(store, row, outcome, now)
+        answer = Ended(
+            frame=row.id,
+            status=outcome.status.value,
+            summary=said,
+            source=source,
+            parent=upper.id,
+            failed=[found.id for found in below.failed],
+            adopted=[found.id for found in below.adopted],
+            invalidated=[found.id for found in below.planned],
+            handed_over=[value.name for value in values],
+        )
+        asked, told = outcome.digest(), asdict(answer)
+        number = step(store, row, Verb.POP, outcome.status, author=author, now=now, asked=asked, answer=told)
+        _owe(store, row)
+        for found in below.adopted:
+            _adopt(store, found, upper, author, now)
+        for found in reversed(below.failed):
+            step(store, found, Verb.POP, Status.FAILED, author=author, now=now, cause=number, along_with=row.id)
+            compact(store, found, Outcome(Status.FAILED), now)
+            _owe(store, found)
+            fold(store, found.parent)
+        _invalidate_all(store, below.planned, number, author, now, f"{row.id} has ended")
+        if values:
+            target = nearest_session(store, upper.key) or upper
+            beside = {"frame": key, "target": target.key, "delivered_at": None}
+            connection.execute(_HAND_OVER, [beside | asdict(value) for value in values])
+        fold(store, row.parent)
+    return answer
+
+
+def invalidate(store: Store, key: int, *, author: str, now: float, why: str = "") -> Invalidated:
+    """Invalidate a frame and what is planned below it. What runs below is listed, and goes on; what has ended stays.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is none, or it has ended, or it stands for a session.
+    """
+    with store.transaction():
+        row = get(store, key)
+        if row.kind is Kind.SESSION:
+            raise FrameStatusRefused(row.id, row.status, Verb.INVALIDATE, "it stands for a session: name a goal")
+        below = under(store, key)
+        number = step(store, row, Verb.INVALIDATE, Status.INVALIDATED, author=author, now=now, why=why)
+        if row.status is Status.IN_PROGRESS:
+            compact(store, row, Outcome(Status.INVALIDATED), now)
+            _owe(store, row)
+            fold(store, row.parent)
+        planned = [found for found in below if found.status is Status.PLANNED]
+        _invalidate_all(store, planned, number, author, now, why)
+        running = [found.id for found in below if found.status is Status.IN_PROGRESS]
+    return Invalidated(row.id, [row.id, *(found.id for found in planned)], running)
+
+
+def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]:
+    """Plan an ended frame again, and those that its end or invalidation took along. Returns all of them.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is none, or it has not ended, or one above it has.
+    """
+    with store.transaction() as connection:
+        row = get(store, key)
+        if (closed := first_closed(above(store, key)[1:])) is not None:
+            raise FrameStatusRefused(row.id, row.status, Verb.REOPEN, f"{closed.id} above it has ended: reopen that")
+        step(store, row, Verb.REOPEN, Status.PLANNED, author=author, now=now)
+        along = select(frames.c.key).where(
+            frames.c.cause == row.cause, frames.c.status == Status.INVALIDATED.value, frames.c.key != key
+        )
+        same = sorted(connection.execute(along).scalars())
+        for other in same:
+            step(store, get(store, other), Verb.REOPEN, Status.PLANNED, author=author, now=now, along_with=row.id)
+        return [get(store, found) for found in (key, *same)]
+
+
+def forget(store: Store, key: int) -> list[FrameRow]:
+    """Delete a frame with all below it and all that their ends have kept; returns what there was.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is none, or it runs, or something below it does.
+    """
+    with store.transaction() as connection:
+        gone = whole(store, key)
+        for found in gone:
+            if found.status is Status.IN_PROGRESS:
+                raise FrameStatusRefused(found.id, found.status, "forget", "pop it first, or end its session")
+        row = gone[0]
+        if row.ended is not None:
+            connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
+        connection.execute(delete(frames).where(frames.c.key == key))
+        if row.parent is not None:
+            _clear(store, get(store, row.parent))
+        return gone
+
+
+def whole(store: Store, key: int) -> list[FrameRow]:
+    """List a frame and all below it, whatever became of them."""
+    found = [get(store, key)]
+    for row in found:
+        found += children(store, row.key)
+    return found
+
+
+def end_session(store: Store, session: int, *, author: str, now: float) -> list[FrameRow]:
+    """Note that a session is about to end: goals that run in it are blocked, frames that stand for it vanish.
+
+    A frame that stands for a session stays without one while anything is below it. Returns the blocked ones: write
+    their logs before the rows of the session go.
+    """
+    blocked = []
+    with store.transaction() as connection:
+        for row in sorted(in_session(store, session), key=lambda row: -row.depth):
+            if row.status is not Status.IN_PROGRESS:
+                continue
+            if row.kind is Kind.SESSION:
+                connection.execute(update(frames).where(frames.c.key == row.key).values(session=None))
+                _clear(store, get(store, row.key))
+                continue
+            why = "its session was ended"
+            step(store, row, Verb.END_SESSION, Status.BLOCKED, author=author, now=now, why=why)
+            compact(store, row, Outcome(Status.BLOCKED), now)
+            _owe(store, row, kernel=False)
+            fold(store, row.parent)
+            blocked.append(row)
+    return blocked
+
+
+def _clear(store: Store, row: FrameRow) -> None:
+    """Delete a frame that stands for no session any more, if nothing is below it; then the one above likewise."""
+    if row.kind is not Kind.SESSION or row.session is not None or children(store, row.key):
+        return
+    with store.transaction() as connection:
+        connection.execute(delete(frames).where(frames.c.key == row.key))
+        if row.parent is not None:
+            _clear(store, get(store, row.parent))
+
+
+def _goes_to(store: Store, row: FrameRow) -> FrameRow:
+    """Where what came of a frame goes: the nearest frame above that was not invalidated."""
+    return next(upper for upper in above(store, row.key)[1:] if upper.status is not Status.INVALIDATED)
+
+
+def _below(store: Store, row: FrameRow, how: Children) -> _Below:
+    """Sort what is below a frame that ends. Frames that stand for sessions move up in any case."""
+    moving: set[int] = set()
+    adopted: list[FrameRow] = []
+    failed: list[FrameRow] = []
+    planned: list[FrameRow] = []
+    for found in under(store, row.key):
+        runs = found.status is Status.IN_PROGRESS
+        if found.parent in moving:
+            moving.add(found.key)
+        elif runs and (how == "adopt" or found.kind is Kind.SESSION):
+            moving.add(found.key)
+            adopted.append(found)
+        elif runs:
+            failed.append(found)
+        elif found.status is Status.PLANNED:
+            planned.append(found)
+    return _Below(adopted, failed, planned)
+
+
+def _adopt(store: Store, row: FrameRow, upper: FrameRow, author: str, now: float) -> None:
+    with store.transaction() as connection:
+        connection.execute(_MOVE, {"named": row.key, "to": upper.key})
+        connection.execute(_LIFT, {"named": row.key, "by": row.depth - upper.depth - 1})
+        note(store, row.key, "adopt", author, now, to=upper.id)
+
+
+def _invalidate_all(store: Store, planned: Sequence[FrameRow], number: int, author: str, now: float, why: str) -> None:
+    for found in planned:
+        step(store, found, Verb.INVALIDATE, Status.INVALIDATED, author=author, now=now, cause=number, why=why)
+
+
+def _owe(store: Store, row: FrameRow, *, kernel: bool = True) -> None:
+    """Promise the log of a frame that has ended, and its kernel's end; what never ran in a session has a log only."""
+    owed = ["log", *(["notebook", *(["end"] if kernel else [])] if row.session is not None else [])]
+    with store.transaction() as connection:
+        connection.execute(_CANCEL, {"of": row.key})  # a session that is still to come has nobody to run for
+        connection.execute(_OWE, [{"frame": row.key, "what": what, "of_session": row.session} for what in owed])

@@ -1,0 +1,172 @@
+"""What came of frames: the shapes of ends, the compactions that others see, and the folding of old ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import insert, text
+
+from rlm_memory import journal, limits
+from rlm_memory.frame_schema import compactions
+from rlm_memory.frames.rows import FrameRow, compaction_of, get
+from rlm_memory.frames.states import Status
+from rlm_memory.store import Store
+
+__all__ = [
+    "IN_LINE",
+    "LINE",
+    "LONGEST_SUMMARY",
+    "MOST_SHOWN",
+    "SHOWN",
+    "Children",
+    "Ended",
+    "HandedOver",
+    "Invalidated",
+    "Outcome",
+    "compact",
+    "fold",
+    "summarize",
+]
+
+Children = Literal["refuse", "adopt", "fail"]
+"""What becomes of frames that run below one that ends."""
+
+LONGEST_SUMMARY = 16_384
+"""Characters kept of a summary."""
+MOST_ITEMS, LONGEST_ITEM = 100, 500
+"""Artifacts and decisions kept, and characters of each."""
+IN_LINE = 300
+"""Characters of a compaction in the contexts of other frames."""
+SHOWN, MOST_SHOWN = 3600, 24
+"""Characters and children that a context shows of ended ones; beyond that, an end folds the older half."""
+LINE = 90
+"""Characters of markup around one compaction."""
+_LAST_CELLS = 3
+"""Cells that an extract quotes."""
+_GOAL, _QUOTED = 120, 400
+"""Characters that an extract has of the goal, and of what a cell wrote last."""
+
+_COMPACT = insert(compactions)
+_COSTS = text("""
+    SELECT frames.ended, :line + coalesce(min(length(c.text), :longest), 0) AS cost FROM frames
+    LEFT JOIN frame_compactions c
+        ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = frames.key)
+    WHERE frames.parent = :named AND frames.ended > (SELECT folded FROM frames WHERE key = :named)
+    ORDER BY frames.ended""")
+_FOLD = text("UPDATE frames SET folded = :to, folded_count = folded_count + :more WHERE key = :named")
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A value for a frame above, which the content store holds already. ``form`` is ``text`` or ``object``."""
+
+    name: str
+    digest: str
+    size: int
+    form: str = "object"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What somebody says came of a frame."""
+
+    status: Status
+    summary: str = ""
+    artifacts: Sequence[str] = ()
+    decisions: Sequence[str] = ()
+    hand_over: Sequence[str] = ()
+    children: Children = "refuse"
+
+    def digest(self) -> str:
+        """Hash what is asked: the same pop is known by it."""
+        lists = list(self.artifacts), list(self.decisions), sorted(self.hand_over)
+        asked = [self.status, self.summary, *lists, self.children]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a pop has done; frames are named by id. ``parent`` is where to go on, ``source`` who said the summary."""
+
+    frame: str
+    status: str
+    summary: str
+    source: str
+    parent: str
+    failed: Sequence[str]
+    adopted: Sequence[str]
+    invalidated: Sequence[str]
+    handed_over: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidated:
+    """What an invalidation has done, by ids; ``running`` go on until somebody pops them."""
+
+    frame: str
+    invalidated: Sequence[str]
+    running: Sequence[str]
+
+
+def compact(store: Store, row: FrameRow, outcome: Outcome, now: float) -> tuple[str, str]:
+    """Write down what others see of a frame that ends; returns the text and its source."""
+    summary = outcome.summary.strip()
+    said = limits.storable(summary or _extract(store, row, outcome.status), LONGEST_SUMMARY)
+    source = "caller" if summary else "extract"
+    values = {"artifacts": _items(outcome.artifacts), "decisions": _items(outcome.decisions), "at": now}
+    with store.transaction() as connection:
+        connection.execute(_COMPACT, {"frame": row.key, "source": source, "text": said, **values})
+    return said, source
+
+
+def summarize(store: Store, key: int, said: str, *, now: float) -> bool:
+    """Let a model's summary take the place of an extract; False if somebody has said one, or the frame goes on.
+
+    Raises:
+        UnknownFrame: there is no such frame.
+    """
+    with store.transaction() as connection:
+        row, latest = get(store, key), compaction_of(store, key)
+        if row.ended is None or latest is None or latest.source == "caller":
+            return False
+        values = {"artifacts": list(latest.artifacts), "decisions": list(latest.decisions), "at": now}
+        text_ = limits.storable(said, LONGEST_SUMMARY)
+        connection.execute(_COMPACT, {"frame": key, "source": "model", "text": text_, **values})
+        fold(store, row.parent)
+        return True
+
+
+def fold(store: Store, parent: int | None) -> None:
+    """Fold the older half of the ended children when they take too much room: prefixes change once in many ends."""
+    if parent is None:
+        return
+    with store.transaction() as connection:
+        rows = connection.execute(_COSTS, {"named": parent, "longest": IN_LINE, "line": LINE}).all()
+        total = sum(row.cost for row in rows)
+        if total <= SHOWN and len(rows) <= MOST_SHOWN:
+            return
+        folded = 0
+        while total > SHOWN // 2 or len(rows) - folded > MOST_SHOWN // 2:
+            total -= rows[folded].cost
+            folded += 1
+        connection.execute(_FOLD, {"named": parent, "to": rows[folded - 1].ended, "more": folded})
+
+
+def _items(said: Sequence[str]) -> list[str]:
+    return [limits.storable(item, LONGEST_ITEM) for item in said[:MOST_ITEMS]]
+
+
+def _extract(store: Store, row: FrameRow, status: Status) -> str:
+    """Make a summary of the frame's own cells when nobody has said one."""
+    said = f"{status.value}: {limits.storable(row.goal, _GOAL)}"
+    ran, failed = journal.tally(store, row.key)
+    if not ran:
+        return f"{said} (no cell ran)"
+    cells = journal.of_frame(store, row.key, last=_LAST_CELLS)
+    wrote = [("wrote" if cell.status == "ok" else cell.status, cell.output.strip()[-_QUOTED:]) for cell in cells]
+    counted = f"{said} ({ran} cell{'s' * (ran > 1)}, {failed} failed)"
+    return "\n".join([counted, *(f"{how}: {what}" for how, what in wrote if what)])

@@ -1,0 +1,303 @@
+"""Rows of frames: reading them, taking them from one status to another, and the log of who did what.
+
+Every function joins the transaction that is open, or is one. A status changes by `step` only, which checks the table of
+`rlm_memory.frames.states` and writes the event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import RowMapping, bindparam, insert, select, text, update
+
+from rlm_memory.errors import UnknownFrame
+from rlm_memory.frame_schema import compactions, events, frames
+from rlm_memory.frames.states import OPEN, Kind, Status, Verb, check_step
+from rlm_memory.store import Store
+
+__all__ = [
+    "Compaction",
+    "Event",
+    "FrameRow",
+    "above",
+    "children",
+    "compaction_of",
+    "events_of",
+    "first_closed",
+    "frame_id",
+    "frame_key",
+    "get",
+    "in_session",
+    "last_event",
+    "nearest_session",
+    "note",
+    "root_of",
+    "running_below",
+    "step",
+    "under",
+]
+
+_ID = re.compile(r"f([1-9][0-9]{0,17})")
+
+# What every push and pop does; built once, because building a statement takes longer than SQLite takes to run it.
+_GET = select(frames).where(frames.c.key == bindparam("named"))
+_ROOT = select(frames).where(frames.c.tree == bindparam("of"), frames.c.parent.is_(None))
+_CHILDREN = select(frames).where(frames.c.parent == bindparam("named")).order_by(frames.c.key)
+_IN_SESSION = select(frames).where(frames.c.session == bindparam("of")).order_by(frames.c.key)
+_NOTE = insert(events).returning(events.c.number)
+_STEP = (
+    update(frames)
+    .where(frames.c.key == bindparam("named"))
+    .values(
+        status=bindparam("to"),
+        started_at=bindparam("began"),
+        ended_at=bindparam("until"),
+        ended=bindparam("order"),
+        cause=bindparam("because"),
+        session=bindparam("runs_in"),
+    )
+)
+_UNFOLD = text(
+    "UPDATE frames SET folded_count = folded_count - 1 WHERE key = :parent AND folded >= :ended AND folded_count > 0"
+)
+_ABOVE = text("""
+    WITH RECURSIVE above(key, parent, step) AS (
+        SELECT key, parent, 0 FROM frames WHERE key = :named
+        UNION ALL SELECT frames.key, frames.parent, step + 1 FROM frames JOIN above ON frames.key = above.parent
+    ) SELECT frames.* FROM above JOIN frames ON frames.key = above.key ORDER BY step""")
+# Below what has ended otherwise than by invalidation nothing runs and nothing is planned: not to look there is what
+# keeps the end of one frame of ten thousand cheap.
+_UNDER = text("""
+    WITH RECURSIVE under(key) AS (
+        SELECT key FROM frames WHERE parent = :named AND status IN ('planned', 'in_progress', 'blocked', 'invalidated')
+        UNION ALL
+        SELECT frames.key FROM frames JOIN under ON frames.parent = under.key
+        WHERE frames.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
+    ) SELECT frames.* FROM under JOIN frames ON frames.key = under.key ORDER BY frames.depth, frames.key""")
+_COMPACTION = (
+    select(compactions).where(compactions.c.frame == bindparam("named")).order_by(compactions.c.number.desc()).limit(1)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRow:
+    """One frame. Times are epoch seconds; ``session`` is the key of the session that it runs in, or ran in last.
+
+    ``ended`` and ``cause`` are numbers of events; see `rlm_memory.frame_schema`.
+    """
+
+    key: int
+    tree: str
+    parent: int | None
+    depth: int
+    kind: Kind
+    goal: str
+    status: Status
+    author: str
+    session: int | None
+    forked_from: int | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    ended: int | None
+    cause: int | None
+    folded: int
+    folded_count: int
+    log: str | None
+
+    @property
+    def id(self) -> str:
+        """The id by which people and models know it."""
+        return frame_id(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is kept of a frame in the contexts of others. ``source`` is ``caller``, ``extract`` or ``model``."""
+
+    number: int
+    frame: int
+    source: str
+    text: str
+    artifacts: tuple[str, ...]
+    decisions: tuple[str, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the log of a tree."""
+
+    number: int
+    frame: int
+    at: float
+    author: str
+    verb: str
+    data: Mapping[str, Any]
+
+
+def frame_id(key: int) -> str:
+    """Return the id of the frame of that key."""
+    return f"f{key}"
+
+
+def frame_key(frame: str) -> int:
+    """Return the key of the frame of that id.
+
+    Raises:
+        UnknownFrame: it is no id of a frame.
+    """
+    found = _ID.fullmatch(frame)
+    if found is None:
+        raise UnknownFrame(frame)
+    return int(found[1])
+
+
+def get(store: Store, key: int) -> FrameRow:
+    """Return a frame.
+
+    Raises:
+        UnknownFrame: there is none.
+    """
+    with store.transaction() as connection:
+        row = connection.execute(_GET, {"named": key}).mappings().one_or_none()
+    if row is None:
+        raise UnknownFrame(frame_id(key))
+    return _row(row)
+
+
+def root_of(store: Store, tree: str) -> FrameRow | None:
+    """Return the root of a tree, or None: nobody has needed one yet."""
+    with store.transaction() as connection:
+        row = connection.execute(_ROOT, {"of": tree}).mappings().one_or_none()
+    return None if row is None else _row(row)
+
+
+def children(store: Store, key: int) -> list[FrameRow]:
+    """List the children of a frame, the oldest first."""
+    return _list(store, _CHILDREN, {"named": key})
+
+
+def in_session(store: Store, session: int) -> list[FrameRow]:
+    """List the frames that run or ran in a session, the oldest first."""
+    return _list(store, _IN_SESSION, {"of": session})
+
+
+def above(store: Store, key: int) -> list[FrameRow]:
+    """List the frame and those above it, up to the root."""
+    return _list(store, _ABOVE, {"named": key})
+
+
+def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
+    """Return the first of the frames on a way up that has ended, if no frame before it runs: then nothing may start."""
+    for row in upper:
+        if row.status is Status.IN_PROGRESS:
+            return None
+        if row.status not in OPEN:
+            return row
+    return None
+
+
+def under(store: Store, key: int) -> list[FrameRow]:
+    """List what is planned, runs, is blocked or invalidated below a frame, the highest first."""
+    return _list(store, _UNDER, {"named": key})
+
+
+def running_below(store: Store, key: int) -> list[FrameRow]:
+    """List the frames below that run, the highest first."""
+    return [row for row in under(store, key) if row.status is Status.IN_PROGRESS]
+
+
+def nearest_session(store: Store, key: int) -> FrameRow | None:
+    """Return the frame, or the nearest above it, that runs in a session: a plan has none to fork."""
+    return next((row for row in above(store, key) if row.session is not None and row.status in OPEN), None)
+
+
+def compaction_of(store: Store, key: int) -> Compaction | None:
+    """Return what counts as the compaction of a frame; None while it has none."""
+    with store.transaction() as connection:
+        row = connection.execute(_COMPACTION, {"named": key}).mappings().one_or_none()
+    if row is None:
+        return None
+    return Compaction(**{**row, "artifacts": tuple(row["artifacts"]), "decisions": tuple(row["decisions"])})
+
+
+def events_of(
+    store: Store, *, tree: str | None = None, key: int | None = None, after: int = 0, most: int = 1000
+) -> list[Event]:
+    """List events of a tree or of one frame that have a higher number than ``after``, the oldest first."""
+    wanted = select(events).where(events.c.number > after).order_by(events.c.number).limit(most)
+    if key is not None:
+        wanted = wanted.where(events.c.frame == key)
+    if tree is not None:
+        wanted = wanted.join(frames, frames.c.key == events.c.frame).where(frames.c.tree == tree)
+    with store.transaction() as connection:
+        return [Event(**row) for row in connection.execute(wanted).mappings()]
+
+
+def last_event(store: Store, key: int, *verbs: str) -> Event | None:
+    """Return the latest event of the frame with one of those verbs, or None."""
+    wanted = select(events).where(events.c.frame == key, events.c.verb.in_(verbs))
+    with store.transaction() as connection:
+        row = connection.execute(wanted.order_by(events.c.number.desc()).limit(1)).mappings().one_or_none()
+    return None if row is None else Event(**row)
+
+
+def note(store: Store, key: int, verb: str, author: str, now: float, **data: Any) -> int:
+    """Append to the log; returns the number of the event."""
+    values = {"frame": key, "at": now, "author": author, "verb": verb, "data": data}
+    with store.transaction() as connection:
+        number: int = connection.execute(_NOTE, values).scalar_one()
+    return number
+
+
+def step(
+    store: Store,
+    row: FrameRow,
+    verb: Verb,
+    wanted: Status,
+    *,
+    author: str,
+    now: float,
+    cause: int | None = None,
+    **data: Any,
+) -> int:
+    """Take a frame to another status; returns the number of the event, which is its own ``cause`` unless given.
+
+    Raises:
+        FrameStatusRefused: the table of states has no such step.
+    """
+    check_step(row.id, verb, row.status, wanted)
+    ran = row.status is Status.IN_PROGRESS
+    ends = ran and wanted not in {Status.PLANNED, Status.IN_PROGRESS}
+    goes_on = wanted in {Status.PLANNED, Status.IN_PROGRESS}
+    with store.transaction() as connection:
+        number = note(store, row.key, verb, author, now, was=row.status, status=wanted, **data)
+        connection.execute(
+            _STEP,
+            {
+                "named": row.key,
+                "to": wanted.value,
+                "began": now if verb is Verb.START else row.started_at,
+                "until": now if ends else None if goes_on else row.ended_at,
+                "order": number if ends else None if goes_on else row.ended,
+                "because": None if goes_on else cause or number,
+                # The session of what has ended stays known, for its log; what starts again gets another.
+                "runs_in": None if goes_on else row.session,
+            },
+        )
+        if goes_on and row.ended is not None and row.parent is not None:
+            connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
+    return number
+
+
+def _list(store: Store, statement: Any, values: Mapping[str, object]) -> list[FrameRow]:
+    with store.transaction() as connection:
+        return [_row(row) for row in connection.execute(statement, values).mappings()]
+
+
+def _row(values: RowMapping) -> FrameRow:
+    return FrameRow(**{**values, "kind": Kind(values["kind"]), "status": Status(values["status"])})

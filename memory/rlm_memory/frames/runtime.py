@@ -1,0 +1,205 @@
+"""Push and pop with what is slow about them, and what a crash leaves to be done.
+
+    push   rows: in progress, a session is promised ── kernel forked ── rows: the session, promise kept
+    pop    values to the content store ── rows: status, compaction, promises ── log, notebook, kernel's end
+
+A promise is a row of ``frame_operations``, or a value that has not been delivered. `Runtime.recover` runs when a daemon
+starts: a push whose session never came is taken back, everything else is done. So each is done or not done, wherever
+the process died; an effect that is asked for twice must change nothing the second time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqlalchemy import bindparam, delete, select, text, update
+
+from rlm_memory.frame_schema import frames, handovers, operations
+from rlm_memory.frames import ending, tree
+from rlm_memory.frames.results import Ended, HandedOver, Outcome
+from rlm_memory.frames.rows import FrameRow, get, nearest_session
+from rlm_memory.store import Store
+
+__all__ = ["Effects", "Operation", "Runtime", "Undelivered", "delivered", "handed_over", "undelivered"]
+
+log = logging.getLogger(__name__)
+
+_OWED = select(operations).order_by(operations.c.number)
+_KEPT = delete(operations).where(operations.c.number == bindparam("done"))
+_LOGGED = update(frames).where(frames.c.key == bindparam("named")).values(log=bindparam("at"))
+_IN_USE = text("SELECT 1 FROM frames WHERE session = :session AND status = 'in_progress' LIMIT 1")
+_VALUE = handovers.c["frame", "name", "digest", "size", "form"]
+_DELIVERED = (
+    update(handovers)
+    .where(handovers.c.frame == bindparam("of"), handovers.c.name == bindparam("called"))
+    .values(delivered_at=bindparam("now"))
+)
+_giver = frames.alias()
+_UNDELIVERED = (
+    select(*_VALUE)
+    .join(frames, frames.c.key == handovers.c.target)
+    .join(_giver, _giver.c.key == handovers.c.frame)
+    .where(frames.c.session == bindparam("session"), handovers.c.delivered_at.is_(None))
+    .order_by(_giver.c.ended, handovers.c.name)
+)
+_VALUES = select(*_VALUE).where(handovers.c.frame == bindparam("of"))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One promise: ``push``, ``log``, ``notebook`` or ``end``. ``of_session`` is the key of the session meant."""
+
+    number: int
+    frame: int
+    what: str
+    of_session: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """A value that a frame has handed over, with its digest and size in the content store."""
+
+    frame: int
+    name: str
+    digest: str
+    size: int
+    form: str
+
+
+class Effects(Protocol):
+    """What other processes and files do for a push and a pop. Each may be asked for again after a crash."""
+
+    async def open_session(self, frame: FrameRow, source: int | None, opened: Callable[[int], None]) -> None:
+        """Open a session for ``frame``, forked from the session ``source`` (None: a new one).
+
+        ``opened`` is called with its key in the transaction that makes its row; when it raises, the kernel is ended.
+        """
+
+    async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:
+        """Serialise variables of the frame's session into the content store, and keep them until the pop commits."""
+
+    async def write_log(self, frame: FrameRow, session: int | None) -> str:
+        """Write the Markdown log of a frame whole, or leave what there is; returns where it lies."""
+
+    async def write_notebook(self, frame: FrameRow, session: int) -> None:
+        """Write the notebook of a frame whole, or leave what there is."""
+
+    async def end_session(self, session: int) -> None:
+        """End a session that has run for frames only, if it has not ended."""
+
+
+class Runtime:
+    """Push, pop and recovery over one store. ``step`` is called between any two steps: tests raise in it."""
+
+    def __init__(self, store: Store, effects: Effects, step: Callable[[str], None] = lambda _name: None) -> None:
+        self._store, self._effects, self._step = store, effects, step
+
+    async def push(self, key: int, *, author: str, now: float, fork: bool = True) -> FrameRow:
+        """Start a frame in a session forked from the nearest above that has one, or (``fork=False``) in that session.
+
+        Raises:
+            UnknownFrame, FrameStatusRefused: as `rlm_memory.frames.tree.start`.
+            Exception: what `Effects.open_session` raised; the frame is planned again.
+        """
+        near = nearest_session(self._store, key)
+        shared = None if fork or near is None else near.session
+        row = tree.start(self._store, key, author=author, now=now, session=shared, push=shared is None)
+        self._step("push: rows")
+        if shared is not None:
+            return row
+        source = None if near is None else near.session
+
+        def opened(session: int) -> None:
+            tree.keep_push(self._store, key, session, source)
+            self._step("push: session's rows")
+
+        try:
+            await self._effects.open_session(row, source, opened)
+        except Exception as error:
+            tree.undo_push(self._store, key, author=author, now=now, why=type(error).__name__)
+            raise
+        self._step("push: done")
+        return get(self._store, key)
+
+    async def pop(self, key: int, outcome: Outcome, *, author: str, now: float) -> Ended:
+        """End a frame. The same pop again gets the same answer.
+
+        Raises:
+            UnknownFrame, FrameStatusRefused, FramesRunning: as `rlm_memory.frames.ending.check_pop`.
+            Exception: what `Effects.store_values` raised; the frame runs.
+        """
+        ended = ending.popped(self._store, key, outcome)
+        if ended is None:
+            row = ending.check_pop(self._store, key, outcome)
+            values = await self._effects.store_values(row, outcome.hand_over) if outcome.hand_over else []
+            self._step("pop: values")
+            ended = ending.pop(self._store, key, outcome, values, author=author, now=now)
+            self._step("pop: rows")
+        return ended
+
+    def owed(self) -> list[Operation]:
+        """List what was promised and is still to be done, in the order of the promises."""
+        with self._store.transaction() as connection:
+            return [Operation(**row) for row in connection.execute(_OWED).mappings()]
+
+    async def keep(self) -> None:
+        """Do what ends of frames have promised; what fails is tried again with the next call."""
+        for owed in self.owed():
+            if owed.what == "push":
+                continue
+            try:
+                await self._keep(owed)
+            except Exception:
+                log.exception("the %s of frame f%d is still to be made", owed.what, owed.frame)
+
+    async def recover(self, *, now: float) -> None:
+        """Do or take back what a dead daemon had promised. May itself be cut short, and run again."""
+        for owed in self.owed():
+            if owed.what == "push":
+                tree.undo_push(self._store, owed.frame, author="recovery", now=now, why="the daemon ended")
+                self._step("recover: push")
+        await self.keep()
+
+    async def _keep(self, owed: Operation) -> None:
+        row = get(self._store, owed.frame)
+        at: str | None = None
+        match owed.what:
+            case "log":
+                at = await self._effects.write_log(row, owed.of_session)
+            case "notebook" if owed.of_session is not None:
+                await self._effects.write_notebook(row, owed.of_session)
+            case "end" if owed.of_session is not None and not self._in_use(owed.of_session):
+                await self._effects.end_session(owed.of_session)
+        self._step(f"keep: {owed.what}")
+        with self._store.transaction() as connection:
+            if at is not None:
+                connection.execute(_LOGGED, {"named": owed.frame, "at": at})
+            connection.execute(_KEPT, {"done": owed.number})
+        self._step(f"keep: {owed.what} noted")
+
+    def _in_use(self, session: int) -> bool:
+        """Whether a frame runs in that session: its kernel is not one frame's alone."""
+        with self._store.transaction() as connection:
+            return connection.execute(_IN_USE, {"session": session}).first() is not None
+
+
+def undelivered(store: Store, session: int) -> list[Undelivered]:
+    """List the values that are to be in the kernel of a session before its next cell, the latest handed over last."""
+    with store.transaction() as connection:
+        return [Undelivered(**row) for row in connection.execute(_UNDELIVERED, {"session": session}).mappings()]
+
+
+def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> None:
+    """Note that values are in the kernel that they were for."""
+    with store.transaction() as connection:
+        for value in values:
+            connection.execute(_DELIVERED, {"of": value.frame, "called": value.name, "now": now})
+
+
+def handed_over(store: Store, key: int) -> list[Undelivered]:
+    """List the values that a frame has handed over, delivered or not."""
+    with store.transaction() as connection:
+        return [Undelivered(**row) for row in connection.execute(_VALUES, {"of": key}).mappings()]

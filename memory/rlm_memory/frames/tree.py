@@ -1,0 +1,228 @@
+"""Growing the tree: the root, frames of sessions, plans, starts.
+
+A tree has one root, made when the first session of that place needs a frame. The root stands for that session;
+another session of the place (a worktree, a name of its own) gets a frame below the root. These frames have the kind
+``session``: nobody has set them as a goal, so they are never popped, and vanish with their session when nothing is
+below them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, insert, text, update
+
+from rlm_memory import limits
+from rlm_memory.errors import FrameStatusRefused, RowRequestError
+from rlm_memory.frame_schema import frames, operations
+from rlm_memory.frames.rows import (
+    FrameRow,
+    above,
+    first_closed,
+    get,
+    in_session,
+    nearest_session,
+    note,
+    root_of,
+    step,
+)
+from rlm_memory.frames.states import OPEN, Kind, Status, Verb
+from rlm_memory.places import name_of_tree, tree_of
+from rlm_memory.sessions import SessionRow
+from rlm_memory.store import Store
+
+__all__ = [
+    "LONGEST_GOAL",
+    "MOST_PLANNED",
+    "Plan",
+    "keep_push",
+    "note_fork",
+    "of_session",
+    "parents",
+    "plan",
+    "start",
+    "undo_push",
+]
+
+LONGEST_GOAL = 4000
+"""Characters kept of a goal."""
+MOST_PLANNED = 500
+"""Frames that one call may plan."""
+
+# What every push does; built once, because building a statement takes longer than SQLite takes to run it.
+_INSERT = insert(frames)
+_RUNS_IN = (
+    update(frames)
+    .where(frames.c.key == bindparam("named"))
+    .values(session=bindparam("of"), forked_from=bindparam("source"))
+)
+_OWE = insert(operations)
+_KEPT = text("DELETE FROM frame_operations WHERE frame = :frame AND what = 'push'")
+_PARENTS = text("""
+    SELECT frames.session, sessions.id FROM frames JOIN sessions ON sessions.key = frames.forked_from
+    WHERE frames.session IN (SELECT value FROM json_each(:among))""")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A goal with goals below it, to be written down."""
+
+    goal: str
+    children: Sequence[Plan] = ()
+    kind: Kind = Kind.TASK
+
+    @property
+    def size(self) -> int:
+        """How many frames it makes."""
+        return 1 + sum(child.size for child in self.children)
+
+
+def of_session(store: Store, session: SessionRow, *, author: str, now: float) -> FrameRow:
+    """Return the frame that a session runs for, making one of the kind ``session`` if there is none.
+
+    Of several that share the session it is the highest in the tree.
+    """
+    with store.transaction():
+        running = [row for row in in_session(store, session.key) if row.status is Status.IN_PROGRESS]
+        if running:
+            return min(running, key=lambda row: (row.depth, row.key))
+        root = root_of(store, tree := tree_of(session.workspace, session.id))
+        if root is None:
+            made = _add(store, tree, None, name_of_tree(tree), Kind.SESSION, author=author, now=now)
+        elif root.session is None:
+            made = root
+        else:
+            made = _add(store, tree, root, session.id, Kind.SESSION, author=author, now=now)
+        _run_in(store, made.key, session.key, None)
+        return get(store, made.key)
+
+
+def note_fork(store: Store, session: SessionRow, parent: SessionRow, *, now: float) -> FrameRow:
+    """Note that a session was forked without a goal: a frame of the kind ``session`` below that of ``parent``."""
+    with store.transaction():
+        source = of_session(store, parent, author="fork", now=now)
+        made = _add(store, source.tree, source, session.id, Kind.SESSION, author="fork", now=now)
+        _run_in(store, made.key, session.key, parent.key)
+        return get(store, made.key)
+
+
+def parents(store: Store, among: Iterable[int]) -> dict[int, str]:
+    """Map each of those sessions that was forked to the name of the one that it was forked from, while that lives."""
+    with store.transaction() as connection:
+        found = connection.execute(_PARENTS, {"among": json.dumps(sorted(among))})
+        return {row.session: row.id for row in found}
+
+
+def plan(store: Store, wanted: Plan, parent: int, *, author: str, now: float) -> FrameRow:
+    """Write a goal down below ``parent``, with all that is below it; nothing of it starts. Returns the topmost.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is no such parent, or it has ended.
+        RowRequestError: a goal is empty, or there are too many.
+    """
+    if wanted.size > MOST_PLANNED:
+        raise RowRequestError(f"{wanted.size} goals in one plan; plan {MOST_PLANNED} at most, and more in another call")
+    with store.transaction():
+        return _plan(store, wanted, get(store, parent), author, now)
+
+
+def start(
+    store: Store, key: int, *, author: str, now: float, session: int | None = None, push: bool = False
+) -> FrameRow:
+    """Start a planned or blocked frame, and what is planned above it. Returns its row.
+
+    It runs in ``session`` if that is given. With ``push`` a session of its own is promised: `keep_push` keeps that,
+    `undo_push` takes it all back.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is none, or its status, or that of a frame above, does not allow it.
+    """
+    with store.transaction() as connection:
+        chain = above(store, key)
+        row = chain[0] if chain else get(store, key)
+        if (closed := first_closed(chain[1:])) is not None:
+            raise FrameStatusRefused(row.id, row.status, Verb.START, f"{closed.id} above it has ended: reopen that")
+        step(store, row, Verb.START, Status.IN_PROGRESS, author=author, now=now)
+        for upper in chain[1:]:
+            if upper.status is Status.PLANNED:
+                step(store, upper, Verb.START, Status.IN_PROGRESS, author=author, now=now, below=row.id)
+        if session is not None:
+            _run_in(store, key, session, None)
+        if push:
+            source = nearest_session(store, key)
+            owed = {"frame": key, "what": "push", "of_session": source.session if source else None}
+            connection.execute(_OWE, owed)
+        return get(store, key)
+
+
+def keep_push(store: Store, key: int, session: int, source: int | None) -> None:
+    """Note the session that a push has promised, forked from ``source``; call it in the transaction that opens it.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: the frame is gone, or has ended meanwhile: the session has nobody to run for.
+    """
+    with store.transaction() as connection:
+        if not connection.execute(_KEPT, {"frame": key}).rowcount:
+            row = get(store, key)
+            raise FrameStatusRefused(row.id, row.status, Verb.START, "it has ended while its kernel was made")
+        _run_in(store, key, session, source)
+
+
+def undo_push(store: Store, key: int, *, author: str, now: float, why: str) -> FrameRow:
+    """Take back a push whose session never came: the frame is planned."""
+    with store.transaction() as connection:
+        row = get(store, key)
+        if row.status is Status.IN_PROGRESS:
+            step(store, row, Verb.UNDO, Status.PLANNED, author=author, now=now, why=why)
+        connection.execute(_KEPT, {"frame": key})
+        return get(store, key)
+
+
+def _plan(store: Store, wanted: Plan, parent: FrameRow, author: str, now: float) -> FrameRow:
+    if parent.status not in OPEN:
+        raise FrameStatusRefused(parent.id, parent.status, "plan below", "reopen it, or choose another parent")
+    goal = wanted.goal.strip()
+    if not goal:
+        raise RowRequestError("a goal is empty; say in a few words what is to be reached")
+    row = _add(store, parent.tree, parent, goal, wanted.kind, author=author, now=now)
+    for child in wanted.children:
+        _plan(store, child, row, author, now)
+    return row
+
+
+def _add(
+    store: Store, tree: str, parent: FrameRow | None, goal: str, kind: Kind, *, author: str, now: float
+) -> FrameRow:
+    """Insert a frame; that of a session runs at once."""
+    runs = kind is Kind.SESSION
+    with store.transaction() as connection:
+        row = FrameRow(
+            key=store.count("frame") + 1,
+            tree=tree,
+            parent=None if parent is None else parent.key,
+            depth=0 if parent is None else parent.depth + 1,
+            kind=kind,
+            goal=limits.storable(goal, LONGEST_GOAL),
+            status=Status.IN_PROGRESS if runs else Status.PLANNED,
+            author=author,
+            session=None,
+            forked_from=None,
+            created_at=now,
+            started_at=now if runs else None,
+            ended_at=None,
+            ended=None,
+            cause=None,
+            folded=0,
+            folded_count=0,
+            log=None,
+        )
+        connection.execute(_INSERT, {name: getattr(row, name) for name in row.__slots__})
+        note(store, row.key, "plan", author, now, status=row.status)
+    return row
+
+
+def _run_in(store: Store, key: int, session: int, source: int | None) -> None:
+    with store.transaction() as connection:
+        connection.execute(_RUNS_IN, {"named": key, "of": session, "source": source})

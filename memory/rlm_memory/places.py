@@ -1,0 +1,55 @@
+"""Where a tree of frames is: one for each repository, however many worktrees it has.
+
+Found by reading git's own files, because no program may be started for it: a ``.git`` file in a worktree names the
+folder of that worktree, whose file ``commondir`` leads to what all worktrees share. A submodule has no such file, and a
+tree of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["name_of_tree", "tree_of"]
+
+_LONGEST = 4096
+"""Bytes read of a file that holds one path."""
+
+
+def tree_of(workspace: str, session: str) -> str:
+    """Return the tree of a session: its repository's, else that of its workspace, else one of its own."""
+    if not workspace:
+        return f"session:{session}"
+    folder = Path(os.path.realpath(workspace))
+    for place in (folder, *folder.parents):
+        if (found := _git_folder(place / ".git")) is not None:
+            return str(found)
+    return str(folder)
+
+
+def name_of_tree(tree: str) -> str:
+    """Return what to call a tree: the name of its folder, or of its session."""
+    if tree.startswith("session:"):
+        return tree.removeprefix("session:")
+    folder = Path(tree)
+    return (folder.parent if folder.name == ".git" else folder).name or "/"
+
+
+def _git_folder(git: Path) -> Path | None:
+    if git.is_dir():
+        return Path(os.path.realpath(git))
+    said = _read(git)
+    if said is None or not said.startswith("gitdir:"):
+        return None
+    own = git.parent / said.removeprefix("gitdir:").strip()
+    common = _read(own / "commondir")
+    folder = own if common is None else own / common
+    return Path(os.path.realpath(folder)) if folder.is_dir() else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return os.fsdecode(file.read(_LONGEST)).strip()
+    except OSError:
+        return None

@@ -1,0 +1,316 @@
+"""Random trees with a crash before any statement or between any two steps: every operation is done, or not done.
+
+Kernels, content and logs outlive the daemon, as they do in earnest; rows are those of a real database. The short form
+runs with every other test: ``RLM_FRAMES_OPS=20000 RLM_FRAMES_SEED=7`` makes a long one of it.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar, cast
+from xml.etree import ElementTree as ET
+
+import pytest
+from sqlalchemy import Engine, event, select
+
+from rlm_memory import journal, sessions
+from rlm_memory.errors import RowRequestError
+from rlm_memory.frame_schema import frames as table
+from rlm_memory.frames import context, ending, rows, runtime, tree
+from rlm_memory.frames.results import HandedOver, Outcome
+from rlm_memory.frames.rows import FrameRow
+from rlm_memory.frames.runtime import Runtime
+from rlm_memory.frames.states import OPEN, OUTCOMES, Kind, Status
+from rlm_memory.journal import Author, JournalEntry
+from rlm_memory.sessions import How
+from rlm_memory.store import Store
+
+OPS = int(os.environ.get("RLM_FRAMES_OPS", "240"))
+SEED = int(os.environ.get("RLM_FRAMES_SEED", "1"))
+OPERATIONS = 40
+"""Operations of one tree."""
+T = TypeVar("T")
+NASTY = "</goal><frame id='f1'>&\x00\ud800"
+
+
+def _nothing() -> None:
+    pass
+
+
+class Crash(BaseException):
+    """The daemon is gone."""
+
+
+@dataclass
+class Fuse:
+    """Crashes at the n-th place that it is told of; 0 never does."""
+
+    left: int = 0
+    places: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, place: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.places[place] += 1
+            raise Crash(place)
+
+
+class Machine:
+    """What a daemon's death leaves: kernels, stored values, log files. It does the effects of push and pop."""
+
+    def __init__(self, path: Path, fuse: Fuse) -> None:
+        self.path, self.fuse = path, fuse
+        self.kernels: dict[int, dict[str, str]] = {}
+        self.content: dict[str, str] = {}
+        self.logs: dict[int, tuple[str, ...]] = {}
+        self.notebooks: set[int] = set()
+        self.cells: dict[int, list[str]] = {}
+        self.now = 1e9
+        self.after: Callable[[], None] = _nothing
+        """What must hold of the operation that was cut short, once the next daemon has begun."""
+        self.store = self._open()
+
+    def _open(self) -> Store:
+        store = Store.open(self.path)
+
+        def before(*said: object) -> None:
+            self.fuse(str(said[2]).split(maxsplit=1)[0])
+
+        event.listen(_engine(store), "before_cursor_execute", before)
+        event.listen(_engine(store), "commit", lambda _connection: self.fuse("commit"))
+        return store
+
+    @property
+    def runtime(self) -> Runtime:
+        return Runtime(self.store, self, self.fuse)
+
+    def restart(self) -> None:
+        """Begin as a new daemon does: kernels of no session are ended, promises are kept or taken back."""
+        fuse, self.fuse.left = self.fuse.left, 0
+        self.store.close()
+        self.store = self._open()
+        self.fuse.left = fuse
+        lives = {row.key for row in sessions.all_sessions(self.store)}
+        for key in self.kernels.keys() - lives:
+            del self.kernels[key]
+        _run(self.runtime.recover(now=self.now))
+
+    def cell(self, row: FrameRow) -> None:
+        """Run a cell for a frame: values that were handed over are there before it."""
+        if row.session is None or row.session not in self.kernels:
+            return
+        waiting = runtime.undelivered(self.store, row.session)
+        for value in waiting:
+            self.kernels[row.session][value.name] = self.content[value.digest]
+        self.fuse("cell: values put")
+        runtime.delivered(self.store, waiting, now=self.now)
+        code = f"cell {sum(map(len, self.cells.values()))}"
+        entry = JournalEntry(row.session, Author.AGENT, code, self.now, self.now, "ok", "out", frame=row.key)
+        journal.append(self.store, [entry])
+        self.cells.setdefault(row.key, []).append(code)
+        journal.trim(self.store, row.session, rows=1)
+
+    async def open_session(self, frame: FrameRow, source: int | None, opened: Callable[[int], None]) -> None:
+        key = sessions.new_key(self.store)
+        self.kernels[key] = dict(self.kernels[source]) if source is not None else {}
+        self.fuse("effect: kernel forked")
+        try:
+            with self.store.transaction():
+                self.open_row(key)
+                opened(key)
+        except Exception:
+            del self.kernels[key]
+            raise
+
+    def open_row(self, key: int) -> None:
+        policy = sessions.PolicyText("default", "{}", "")
+        sessions.open_session(self.store, f"s{key}", workspace="", policy=policy, idle_seconds=9, now=self.now, key=key)
+
+    async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:
+        assert frame.session is not None
+        values = {name: self.kernels[frame.session][name] for name in names}
+        self.content |= {f"d-{value}": value for value in values.values()}
+        return [HandedOver(name, f"d-{value}", len(value)) for name, value in values.items()]
+
+    async def write_log(self, frame: FrameRow, session: int | None) -> str:
+        cells = tuple(cell.code for cell in journal.of_frame(self.store, frame.key))
+        known = self.logs.get(frame.key, ())
+        self.logs[frame.key] = (*known, *(cell for cell in cells if cell not in known))
+        self.fuse("effect: log written")
+        return f"frame-{frame.id}.md"
+
+    async def write_notebook(self, frame: FrameRow, session: int) -> None:
+        self.notebooks.add(frame.key)
+        self.fuse("effect: notebook written")
+
+    async def end_session(self, session: int) -> None:
+        """End a session in the daemon's order: rows, then the kernel."""
+        with self.store.transaction():
+            ending.end_session(self.store, session, author="frames", now=self.now)
+            sessions.end(self.store, session, How.ENDED, self.now)
+        self.fuse("effect: session's rows gone")
+        self.kernels.pop(session, None)
+
+
+def _engine(store: Store) -> Engine:
+    return store._engine
+
+
+def all_frames(store: Store) -> dict[int, FrameRow]:
+    with store.transaction() as connection:
+        keys = connection.execute(select(table.c.key)).scalars().all()
+    return {key: rows.get(store, key) for key in keys}
+
+
+def check(machine: Machine, first: int) -> None:
+    """What must hold between any two operations, after any crash."""
+    store, found = machine.store, all_frames(machine.store)
+    assert not machine.runtime.owed()
+    running = {row.session for row in found.values() if row.status is Status.IN_PROGRESS}
+    assert set(machine.kernels) <= running | {first}, "a kernel that runs for nobody"
+    assert {row.key for row in sessions.all_sessions(store)} == set(machine.kernels)
+    for row in found.values():
+        above = [found[upper.key] for upper in rows.above(store, row.key)[1:]]
+        assert row.depth == len(above)
+        assert {upper.tree for upper in above} <= {row.tree}
+        if row.status in {Status.PLANNED, Status.IN_PROGRESS}:
+            assert {upper.status for upper in above} <= OPEN | {Status.INVALIDATED}
+            assert row.status is Status.IN_PROGRESS or rows.first_closed(above) is None, f"{row} below {above}"
+            assert row.ended is None
+            assert row.cause is None
+        statuses = [entry.data["status"] for entry in rows.events_of(store, key=row.key) if "status" in entry.data]
+        assert statuses[-1] == row.status
+        if row.status in OUTCOMES or row.ended is not None:
+            assert rows.compaction_of(store, row.key) is not None
+            assert row.log == f"frame-{row.id}.md"
+            assert set(machine.cells.get(row.key, ())) <= set(machine.logs[row.key]), "a cell that no log has"
+        if row.status is Status.IN_PROGRESS and row.session is not None:
+            assert row.session in machine.kernels, f"{row.id} runs without its kernel"
+            ran = [cell.code for cell in journal.of_frame(store, row.key)]
+            known = machine.logs.get(row.key, ())
+            assert [cell for cell in machine.cells.get(row.key, ()) if cell not in known] == [
+                cell for cell in ran if cell not in known
+            ]
+        ended = [child.ended for child in found.values() if child.parent == row.key and child.ended is not None]
+        assert row.folded_count == sum(number <= row.folded for number in ended)
+        for value in runtime.handed_over(store, row.key):
+            assert value.digest in machine.content
+
+
+def do(machine: Machine, dice: random.Random, found: dict[int, FrameRow]) -> None:
+    """Do something random."""
+    store, now = machine.store, machine.now
+    named = dice.choice(list(found.values()))
+    runs = [row for row in found.values() if row.status is Status.IN_PROGRESS]
+    mine = [row for row in runs if row.kind is not Kind.SESSION]
+    match dice.randrange(11):
+        case 0 | 1:
+            goal = tree.Plan(NASTY, [tree.Plan("a", [tree.Plan("b")]), tree.Plan("c")]) if dice.random() < 0.4 else None
+            tree.plan(store, goal or tree.Plan("do"), dice.choice(runs).key, author="t", now=now)
+        case 2 | 3 | 4:
+            planned = [row for row in found.values() if row.status in {Status.PLANNED, Status.BLOCKED}]
+            wanted = (
+                dice.choice(planned)
+                if planned
+                else tree.plan(store, tree.Plan("do"), dice.choice(runs).key, author="t", now=now)
+            )
+            _run(machine.runtime.push(wanted.key, author="t", now=now, fork=dice.random() < 0.7))
+        case 5 | 6 | 7 if mine:
+            ended = dice.choice(mine)
+            outcome = Outcome(
+                dice.choice(sorted(OUTCOMES)),
+                dice.choice(["", "done", NASTY]),
+                hand_over=("x",) if ended.session is not None and dice.random() < 0.5 else (),
+                children=dice.choice(["refuse", "adopt", "fail"]),
+            )
+
+            def same() -> None:
+                again = ending.popped(machine.store, ended.key, outcome)
+                row = rows.get(machine.store, ended.key)
+                assert (again is not None) == (row.status is not Status.IN_PROGRESS)
+                if again is not None:
+                    assert again == _run(machine.runtime.pop(ended.key, outcome, author="again", now=now))
+
+            try:
+                _run(machine.runtime.pop(ended.key, outcome, author="t", now=now))
+                _run(machine.runtime.keep())
+            except Crash:
+                machine.after = same
+                raise
+            same()
+        case 8:
+            what = ending.invalidate if dice.random() < 0.5 else ending.reopen
+            what(store, named.key, author="t", now=now)
+            _run(machine.runtime.keep())
+        case 9:
+            machine.cell(dice.choice(runs))
+        case 10 if dice.random() < 0.3:
+            ending.forget(store, named.key)
+
+
+def _run(wanted: Coroutine[None, None, T]) -> T:
+    """Drive a coroutine that awaits nothing real, so that a crash comes out of it as it is."""
+    try:
+        wanted.send(None)
+    except StopIteration as done:
+        return cast("T", done.value)
+    raise AssertionError("it waits for something")
+
+
+def grow(path: Path, seed: int, fuse: Fuse) -> int:
+    """Grow one tree; returns how often the daemon died."""
+    dice, crashes = random.Random(seed), 0
+    machine = Machine(path, fuse)
+    machine.open_row(first := sessions.new_key(machine.store))
+    machine.kernels[first] = {"x": "0"}
+    root = tree.of_session(machine.store, sessions.get(machine.store, f"s{first}"), author="t", now=machine.now)
+    for number in range(OPERATIONS):
+        machine.now += 1
+        found = all_frames(machine.store)
+        machine.kernels[first]["x"] = str(number)
+        machine.after = _nothing
+        fuse.left = dice.choice([0, *range(1, 60)])
+        try:
+            do(machine, dice, found)
+        except RowRequestError:
+            pass
+        except Crash:
+            crashes += 1
+            for tries in (dice.randrange(1, 25), dice.randrange(1, 25), 0):
+                fuse.left = tries
+                try:
+                    machine.restart()
+                    break
+                except Crash:
+                    crashes += 1
+            fuse.left = 0
+            machine.after()
+        fuse.left = 0
+        _run(machine.runtime.keep())
+        check(machine, first)
+    for row in all_frames(machine.store).values():
+        said = context.assemble(machine.store, row.key)
+        ET.fromstring(said)
+        assert context.estimate(said) <= context.BUDGET
+    assert rows.get(machine.store, root.key).status is Status.IN_PROGRESS
+    machine.store.close()
+    return crashes
+
+
+@pytest.mark.timeout(0 if OPS > 1000 else 300)
+def test_every_operation_is_done_or_not_done_wherever_the_daemon_dies(tmp_path: Path) -> None:
+    """F-11: no crash loses a frame, a log, a cell of a frame that runs or a value, and none leaves a kernel behind."""
+    fuse, crashes = Fuse(), 0
+    for number in range(max(1, OPS // OPERATIONS)):
+        seed = SEED * 100_000 + number
+        try:
+            crashes += grow(tmp_path / f"{seed}.sqlite3", seed, fuse)
+        except BaseException:
+            print(f"seed {seed}")
+            raise
+    print(f"{OPS} operations, {crashes} crashes: {dict(fuse.places)}")
+    assert crashes > OPS / 10
+    assert {"commit", "INSERT", "UPDATE", "push: rows", "keep: log", "effect: kernel forked"} <= fuse.places.keys()
