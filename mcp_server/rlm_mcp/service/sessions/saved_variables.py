@@ -15,7 +15,7 @@ from typing import TypeVar
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.messages import Json, read
-from rlm_ipc.worker_protocol import SavedSource
+from rlm_ipc.worker_requests import SavedSource
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.formats.snapshot import Archive, Code, Missing, SavedVariable, Writer
 from rlm_mcp.service.sessions.sessions import Session
