@@ -67,7 +67,7 @@ def _narrow_files(inner: Policy, scratch: Path, report: WallReport) -> None:
         landlock.restrict(file_rules(inner, scratch.resolve(), (), ()), network=inner.network)
     except OSError as error:
         if error.errno == errno.E2BIG:
-            why = f"it has {MOST_LAYERS} ancestors with different policies, the system's limit; fork an earlier session"
+            why = f"its ancestors have {MOST_LAYERS} different policies, the system's limit; fork an earlier session"
         else:
             why = str(error)
         raise WallSetupError(f"the file rules cannot be narrowed: {why}") from error
