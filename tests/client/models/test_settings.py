@@ -47,7 +47,7 @@ def test_the_variable_chooses_among_the_models_of_the_file(write, monkeypatch) -
     ("text", "said"),
     [
         ("default: a\nmodels: {a: {provider: openai, model: m, api_key: sk-123}}", "models.a.api_key"),
-        ("default: b\nmodels: {a: {provider: openai, model: m}}", "there is no model 'b'; there is a"),
+        ("default: b\nmodels: {a: {provider: openai, model: m}}", "there is no model 'b'; configured are a"),
         ("default: a\nmodels: {a: {provider: other, model: m}}", "models.a.provider"),
         ("default: a\nmodels: {a: {provider: openai, model: m, base_url: 'ftp://x'}}", "models.a.base_url"),
         ("default: a\nmodels: {a: {provider: openai, model: m, base_url: 'http://u:p@x'}}", "holds a password"),

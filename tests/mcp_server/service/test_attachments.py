@@ -341,7 +341,7 @@ def test_who_saves_is_told_that_a_notebooks_cell_runs() -> None:
         command = [sys.executable, "-P", "-m", "rlm_mcp", "save", "saved"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as saving:
             assert saving.stderr is not None
-            assert "the session runs a cell" in saving.stderr.readline()
+            assert "the session is running a cell" in saving.stderr.readline()
             manager.interrupt_kernel()
             out, _ = saving.communicate(timeout=SECONDS)
     assert "saved: saved" in out

@@ -155,7 +155,7 @@ async def test_the_prompt_teaches_the_practices(connect) -> None:
         (message,) = (await agent.client.get_prompt("context-kernel")).messages
         assert message.content.text == CONTEXT_KERNEL
         assert agent.client.instructions == INSTRUCTIONS
-        with pytest.raises(MCPError, match="there is no prompt 'other'; there is: context-kernel"):
+        with pytest.raises(MCPError, match="there is no prompt 'other'; available: context-kernel"):
             await agent.client.get_prompt("other")
     for words in ("insights, not data", "unload"):
         assert words in CONTEXT_KERNEL

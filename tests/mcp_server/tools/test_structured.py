@@ -44,7 +44,7 @@ async def test_a_provider_is_asked_again_with_what_was_wrong(agent, endpoint) ->
     first, second, third = endpoint.requests
     assert '"required": ["count"]' in first.prompt
     assert second.messages[1]["content"] == "three"
-    assert "This does not fit the schema: the answer is no JSON" in second.prompt
+    assert "This does not fit the schema: the answer is not valid JSON" in second.prompt
     assert "'3' is not of type 'integer'" in third.prompt
     assert (await agent("budget"))["calls"]["used"] == 1
 
