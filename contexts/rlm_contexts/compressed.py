@@ -1,6 +1,6 @@
 """Compressed sources, recognised by their first bytes, read in pieces of bounded size.
 
-A small file may unpack to any size: who reads must count what comes out and stop (ContextStore does).
+A small file may unpack to any size, so the reader must count the bytes and stop (ContextStore does).
 """
 
 from __future__ import annotations

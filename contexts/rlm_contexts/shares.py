@@ -30,7 +30,7 @@ class ShownShare:
         return f"{self.text}…[of {self.chars:,} characters]" if self.cut else self.text
 
     def shorter(self, chars: int) -> ShownShare:
-        """At most so many characters of it."""
+        """The text, cut to at most so many characters."""
         return self if len(self.text) <= chars else ShownShare(self.text[: max(chars, 0)], self.chars)
 
 

@@ -14,9 +14,9 @@ DEEPEST_SCHEMA = 64
 
 
 def fault_of(schema: object) -> str:
-    """Why a schema is none that is passed on; empty if it is.
+    """Why a schema cannot be passed on; empty if it can.
 
-    The supervisor asks this too, of what a kernel has sent.
+    The supervisor checks the schemas that kernels send, too.
     """
     if not isinstance(schema, dict):
         return "the schema must be a JSON object"

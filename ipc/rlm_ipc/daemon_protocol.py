@@ -98,7 +98,7 @@ class Fault(enum.StrEnum):
     """Whose fault a refusal is."""
 
     USAGE = "usage"
-    """An argument of the request is none that can be taken."""
+    """An argument of the request is invalid."""
     REQUEST = "request"
     """The request cannot be carried out as things are."""
     DAEMON = "daemon"
@@ -413,7 +413,7 @@ class AttachmentList:
 
 @dataclass(frozen=True, slots=True)
 class AddAttachment(Request["AttachmentInfo"]):
-    """Return the attachment of that mode at a session, which is made if there is none."""
+    """Return a session's attachment of that mode, which is created if there is none."""
 
     session: str
     mode: AttachmentKind

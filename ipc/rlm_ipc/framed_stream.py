@@ -20,7 +20,7 @@ from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
 
 MESSAGES_A_TURN = 16
-"""Messages that a stream hands over before the event loop sees to something else."""
+"""How many messages a stream hands over before the event loop serves something else."""
 
 _local = threading.local()
 
@@ -34,13 +34,13 @@ def _space_of_this_thread() -> memoryview:
 
 
 class Overfull(ProtocolError):
-    """The largest of all messages that are not whole, when together they are too much."""
+    """This stream had the largest incomplete message when all of them together became too large."""
 
 
 class Unfinished:
-    """What several streams hold of messages that are not whole yet: ``most`` bytes in all.
+    """The incomplete messages of several streams: at most ``most`` bytes in all.
 
-    Beyond that the stream that holds most of them is closed, with `Overfull` as its failure.
+    Beyond that, the stream with the largest one is closed, with `Overfull` as its failure.
     """
 
     def __init__(self, most: int) -> None:
@@ -67,9 +67,9 @@ class Unfinished:
 class Stream:
     """A non-blocking framed stream on an event loop.
 
-    ``on_message`` gets each message in order, ``on_close`` once, when the peer has gone, has sent what is no message,
-    or `close` was called. Descriptors handed to `send` are closed when they have left; ``unsent`` bytes have not yet.
-    Half messages count in ``unfinished``.
+    ``on_message`` gets each message in order. ``on_close`` is called once: when the peer has gone or broken the
+    protocol, or when `close` was called. Descriptors handed to `send` are closed when they have left; ``unsent`` bytes
+    have not yet. Half messages count in ``unfinished``.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Stream:
 
     @property
     def unread(self) -> bool:
-        """Whether the peer has yet to read what was sent to it (Linux tells)."""
+        """Whether the peer has not read everything that was sent to it yet (known on Linux only)."""
         if self._out:
             return True
         if self.closed or sys.platform != "linux":
@@ -118,7 +118,10 @@ class Stream:
         return int.from_bytes(held, sys.byteorder) > 0
 
     def finish(self) -> None:
-        """Hand over what a dead peer had written, and close; others that hold its end may go on writing for ever."""
+        """Hand over what a dead peer had written, and close.
+
+        Only what is in the socket now: another process may hold the peer's end too, and write for ever.
+        """
         if self.closed:
             return
         written = array.array("i", [0])
@@ -138,7 +141,7 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Stop, drop what was not sent or not whole, and close the socket; calls ``on_close`` once."""
+        """Stop, drop unsent and incomplete messages, and close the socket; calls ``on_close`` once."""
         if self.closed:
             return
         self.closed = True
@@ -154,7 +157,7 @@ class Stream:
         on_close()
 
     def wait(self, seconds: float) -> None:
-        """Take nothing more of a living peer for so long."""
+        """Read nothing more from a living peer for so many seconds."""
         if not self.closed and not self._at_end:
             self._stop_reading()
             self._next_turn = self.loop.call_later(seconds, self._take_turn)
@@ -190,7 +193,7 @@ class Stream:
             self.fail(error)
             return
         except Exception:
-            self._take_turn_soon()  # a fault of who heard this message is no reason not to hear the next
+            self._take_turn_soon()  # a fault in handling this message must not lose the next one
             raise
         if self._unfinished is not None:
             self._unfinished.note(self)

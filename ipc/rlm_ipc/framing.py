@@ -151,7 +151,7 @@ def receive(sock: socket.socket, parser: Parser) -> int:
 
 
 def tell_senders(sock: socket.socket, on: bool) -> None:
-    """Have the system say with all that arrives which process has written it, by our own numbers (Linux)."""
+    """Let the system attach the pid of the writer to everything that arrives, as this process sees it (Linux)."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, on)
 
 

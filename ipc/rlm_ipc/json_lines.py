@@ -79,7 +79,7 @@ def handshake_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def named_policy(given: str) -> str:
-    """Return how the daemon is told of a policy: its name as it is, a path as an absolute one."""
+    """Return a policy's name unchanged, or its path as an absolute one, for the daemon."""
     is_path = "/" in given or given.endswith((".yaml", ".yml"))
     return os.path.abspath(os.path.expanduser(given)) if is_path else given
 

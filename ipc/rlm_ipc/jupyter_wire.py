@@ -73,7 +73,7 @@ class Signer:
         return digest.hexdigest().encode()
 
     def signed(self, parts: Sequence[bytes]) -> list[bytes] | None:
-        """A message of a kernel, which has no key, with its signature; None if it is none."""
+        """Sign a message of a kernel, which has no key; None if the message is malformed."""
         if not well_formed(parts):
             return None
         at = parts.index(DELIMITER)

@@ -1,4 +1,4 @@
-"""What is told of kernels: their state, their walls, cells and queries, and what forks and rollbacks did.
+"""Reports about kernels: their state, their walls, cells and queries, and the results of forks and rollbacks.
 
 The messages that carry these are in `rlm_ipc.supervisor_protocol`, and in `rlm_ipc.worker_protocol` for what a worker
 says or hears itself.

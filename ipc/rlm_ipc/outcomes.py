@@ -77,7 +77,7 @@ class Loss:
     in_cell: bool = False
 
     def __str__(self) -> str:
-        """As its callers are told."""
+        """The loss in words, for callers."""
         if self.what is Lost.EVERYTHING:
             return "its variables are lost; loaded contexts are there again"
         if self.what is Lost.CELLS:

@@ -1,4 +1,4 @@
-"""Processes: who is whose parent, who dies with whom, and how a process that is not our child ended (Linux).
+"""Processes: parentage, dying together, and the end of processes that are not our children (Linux).
 
 Every kernel process is a direct child of the supervisor, also one that was forked by another kernel: then the
 supervisor reaps it, learns its exit status, and takes it along when it dies (PR_SET_PDEATHSIG). See clone(2),
@@ -61,7 +61,7 @@ def become_subreaper() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel send SIGKILL to this process when its parent's main thread ends."""
+    """Let the kernel send SIGKILL to this process when its parent's main thread ends."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

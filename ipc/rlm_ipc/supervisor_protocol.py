@@ -60,7 +60,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """The first call of every connection; with ``events`` it is told what happens to every kernel."""
+    """The first call of every connection; with ``events`` it receives the events of every kernel."""
 
     protocol: int
     events: bool = False
@@ -201,8 +201,8 @@ class Unbind:
 class Resolve:
     """Hand outcomes to a kernel: at once to a cell that waits for them.
 
-    ``used`` is what the session's queries have used of its budget, if that is told; ``refused`` says that what code has
-    assigned to ``llm_answers`` is not taken.
+    ``used`` is what the session's queries have used of its budget, if known. ``refused`` says that the value which code
+    assigned to ``llm_answers`` was not accepted.
     """
 
     kernel_id: str

@@ -189,8 +189,8 @@ class Waits:
 class Resolved:
     """News of queries, to a cell that waits.
 
-    ``answers`` are outcomes by id, ``used`` is what is used of the budget, if that is told, and ``late`` are ids for
-    which it is too late. ``refused`` says that what code has assigned to ``llm_answers`` is not taken.
+    ``answers`` are outcomes by id, ``used`` is the part of the budget that is used, if known, and ``late`` are ids
+    whose time is up. ``refused`` says that the value which code assigned to ``llm_answers`` was not accepted.
     """
 
     TAG: ClassVar[bytes] = b"S"
@@ -223,7 +223,7 @@ class CellReply:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAttempts:
-    """How many attempts the audit hook has refused, and cells the compiler, since this was last told."""
+    """How many attempts the audit hook refused, and how many cells the compiler refused, since the last report."""
 
     audit: int = 0
     cells: int = 0

@@ -147,7 +147,7 @@ class SavedValue:
 class Restore:
     """Run sources and read variables again. The bytes are in the file that comes with it, one after the other.
 
-    Contexts keep their names, but for those that variables shall ``shadow``.
+    Contexts keep their names, except for those that variables ``shadow``.
     """
 
     OP: ClassVar[str] = "restore"

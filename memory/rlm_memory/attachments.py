@@ -1,7 +1,7 @@
-"""Attachments: the ways by which front ends may open a session, who has used them, and which were revoked.
+"""Attachments: the ways by which front ends may open a session, their use, and which were revoked.
 
-Only the digest of an attachment's key is kept. An attachment and what happened at it are the
-session's: they go with it.
+Only the digest of an attachment's key is stored. An attachment and its history belong to the session, and are deleted
+with it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def grant(store: Store, attachment: AttachmentRow) -> None:
 
 
 def find(store: Store, attachment: str) -> AttachmentRow | None:
-    """Return an attachment, also one that was revoked."""
+    """Return an attachment, even a revoked one."""
     with store.transaction() as connection:
         row = connection.execute(select(attachments).where(attachments.c.id == attachment)).mappings().one_or_none()
     return None if row is None else AttachmentRow(**{**row, "mode": AttachmentMode(row["mode"])})

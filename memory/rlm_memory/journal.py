@@ -147,7 +147,7 @@ def let_go(store: Store, entries: Iterable[JournalEntry]) -> None:
 
 
 def last_serial(store: Store, kernel: str) -> int:
-    """Return the highest serial that the supervisor has told of that kernel; 0 if none."""
+    """Return the highest serial that the supervisor has reported for that kernel; 0 if none."""
     statement = select(func.coalesce(func.max(table.c.serial), 0)).where(table.c.kernel == kernel)
     with store.transaction() as connection:
         found: int = connection.execute(statement).scalar_one()

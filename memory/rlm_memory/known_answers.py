@@ -43,7 +43,7 @@ def find(store: Store, asked: Iterable[QueryRow], now: float) -> dict[str, str]:
 
 
 def keep(store: Store, query: QueryRow, answer: str, now: float) -> None:
-    """Keep an answer; what has not been used for longest makes room."""
+    """Store an answer. The one that was not used for the longest time makes room."""
     with store.transaction() as connection:
         connection.execute(_KEEP, {"key": _key(query), "answer": answer, "used_at": now})
         if connection.execute(_COUNT).scalar_one() > _MOST_KEPT:

@@ -133,7 +133,7 @@ def make_frames(connection: Connection, version: int) -> None:
 
 
 def asker_in(query: str) -> tuple[str, int]:
-    """Return who has asked a query, ``code`` or ``tool``, and which one of theirs it is, as its id told once."""
+    """Return the asker of a query, ``code`` or ``tool``, and its number among theirs, from its old id."""
     digits = query.removeprefix("q_")
     return ("tool", int(digits[1:])) if digits.startswith("t") else ("code", int(digits))
 

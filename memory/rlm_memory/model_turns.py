@@ -1,4 +1,4 @@
-"""Turns of a model that works in a session: what it was told, what it replied. Bounded as the journal is."""
+"""Turns of a model that works in a session: its input and its replies. Bounded like the journal."""
 
 from __future__ import annotations
 

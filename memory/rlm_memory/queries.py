@@ -51,7 +51,7 @@ __all__ = [
 
 
 class Asker(StrEnum):
-    """Who has asked a query. Code and tools number theirs apart."""
+    """The asker of a query. Code and tools have separate numbers."""
 
     CODE = "code"
     TOOL = "tool"
@@ -329,7 +329,7 @@ def _rows(store: Store, session: int, statement: Select[Any]) -> list[QueryRow]:
 def resolve(
     store: Store, session: int, query: str, *, answer: str | None = None, error: str | None = None, now: float
 ) -> QueryRow:
-    """Give a query its answer, or (with ``error``) say why there is none.
+    """Record the answer of a query, or (with ``error``) the reason for its failure.
 
     Raises:
         UnknownQuery: the session never asked it.
@@ -346,7 +346,7 @@ def resolve(
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What came of a query: its answer, or (with ``error``) why there is none."""
+    """The outcome of a query: its answer, or (with ``error``) the reason for its failure."""
 
     query: str
     answer: str | None = None

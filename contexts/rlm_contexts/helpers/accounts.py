@@ -1,6 +1,6 @@
-"""With which account a URL is read: the file ``accounts.yaml`` in the configuration folder, which no kernel can read.
+"""The accounts for URLs: the file ``accounts.yaml`` in the configuration folder, which no kernel can read.
 
-The file says for prefixes of URLs who signs in there, and where the secret stands, never the secret itself::
+For each prefix of URLs the file names the user and the place of the secret, never the secret itself::
 
     "sftp://files.example.org/logs/": {user: reader, key_file: ~/.ssh/reader}
     "https://cloud.example.org/": {user: anna, password_file: ~/.keys/cloud}
@@ -125,7 +125,7 @@ def _entries(file: Path) -> dict[str, _Entry]:
 
 
 def _unfit(prefix: str, entry: _Entry) -> str:
-    """Why an entry is none for its prefix; nothing if it is one."""
+    """Why an entry does not fit its prefix; empty if it does."""
     scheme = scheme_of(prefix)
     has_password = entry.password_env is not None or entry.password_file is not None
     if scheme in _WITH_USER and entry.user is None and (has_password or entry.key_file):

@@ -247,8 +247,8 @@ class Account:
 
     Attributes:
         prefix: where it may be used.
-        endpoint: the server of a store, where it is not the usual one.
-        options: what the package that reads is told besides.
+        endpoint: the server of a store, if it is not the default.
+        options: further options of the reading package.
         secrets: all texts of it that nobody may hear of.
     """
 

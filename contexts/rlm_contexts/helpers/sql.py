@@ -1,6 +1,6 @@
 """The job `sql`: run SQL over texts with DuckDB.
 
-Each text is a table of its name: data in CSV, JSON or Parquet with its own columns, any other text as its lines
+Each text is a table with its name: data in CSV, JSON or Parquet with its own columns, any other text as its lines
 (`line`, counted from 0, and `text`). DuckDB may open these files only, by its own rules as well as the walls', loads
 nothing, and nothing it is told can change that.
 """

@@ -199,7 +199,7 @@ def _rules(folder: int, path: Path, name: str) -> Ignores:
 
 
 def _spec(lines: list[str]) -> GitIgnoreSpec | None:
-    """The rules; None if one of them is none, which git passes over."""
+    """The rules; None if one of them is invalid, which git ignores."""
     try:
         return GitIgnoreSpec.from_lines(lines, backend="re2")
     except Exception:  # what a hostile rule makes pathspec raise is not written down

@@ -1,6 +1,6 @@
 """One file among several: its text, what it unpacks to, the text of a document, or the beginning of a table.
 
-What cannot be taken costs its own place only: `LeftOut` says why, and who makes one text of all of them counts it.
+A file that cannot be read costs only itself: `LeftOut` says why, and the bundle counts it.
 """
 
 from __future__ import annotations

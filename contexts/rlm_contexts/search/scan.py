@@ -113,7 +113,7 @@ def scan(
     invert: bool = False,
     parts: Sequence[int] = (),
 ) -> ScanResult:
-    """The lines on which a regular expression matches, ignoring case unless told otherwise.
+    """The lines on which a regular expression matches, ignoring case by default.
 
     Args:
         source: what to search; the items of a plain sequence are its lines, whatever they contain.

@@ -65,7 +65,7 @@ class ContextStore:
     """
 
     def __init__(self, root: Path) -> None:
-        """Open or create the store.  Raises: StoreError, also when others could read it."""
+        """Open or create the store. Raises: StoreError, for example when others could read it."""
         files.prepare(root)
         self.root = root
 
@@ -117,10 +117,10 @@ class ContextStore:
             return drafting.publish()
 
     def put_data(self, fd: int, path: Path, told: Callable[[Path], str], *, limit: int | None = None) -> StoredText:
-        """Store a regular file that is open and no text, as it is, under a text that tells of it.
+        """Store an open regular file that is not a text unchanged, beside a text that describes it.
 
-        Args: path, for messages; told, makes the text of a copy of the file.
-        Raises: as `put_open`, and what ``told`` raises.
+        Args: path, for messages; told, makes the text from a copy of the file.
+        Raises: the same as `put_open` and ``told``.
         """
         with files.draft(self.root) as (copy, name):
             before = os.fstat(fd)

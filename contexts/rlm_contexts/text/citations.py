@@ -59,7 +59,7 @@ def parse_lines(lines: str | int) -> tuple[int, int]:
 
 
 def cite(text: Text, lines: str | int) -> Span:
-    """The span of some lines.  Raises: BadRange, also when the text has not that many."""
+    """The span of some lines. Raises: BadRange, also if the text has fewer lines."""
     first, last = parse_lines(lines)
     if last >= text.line_count:
         raise BadRange(f"the text has {text.line_count:,} lines, counted from 0, so there is no line {last}")

@@ -40,7 +40,7 @@ class Shape:
     array: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """What is told of it."""
+        """The shape as callers see it."""
         return {"format": self.format, **self.facts}
 
 
@@ -50,10 +50,10 @@ def hint_of(content_type: str, metadata: Mapping[str, Any]) -> str:
 
 
 def shape_of(text: Text, hint: str = "") -> Shape | None:
-    """What is known of the data in a text, from its beginning; None when it is none that is recognised.
+    """The shape of the data in a text, from its beginning; None if it is not recognised as data.
 
-    Args: hint, a content type or the name of the file; comma-separated tables are recognised by it only, as
-    any text may hold commas.
+    Args: hint, a content type or the name of the file. Comma-separated tables are recognised only by it, because any
+    text may hold commas.
     """
     if not text.line_count:
         return None
@@ -89,7 +89,7 @@ def _json(text: Text, lines: Sequence[str], *, whole: bool) -> Shape | None:
 
 
 def _parsed(text: str) -> object:
-    """The value, or None for what is no JSON."""
+    """The value, or None if it is not JSON."""
     try:
         value: object = json.loads(text)
         return value

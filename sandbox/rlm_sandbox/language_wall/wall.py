@@ -204,16 +204,16 @@ class LanguageWall:
         return _UserCode() if self.restricted else contextlib.nullcontext()
 
     def close(self, *packages: str) -> None:
-        """Let the audit hook watch for good, also what nobody called, and let nothing change the wall any more.
+        """Let the audit hook watch for good, including code without a caller, and seal the wall against changes.
 
-        For a process that serves one session. ``packages`` are those whose code may change the wall all the same.
+        For a process that serves one session. Code of ``packages`` may still change the wall.
         """
         if self.restricted:
             seal(*packages)
             _core.arm()
 
     def changed(self) -> str | None:
-        """The name of a part of the wall that is not what it was when it was closed: then it stands no more."""
+        """The name of a part of the wall that has changed since it was closed; None if it still stands."""
         return _core.changed() if self.restricted else None
 
     def safe_stream(self, real: Any) -> SafeStream:

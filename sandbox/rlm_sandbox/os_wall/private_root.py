@@ -1,11 +1,11 @@
-"""A root folder and process numbers of a session's own: what is outside can be neither looked at nor named.
+"""A session's own root folder and pid namespace: what is outside can be neither inspected nor named.
 
-Landlock refuses contents, but not whether a path exists, how large it is and when it changed; seccomp refuses signals
-to other processes, but not to look them up. Here they are not there at all: the root is an empty folder in memory with
-a bind mount for each path of the file rules, and a /proc of the session's own numbers.
+Landlock refuses to read a file, but not to ask whether it exists, how large it is and when it changed. seccomp refuses
+signals to other processes, but not to look them up. Here they do not exist at all. The root is an empty folder in
+memory with a bind mount for each path of the file rules, and a /proc of the session's own namespace.
 
-A process cannot change its own number, only those of the children to come: who is to have numbers of its own is forked
-after `leave_processes`, behind a first process (`lower_first`) with which the numbers, and all that bear them, end.
+unshare(CLONE_NEWPID) does not move the caller, only its children to come. So a session's process is forked after
+`leave_processes`, behind an init process (`lower_first`): when that ends, the system ends the whole namespace.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _WAITS = "/bin/cat"
 
 @dataclass(frozen=True)
 class Seclusion:
-    """How far a process came that was forked for a private session."""
+    """How far a process got that was forked for a private session."""
 
     base: Path
-    """A folder on which its root is built. Nothing needed may lie below it."""
+    """The folder on which its root is mounted. It hides everything below, so nothing needed may be there."""
     refusal: str = ""
-    """Why it shares the process numbers of all others."""
+    """Why it shares the pid namespace of all others; empty if it has its own."""
 
 
 class Root:
-    """A root folder in the making; the process sees the old one until it goes in."""
+    """A root folder that is being built. The process sees the old one until it enters."""
 
     def __init__(self, base: Path) -> None:
         """Begin one on the folder ``base``, in mounts of this process's own. Raises OSError where it may not."""
@@ -57,13 +57,14 @@ class Root:
         self._shown: dict[Path, bool] = {}
         self._held: set[Rule] = set()
         namespaces.unshare(namespaces.NEW_MOUNTS)
+        # Slave: what is mounted outside later still appears here, but no mount of ours appears outside.
         _mount(None, "/", None, _RECURSIVE | _SLAVE)
         _mount("tmpfs", self._base, "tmpfs", _NOSUID | _NODEV, b"mode=0755,size=1m")
         os.mkdir(self._at(_PROC))
         _mount("proc", self._at(_PROC), "proc", _NOSUID | _NODEV | _NOEXEC, b"hidepid=ptraceable")
 
     def show(self, rules: Iterable[Rule]) -> None:
-        """Have in it what the rules are about. Paths that do not exist are left out."""
+        """Mount the paths of the rules in it. Paths that do not exist are left out."""
         new = set(rules) - self._held
         self._held |= new
         for path, access in sorted(new, key=lambda rule: len(rule.path.parts)):
@@ -77,9 +78,11 @@ class Root:
                     self._bind(place, writable=bool(access & FileAccess.WRITE_FILE))
 
     def enter(self) -> None:
-        """Go in, for good: what it does not show is gone for this process and its copies."""
+        """Enter it for good: anything else is gone for this process and its copies."""
         working = Path.cwd()
         os.chdir(self._base)
+        # pivot_root(".", ".") stacks the old root on the new one, and the unmount takes it off (pivot_root(2)). chroot
+        # would leave it reachable for a process that holds a descriptor outside.
         _call("pivot_root", b".", b".")
         _call("umount2", b".", _DETACH)
         _mount(None, "/", None, _RECURSIVE | _PRIVATE)
@@ -125,15 +128,16 @@ class Root:
 
 
 def leave_processes() -> None:
-    """Have the children to come numbered anew: the first is 1, and when it ends all of them do. Raises OSError."""
+    """Put the children to come into a new pid namespace, which ends with the first of them. Raises OSError."""
     namespaces.unshare(namespaces.NEW_PROCESSES, user=True)
 
 
 def lower_first(lifeline: int) -> None:
-    """In the first process of new numbers: leave it nothing but to wait for the other end of ``lifeline`` to be closed.
+    """In the init process of a new pid namespace: only wait until the other end of ``lifeline`` is closed.
 
-    It has no privileges and no other open file, and the system reaps for it whom nobody else does. To have next to no
-    memory either it becomes the smallest program that waits for the end of its input. It returns where there is none.
+    It has no privileges and no other open file. It ignores SIGCHLD, so the system reaps the orphans that it inherits.
+    It becomes the smallest program that waits for the end of its input, and so needs almost no memory. It returns if
+    that program is missing.
     """
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

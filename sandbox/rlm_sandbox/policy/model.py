@@ -304,7 +304,7 @@ def resolve(
     ``writable`` are real paths of folders that other sessions may write.
 
     Raises:
-        PolicyLinkError: a path leads over a link that this session, or one of the others, could replace.
+        PolicyLinkError: A path goes through a link that this session, or one of the others, could replace.
     """
     places = {"scratch": str(scratch)} | ({} if workspace is None else {"workspace": str(workspace)})
     read, write = _filled(policy.files.read, places), _filled(policy.files.write, places)

@@ -49,7 +49,7 @@ def is_url(text: str) -> bool:
 
 
 def wrong_prefix(prefix: str) -> str:
-    """What is wrong with a prefix of a policy, in words; nothing if it is one."""
+    """What is wrong with a prefix of a policy, in words; empty if it is valid."""
     if unread := unread_scheme(prefix):
         return f"has the scheme {unread!r}, which is not read; {instead(unread)}"
     parts = _parsed(prefix)
@@ -63,7 +63,7 @@ def wrong_prefix(prefix: str) -> str:
 
 
 def unread_scheme(url: str) -> str:
-    """The scheme of a URL if no such is read, whatever is installed; nothing for any other, or for what is no URL."""
+    """The scheme of a URL if it is never read, whatever is installed; else, or if this is not a URL, empty."""
     scheme = url.partition("://")[0].lower()
     is_refused = scheme in _LOCAL_SCHEMES or scheme in _CHAINS or scheme in _INSTEAD or "::" in scheme
     return scheme if is_url(url) and is_refused else ""
@@ -84,7 +84,7 @@ def permits(prefixes: Iterable[str], url: str) -> bool:
 
 
 def narrowest(prefixes: Iterable[str], url: str) -> str | None:
-    """Of the prefixes that permit a URL, the one with the longest path: however each is spelt."""
+    """The prefix with the longest path among those that permit a URL, however each is spelt."""
     if (asked := _parsed(url)) is None:
         return None
     parsed = ((one, _parsed(one)) for one in prefixes)
@@ -118,7 +118,7 @@ def _parsed(url: str) -> SplitResult | None:
 
 
 def _climbs(path: str) -> bool:
-    """Whether a part of a path is ``.`` or ``..``, which who asks resolves: at the end even the first leads up."""
+    """Whether a part of a path is ``.`` or ``..``, which the reader would resolve."""
     return not {".", ".."}.isdisjoint(_decoded(path).split("/"))
 
 
@@ -130,5 +130,5 @@ def _is_ambiguous(parts: SplitResult, url: str) -> bool:
 
 
 def _decoded(path: str) -> str:
-    """A path as who takes it apart twice would see it."""
+    """A path as a reader would see it that decodes it twice."""
     return unquote(unquote(path)).replace("\\", "/")

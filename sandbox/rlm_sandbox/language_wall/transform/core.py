@@ -243,9 +243,9 @@ def like(node: Node) -> Node:
 
 
 def with_replaced(body: list[ast.stmt], by: Mapping[ast.AST, ast.AST], most: int) -> list[ast.stmt] | None:
-    """Statements with others in the place of some nodes; the two share what has none of these in it.
+    """Copy statements with some nodes replaced; the copy shares every part without such nodes.
 
-    None if they have more than ``most`` nodes, and items of lists.
+    None if they have more than ``most`` nodes and items of lists.
     """
     seen = 0
 
