@@ -256,6 +256,26 @@ async def test_queries_and_texts_are_rows_and_not_undone(supervisor, spawn, valu
     await supervisor.shutdown(kernel.kernel_id)
 
 
+async def test_a_text_that_was_loaded_anew_stays_so(supervisor, spawn, value, policy, tmp_path: Path) -> None:
+    """The copy that goes on has the older text under that name; it is given the newer one, and loses what is gone."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
+    store = ContextStore(tmp_path / "store")
+
+    async def load(name: str, text: str) -> None:
+        with store.shared_text(store.put_text(text)) as shared_text:
+            await supervisor.bind(kernel.kernel_id, name, shared_text, "log", {})
+
+    await load("log", "older\n")
+    await load("gone", "text\n")
+    await value(kernel, "1")
+    await load("log", "newer\n")
+    await supervisor.unbind(kernel.kernel_id, "gone")
+    await value(kernel, "2")
+    await supervisor.rollback(kernel.kernel_id, 1)
+    assert await value(kernel, "log['lines'][0], 'gone' in dir()") == "('newer', False)"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_copies_that_use_too_much_memory_are_given_up(supervisor, spawn, value, policy) -> None:
     """Every version of a large object counts that a copy keeps; what is left is one copy, and the fresh start."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=8, memory_bytes=150 * MIB))

@@ -112,6 +112,17 @@ async def test_a_registered_text_counts_until_its_handle_is_gone_and_a_received_
         assert (await owner("load_context", name="more", content="b" * LIMIT))["size"] == LIMIT
 
 
+async def test_a_text_that_is_unloaded_takes_its_handles_along(connect, limited) -> None:
+    """K-9, K-13: it counts no more, and nobody else resolves what its owner has let go of."""
+    async with connect("a", RLM_KERNEL_POLICY=limited()) as owner, connect("b") as other:
+        await owner("load_context", name="log", content="a" * LIMIT)
+        handle = (await owner("register_handle", name="log", share_with=["*"]))["handle"]
+        await owner("unload", name="log")
+        assert (await other("resolve_handle", handle=handle))["error"] == "handle_not_found"
+        assert (await owner("status"))["content_bytes"] == 0
+        assert (await owner("load_context", name="more", content="b" * LIMIT))["size"] == LIMIT
+
+
 async def test_the_table_of_files_counts_as_the_files_do(connect, limited, tmp_path: Path) -> None:
     """K-13: a directory whose table goes over is refused whole; one whose table just fits is taken."""
     (tmp_path / "code").mkdir()
