@@ -7,25 +7,16 @@ kernel and for every notebook that watches; only its way there is shorter than t
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
 import os
 import shutil
-import socket
-import sys
-import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
 from rlm_contexts.store.store import SharedText
-from rlm_ipc import discovery, framing, worker_requests
+from rlm_ipc import discovery, worker_requests
 from rlm_ipc import supervisor_protocol as protocol
-from rlm_ipc import supervisor_wire as wire
-from rlm_ipc.environment import SUPERVISOR, chosen
-from rlm_ipc.errors import KernelError, ProtocolError, SupervisorGone
-from rlm_ipc.framed_stream import Stream
+from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import (
     AskedQuery,
     BudgetUsed,
@@ -37,22 +28,18 @@ from rlm_ipc.kernel_reports import (
     RollbackInfo,
 )
 from rlm_ipc.messages import Json, read
-from rlm_ipc.supervisor_protocol import Event, Operation, OutputSoFar, SpawnRequest
-from rlm_kernel.failures import from_wire
+from rlm_ipc.supervisor_protocol import OutputSoFar, SpawnRequest
 from rlm_kernel.fork_policy import refuse_looser
-from rlm_sandbox.policy.model import Policy, resolve
-
-EventCallback = Callable[[str, Event], None]
-_Request = TypeVar("_Request")
-_Reply = TypeVar("_Reply")
-_Blobs = tuple[bytes, ...]
+from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call, write_connection
+from rlm_kernel.supervisor_connection import Blobs, SupervisorConnection
+from rlm_sandbox.policy.model import Policy
 
 
 class Execution:
     """A cell under way."""
 
     def __init__(
-        self, client: SupervisorClient, kernel_id: str, run: int, future: asyncio.Future[tuple[CellResult, _Blobs]]
+        self, client: SupervisorClient, kernel_id: str, run: int, future: asyncio.Future[tuple[CellResult, Blobs]]
     ) -> None:
         self._client, self._kernel_id, self._run, self._future = client, kernel_id, run, future
 
@@ -79,110 +66,8 @@ class Execution:
         await self._client.call(protocol.STOP, protocol.Stop(self._kernel_id, self._run))
 
 
-class SupervisorClient:
-    """A connection to the supervisor, made by `connect`.
-
-    Every call raises `SupervisorGone` once the supervisor has ended.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._ids = itertools.count(1)
-        self._last_id = 0
-        self._calls: dict[int, tuple[Operation[Any, Any], asyncio.Future[tuple[Any, _Blobs]]]] = {}
-        self._listeners: list[EventCallback] = []
-        self._gone = asyncio.get_running_loop().create_future()
-        self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
-        self.pid: int | None = None
-
-    @classmethod
-    async def connect(cls, *, start: bool = True, runtime: Path | None = None) -> SupervisorClient:
-        """Connect to the supervisor of this user, started if nobody serves.
-
-        Raises `SupervisorGone` when nobody serves and ``start`` is false.
-        """
-        path = (runtime or discovery.runtime_dir()) / "supervisor.sock"
-        for pause in (*discovery.DYING_SERVER, None):
-            sock = await asyncio.to_thread(connect_socket, path, start)
-            if sock is None:
-                break
-            client = cls(sock)
-            try:
-                welcome = await client.call(protocol.HANDSHAKE, protocol.Handshake(wire.PROTOCOL, events=True))
-            except SupervisorGone:
-                if pause is None:
-                    raise
-                await asyncio.sleep(pause)
-            else:
-                client.pid = welcome.pid
-                return client
-        raise SupervisorGone("no supervisor is running")
-
-    @property
-    def alive(self) -> bool:
-        """False once the supervisor has gone."""
-        return not self._stream.closed
-
-    async def wait_gone(self) -> None:
-        """Return when the supervisor has ended or hung up."""
-        await asyncio.shield(self._gone)
-
-    def on_event(self, callback: EventCallback) -> None:
-        """Call ``callback(kernel_id, event)`` for every event (`rlm_ipc.supervisor_protocol.EVENTS`)."""
-        self._listeners.append(callback)
-
-    def close(self) -> None:
-        """Hang up; kernels go on."""
-        self._stream.close()
-
-    # -- calls
-
-    def start_call(
-        self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int] = ()
-    ) -> asyncio.Future[tuple[_Reply, _Blobs]]:
-        """Send a call; the future gets its reply and blobs."""
-        future: asyncio.Future[tuple[_Reply, _Blobs]] = asyncio.get_running_loop().create_future()
-        if self._stream.closed:
-            future.set_exception(SupervisorGone())
-            framing.Message(b"", (), tuple(descriptors)).close()
-            return future
-        number = self._last_id = next(self._ids)
-        self._calls[number] = operation, future
-        self._stream.send(wire.CALL, (wire.call_part(number, operation, request),), descriptors)
-        return future
-
-    async def call(
-        self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int] = ()
-    ) -> _Reply:
-        """Call and wait; raises the KernelError that the supervisor answers with."""
-        reply, _ = await self.start_call(operation, request, descriptors)
-        return reply
-
-    def _message(self, message: framing.Message) -> None:
-        if message.tag == wire.EVENT:
-            kernel_id, event = wire.event_in(message.parts[0])
-            for listener in self._listeners:
-                listener(kernel_id, event)
-            return
-        answer = wire.answer_in(message.parts[0])
-        operation, future = self._calls.pop(answer.id or 0, (None, None))
-        if operation is None or future is None or future.done():
-            return
-        if answer.failure is not None:
-            future.set_exception(from_wire(answer.failure))
-            return
-        try:
-            future.set_result((read(operation.reply, answer.reply), message.parts[1:]))
-        except ProtocolError as error:
-            future.set_exception(error)
-
-    def _closed(self) -> None:
-        failure = self._stream.failure
-        calls, self._calls = self._calls, {}
-        for _, future in calls.values():
-            if not future.done():
-                future.set_exception(ProtocolError(str(failure)) if failure else SupervisorGone())
-        if not self._gone.done():
-            self._gone.set_result(None)
+class SupervisorClient(SupervisorConnection):
+    """The calls of the supervisor, one method each."""
 
     # -- kernels
 
@@ -252,7 +137,7 @@ class SupervisorClient:
     def execute(self, kernel_id: str, code: str, *, store_history: bool = True) -> Execution:
         """Queue a cell and return at once."""
         future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, store_history))
-        return Execution(self, kernel_id, self._last_id, future)
+        return Execution(self, kernel_id, self.last_call, future)
 
     async def running(self, kernel_id: str) -> OutputSoFar:
         """The cell that runs now, whoever has asked for it, and what it has written."""
@@ -421,46 +306,3 @@ class SupervisorClient:
     async def cells(self, kernel_id: str, after: int = 0) -> list[CellNote]:
         """The kernel's latest cells that no caller got the result of, from serial ``after`` on."""
         return list((await self.call(protocol.CELLS, protocol.CellsAfter(kernel_id, after))).cells)
-
-
-def resolved(request: SpawnRequest, policy: Policy, scratch: Path, writable: frozenset[str] = frozenset()) -> Policy:
-    """Return the policy of a kernel that is asked for, with real paths."""
-    workspace = Path(request.workspace) if request.workspace else None
-    return resolve(policy, workspace, scratch, writable)
-
-
-def spawn_call(request: SpawnRequest, policy: Policy, scratch: Path) -> protocol.Spawn:
-    """Return the call that starts a kernel under the policy, which has real paths."""
-    protect = (str(discovery.config_dir()),)  # policies and accounts: no session reads or writes them
-    return protocol.Spawn(request, policy.model_dump_json(), str(scratch), protect)
-
-
-def write_connection(path: Path, connection: Mapping[str, Json]) -> None:
-    """Write a Jupyter connection file, readable by its owner alone (it holds the key)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(connection, file, indent=1)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def new_scratch(runtime: Path, kernel_id: str) -> Path:
-    """Make a session's own folder for files that its code writes."""
-    folder = runtime / "scratch"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f"{kernel_id[:12]}-", dir=folder))
-
-
-def connect_socket(path: Path, start: bool) -> socket.socket | None:
-    """A connected socket to the supervisor at ``path``; None if nobody serves and none is to be started."""
-    if not start:
-        return discovery.connect(path)
-    log = discovery.state_dir() / "supervisor.log"
-    argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
-    argv += ["--socket", str(path), "--log", str(log)]
-    return discovery.connect_or_start(path, argv, log=log, env=chosen(SUPERVISOR))

@@ -22,7 +22,8 @@ from rlm_ipc.errors import SupervisorGone, UnknownKernel
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import OfKernel, Operation, SpawnRequest
 from rlm_kernel.blocking_client import BlockingClient
-from rlm_kernel.supervisor_client import connect_socket, new_scratch, resolved, spawn_call
+from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call
+from rlm_kernel.supervisor_connection import connect_socket
 from rlm_sandbox.policy import Policy, pin_policy
 
 POLL_SECONDS = 0.02

@@ -1,0 +1,47 @@
+"""What a kernel gets that somebody asks the supervisor for: its policy with real paths, and a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlm_ipc import discovery
+from rlm_ipc.messages import Json
+from rlm_ipc.supervisor_protocol import Spawn, SpawnRequest
+from rlm_sandbox.policy.model import Policy, resolve
+
+
+def resolved(request: SpawnRequest, policy: Policy, scratch: Path, writable: frozenset[str] = frozenset()) -> Policy:
+    """Return the policy of a kernel that is asked for, with real paths."""
+    workspace = Path(request.workspace) if request.workspace else None
+    return resolve(policy, workspace, scratch, writable)
+
+
+def spawn_call(request: SpawnRequest, policy: Policy, scratch: Path) -> Spawn:
+    """Return the call that starts a kernel under the policy, which has real paths."""
+    protect = (str(discovery.config_dir()),)  # policies and accounts: no session reads or writes them
+    return Spawn(request, policy.model_dump_json(), str(scratch), protect)
+
+
+def write_connection(path: Path, connection: Mapping[str, Json]) -> None:
+    """Write a Jupyter connection file, readable by its owner alone (it holds the key)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(connection, file, indent=1)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def new_scratch(runtime: Path, kernel_id: str) -> Path:
+    """Make a session's own folder for files that its code writes."""
+    folder = runtime / "scratch"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{kernel_id[:12]}-", dir=folder))
