@@ -5,7 +5,17 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-NOT_BENCHMARKS = {"apart", "ratio", "run", "peer_attacks", "peer_mishaps", "peer_seats", "peer_worker"}
+NOT_BENCHMARKS = {
+    "apart",
+    "frames_plot",
+    "frames_script",
+    "ratio",
+    "run",
+    "peer_attacks",
+    "peer_mishaps",
+    "peer_seats",
+    "peer_worker",
+}
 
 
 def main() -> int:

@@ -52,6 +52,15 @@ AREAS = {
             f"{TOOLS}/test_shadowing.py",
         ),
     ),
+    "transcripts": Area(
+        tuple(f"memory/rlm_memory/transcripts/{name}.py" for name in ("folding", "manager", "masking", "messages"))
+        + tuple(f"memory/rlm_memory/transcripts/{name}.py" for name in ("pruner", "summaries", "tokens", "turn")),
+        (
+            "tests/memory/transcripts/test_documented.py",
+            "tests/memory/transcripts/test_folding.py",
+            "tests/memory/transcripts/test_properties.py",
+        ),
+    ),
     "search": Area(
         (
             "contexts/rlm_contexts/search/scan.py",
