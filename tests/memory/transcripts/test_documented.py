@@ -345,7 +345,8 @@ def test_35_tokens_are_estimated_from_characters() -> None:
 
 
 def test_36_a_system_message_is_critical() -> None:
-    """P-2: who the model is."""
+    """P-2: who the model is. There are four levels, in this order."""
+    assert [level.value for level in ImportanceLevel] == [3, 2, 1, 0]
     assert ContextPruner().classify_importance(_system("You")) is ImportanceLevel.CRITICAL
 
 

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig, Turn
+from rlm_memory.transcripts.masking import mask, unmask
 from rlm_memory.transcripts.messages import units
 
 Message = dict[str, Any]
@@ -214,6 +215,49 @@ def test_outputs_are_masked_before_turns_go() -> None:
     assert context.rebuild()[: len(whole)] == whole
     pointer = masks[0].rsplit(" ", 1)[1].rstrip("]")
     assert context.kept[pointer] == whole[2]["content"]
+
+
+def test_pruning_by_masks_keeps_the_turns_when_that_suffices() -> None:
+    """P-2: the oldest outputs first, no more than needed, never those of the last turn; then it truncates."""
+    messages: list[Message] = []
+    for number in range(4):
+        messages += [
+            {"role": "user", "content": f"Step {number}"},
+            _call(f"c{number}"),
+            _result(f"c{number}", "o" * 1000),
+        ]
+    short = "x" * 399
+    messages[2] = _result("c0", short)
+    pruner = ContextPruner(PruningConfig(max_tokens=700, strategy="mask"))
+    pruned = pruner.prune(messages)
+    outputs = [str(message["content"]) for message in pruned if message["role"] == "tool"]
+    assert [text[:25] for text in outputs] == [short[:25], "[1,000 characters of outp", "o" * 25, "o" * 25]
+    assert list(pruner.kept.values()) == ["o" * 1000]
+    assert next(iter(pruner.kept)) in outputs[1]
+    assert len(pruned) == len(messages)
+    assert pruner.estimate_tokens(pruned) <= 700
+    fewer = ContextPruner(PruningConfig(max_tokens=320, strategy="mask")).prune(messages)
+    assert [str(message["content"])[:6] for message in fewer] == [
+        "Step 2",
+        "None",
+        "[1,000",
+        "Step 3",
+        "None",
+        "oooooo",
+    ]
+    fewest = ContextPruner(PruningConfig(max_tokens=290, strategy="mask")).prune(messages)
+    assert fewest == messages[-3:]
+    truncated = ContextPruner(PruningConfig(max_tokens=700)).prune(messages)
+    assert truncated == messages[-6:]
+
+
+def test_a_place_is_named_in_a_hundred_characters() -> None:
+    """P-2: a mask is a line, whatever somebody calls the place; it is shorter than the output."""
+    kept: dict[str, Any] = {}
+    masked = mask({"role": "tool", "content": "o" * 200, "_kept_at": "p" * 200}, kept)
+    assert masked["content"].endswith(f"whole: {'p' * 100}]")
+    assert len(masked["content"]) < 200
+    assert unmask(masked, kept)["content"] == "o" * 200
 
 
 def test_output_of_any_role_is_masked_where_its_place_is_named() -> None:
