@@ -13,7 +13,7 @@ from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, 
 
 from rlm_memory.schema import metadata
 
-__all__ = ["compactions", "events", "frames", "handovers", "operations"]
+__all__ = ["compactions", "events", "frames", "handovers", "messages", "operations"]
 
 
 def _of_frame(name: str = "frame", *, primary: bool = False, empty: bool = False) -> Column[int]:
@@ -104,6 +104,19 @@ handovers = Table(
     Column("delivered_at", Float),
     Index("frame_handovers_by_target", "target", sqlite_where=text("delivered_at is null")),
     Index("frame_handovers_by_digest", "digest"),
+)
+
+messages = Table(
+    "frame_messages",
+    metadata,
+    # What was said in a frame, in the order in which it was.
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    _of_frame(),
+    Column("message", JSON, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Index("frame_messages_by_frame", "frame", "number"),
+    sqlite_autoincrement=True,
 )
 
 operations = Table(

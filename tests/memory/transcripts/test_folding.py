@@ -428,6 +428,14 @@ def test_a_summarizer_is_asked_and_an_extract_takes_its_place(
     assert len(context.turns) == 1
 
 
+def test_why_a_summarizer_failed_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """P-10: somebody else's code is to be mended by somebody else, who needs its traceback."""
+    context = ContextManager(ContextPruner(PruningConfig(retained_turns=0)), summarizer=_fails)
+    context.add_turn("User", "Reply")
+    assert anyio.run(context.compress)
+    assert "OSError: no model" in caplog.text
+
+
 def test_what_is_said_while_a_summarizer_works_is_kept() -> None:
     """P-6: and if the turns were folded meanwhile, they are not folded twice."""
     context = ContextManager(ContextPruner(PruningConfig(retained_turns=1)))
