@@ -32,9 +32,9 @@ from rlm_ipc.messages import Json, plain, read
 SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"
 STDOUT, STDERR = b"o", b"e"
 
-# supervisor → worker: interrupt what comes next. worker → supervisor: the queued cells of this client shall not run;
-# a fault of our own, in words
-INTERRUPT, ABORT, FATAL = b"I", b"A", b"!"
+# supervisor → worker: interrupt what comes next; make the pages of the next cell ready. worker → supervisor: the queued
+# cells of this client shall not run; a fault of our own, in words
+INTERRUPT, PREFAULT, ABORT, FATAL = b"I", b"P", b"A", b"!"
 
 # Of a query, in characters: the longest prompt, the longest name of a model, and what goes into one message at most.
 MAX_PROMPT = 4_000_000
@@ -63,14 +63,13 @@ class ForkState(enum.StrEnum):
 class Fork:
     """Fork. The first descriptor is the child's line; of a ``private`` child the second keeps its process numbers.
 
-    A worker with threads refuses unless ``leave_threads``. With ``prefault`` it makes its pages ready for the next
-    cell. An ``asleep`` child says nothing and touches no page until the first message to it.
+    A worker with threads refuses unless ``leave_threads``. An ``asleep`` child says nothing and touches no page until
+    the first message to it; nor does the worker, where it can wait so.
     """
 
     TAG: ClassVar[bytes] = b"F"
     state: ForkState
     leave_threads: bool = False
-    prefault: bool = False
     asleep: bool = False
     private: bool = False
 

@@ -16,6 +16,7 @@ from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.session_policy import SessionPolicy
 from rlm_kernel.supervisor.worker_link import ForkRefused, retrieved
 
+IDLE_BEFORE_PREFAULT_SECONDS = 0.01
 IDLE_BEFORE_COPY_SECONDS = 0.1
 IDLE_BEFORE_SHARING_SECONDS = 5.0
 COPY_EVERY_SECONDS = 1.0
@@ -57,11 +58,11 @@ class CheckpointTimer:
         self._timer: asyncio.TimerHandle | None = None
         self._taken = 0.0
 
-    async def now(self, *, prefault: bool = True) -> None:
+    async def now(self) -> None:
         """Take a dormant copy. A kernel that cannot be copied goes on without one."""
         self._taken = time.monotonic()
         with suppress(ForkRefused, TimeoutError):
-            await self.session.checkpoints.checkpoint(prefault=prefault)
+            await self.session.checkpoints.checkpoint()
 
     def due(self) -> bool:
         """Whether the next cell must wait for a copy: cells without a pause between them would never be copied."""
@@ -71,9 +72,10 @@ class CheckpointTimer:
         return checkpoints.newest is None or time.monotonic() - self._taken >= COPY_EVERY_SECONDS
 
     def later(self) -> None:
-        """Take a copy as soon as the session is idle, if a new one is worth it."""
+        """Take a copy as soon as the session is idle, if a new one is worth it, and make ready for the next cell."""
         if self.session.policy.checkpoint != "off" and not self.session.closed:
-            self._wait(IDLE_BEFORE_COPY_SECONDS, self._if_idle)
+            taken = self.session.checkpoints.fresh
+            self._wait(IDLE_BEFORE_PREFAULT_SECONDS if taken else IDLE_BEFORE_COPY_SECONDS, self._if_idle)
 
     def cancel(self) -> None:
         """Take no copy that was planned for later."""
@@ -86,9 +88,13 @@ class CheckpointTimer:
 
     def _if_idle(self) -> None:
         if self.session.idle:
-            if not self.session.checkpoints.fresh:
-                self.session.operation(self.now).add_done_callback(retrieved)
+            self.session.operation(self._make_ready).add_done_callback(retrieved)
             self._wait(IDLE_BEFORE_SHARING_SECONDS, self._share_if_idle)
+
+    async def _make_ready(self) -> None:
+        if not self.session.checkpoints.fresh:
+            await self.now()
+        self.session.checkpoints.prefault()
 
     def _share_if_idle(self) -> None:
         """Take a new copy of a session that is left alone, so that both share every page: half of their memory.
@@ -96,7 +102,4 @@ class CheckpointTimer:
         Until now the kernel kept pages that it had copied ahead for the cell that was expected next.
         """
         if self.session.idle and self.session.checkpoints.newest is not None:
-            self.session.operation(self._share).add_done_callback(retrieved)
-
-    async def _share(self) -> None:
-        await self.now(prefault=False)
+            self.session.operation(self.now).add_done_callback(retrieved)

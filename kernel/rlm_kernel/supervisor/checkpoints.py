@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from rlm_ipc import framing, messages
+from rlm_ipc import framing, messages, worker_protocol
 from rlm_ipc import processes as process
 from rlm_ipc.errors import CallerError, KernelDied, KernelError, ProtocolError, WallsMissing
 from rlm_ipc.framed_stream import Overfull
@@ -50,6 +50,9 @@ from rlm_sandbox.policy.layer_names import WALL_NAMES
 ANSWER_SECONDS = 10.0
 MONITOR = {"monitor": WallState(True, "the supervisor watches time, memory and output")}
 START_SECONDS = 30.0
+REPLACED_SECONDS = 0.02
+"""How long a copy outlives the one that replaces it. Taking down its memory takes a processor for as long as a short
+cell: a reply that goes out now must not wait for that."""
 SUPERVISOR_RESTORES = (Bind, Unbind, Shadowed, Resolve, Variables, Peek, Scan, Export)
 """Requests that change nothing, or only what the supervisor restores in a fresh process."""
 RUN_NO_CODE = (Bind, Unbind, Shadowed, Resolve, Variables)
@@ -97,7 +100,8 @@ class Checkpoints:
     ``fresh_worker`` makes a process that waits for a session, and ``spec`` describes the session to it. ``contexts``
     and ``answers`` are given again to every process that does not have them yet. ``cells`` is how many cells the live
     process has completed. ``copies`` are the sleeping processes, oldest first: the newest, and those that undo the last
-    ``undoable`` cells. ``pristine`` means that the process was like any fresh one before its first cell, and
+    ``undoable`` cells. ``replaced`` are copies that are about to end. ``pristine`` means that the process was like any
+    fresh one before its first cell, and
     ``only_cells`` that nothing but cells has changed the session since the newest copy. ``shadowed`` are the contexts
     whose names mean something else in the live process, by its own report; ``told`` are those that callers know of.
     ``limits`` starts the clock of a request, and ``refusals`` counts what the gate refuses.
@@ -122,6 +126,7 @@ class Checkpoints:
     gate: ForkBroker | None = None
     serial: int = 0
     copies: list[Checkpoint] = field(default_factory=list)
+    replaced: list[WorkerLink] = field(default_factory=list)
     only_cells: bool = False
     closed: bool = False
 
@@ -218,27 +223,43 @@ class Checkpoints:
             peer.drop()
             raise asyncio.CancelledError
 
-    async def checkpoint(self, *, prefault: bool = True) -> None:
+    async def checkpoint(self) -> None:
         """Take a dormant copy of the live process; raises `ForkRefused` or `PeerDied`.
 
-        Earlier copies stay only if a rollback needs them. With ``prefault`` the live process copies pages for its next
-        cell now; without it, both share their memory until that cell comes.
+        Earlier copies stay only if a rollback needs them. Both processes share their memory until the live one gets its
+        next request, or `prefault`.
         """
         assert self.live is not None
         cells = self.cells
-        peer = await self.fork(self.live, asleep=True, prefault=prefault)
+        peer = await self.fork(self.live, asleep=True)
         self._refuse_when_closed(peer)
         peer.on_death = self.on_death
         # A fresh process can undo the first cell just as well, and needs no memory until then.
         oldest = max(cells - self.undoable, 1 if self.pristine else 0)
         kept = [copy for copy in self.copies if oldest <= copy.cells < cells]
-        self._drop([copy for copy in self.copies if copy not in kept])
+        self._replace([copy.peer for copy in self.copies if copy not in kept])
         self.copies = [*kept, Checkpoint(peer, cells)]
         self.only_cells = True
+
+    def prefault(self) -> None:
+        """Have the live process make the pages its own that any cell writes to, ahead of the next cell."""
+        if self.live is not None:
+            self.live.send(worker_protocol.PREFAULT)
+
+    def _replace(self, peers: list[WorkerLink]) -> None:
+        if peers:
+            self.replaced += peers
+            asyncio.get_running_loop().call_later(REPLACED_SECONDS, self._end_replaced, peers)
+
+    def _end_replaced(self, peers: list[WorkerLink]) -> None:
+        for peer in peers:
+            peer.drop()
+        self.replaced = [peer for peer in self.replaced if peer not in peers]
 
     def lost_copy(self, peer: WorkerLink) -> None:
         """A copy has ended."""
         self.copies = [copy for copy in self.copies if copy.peer is not peer]
+        self.replaced = [copy for copy in self.replaced if copy is not peer]
 
     def drop_oldest(self) -> bool:
         """Give up the oldest copy that is kept only for a rollback; False if there is none."""
@@ -272,7 +293,8 @@ class Checkpoints:
 
     def processes(self) -> list[WorkerLink]:
         """Every process of the session."""
-        return [*([self.live] if self.live is not None else []), *(copy.peer for copy in self.copies)]
+        serving = [self.live] if self.live is not None else []
+        return [*serving, *(copy.peer for copy in self.copies), *self.replaced]
 
     async def fork(self, source: WorkerLink, *, asleep: bool = False, **asked: bool) -> WorkerLink:
         """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
@@ -343,7 +365,7 @@ class Checkpoints:
         """End every process of the session."""
         for peer in self.processes():
             peer.drop()
-        self.live, self.copies = None, []
+        self.live, self.copies, self.replaced = None, [], []
         self.use_gate(None)
 
     def close(self) -> None:

@@ -307,15 +307,13 @@ async def fork(
     *,
     leave_threads: bool = False,
     asleep: bool = False,
-    prefault: bool = False,
     private: bool = False,
 ) -> WorkerLink:
     """Make ``parent`` fork a child.
 
     A process with threads is refused unless ``leave_threads``, because the child has only the thread that forked. An
-    ``asleep`` child says nothing and touches no page until its first message. With ``prefault`` the parent copies pages
-    for its next cell right after the fork. A ``private`` child gets a pid namespace of its own, or shares its parent's.
-    Raises `ForkRefused`, `PeerDied` or TimeoutError; then no process is left behind.
+    ``asleep`` child says nothing and touches no page until its first message. A ``private`` child gets a pid namespace
+    of its own, or shares its parent's. Raises `ForkRefused`, `PeerDied` or TimeoutError; then no process is left behind.
     """
     try:
         space = Space() if private else parent.space and parent.space.share()
@@ -331,7 +329,7 @@ async def fork(
     handshake, forked = child.expect(worker_protocol.Handshake.TAG), parent.expect(worker_protocol.Forked.TAG)
     handshake.add_done_callback(retrieved)
     pin = (space.hand_over(),) if private and space else ()
-    request = worker_protocol.Fork(state, leave_threads, prefault, asleep, private=bool(pin))
+    request = worker_protocol.Fork(state, leave_threads, asleep, private=bool(pin))
     parent.say(request, (theirs.detach(), *pin))
     try:
         answer = heard(worker_protocol.Forked, await answered(forked, seconds, parent.pid)) or worker_protocol.Forked()

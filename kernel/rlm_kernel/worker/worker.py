@@ -237,6 +237,8 @@ class Worker:
             self._answer(message)
         elif message.tag == Fork.TAG:
             self._fork(message)
+        elif message.tag == worker_protocol.PREFAULT:
+            self._touch_pages()
         elif message.tag == Start.TAG:
             self._start(decode(Start, message.parts[0]))
         elif message.tag == StartFork.TAG:
@@ -340,7 +342,7 @@ class Worker:
         # with EINTR, or restart it after the supervisor has used up its permission.
         blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
         asleep = message.descriptors[0] if request.asleep else None
-        pause = None if threads or request.prefault or asleep is None else self._pause(asleep, blocked)
+        pause = None if threads or asleep is None else self._pause(asleep, blocked)
         # The copy shares this socket until it has moved to its own. An at-fork handler that prints would write from
         # two processes into one stream of frames.
         self.link.hold(True)
@@ -362,8 +364,6 @@ class Worker:
                 message.close()
                 self.send(Forked(pid))
             self.link.hold(False)
-            if request.prefault:
-                self._touch_pages()
         else:
             if seclusion is not None:
                 self._seclude(seclusion, message.descriptors[1])
