@@ -128,7 +128,7 @@ def test_the_oldest_copies_are_given_up_and_the_newest_never() -> None:
 class Uncopied(Checkpoints):
     """The book of a session whose process cannot be copied now."""
 
-    async def checkpoint(self, *, prefault: bool = True) -> None:
+    async def checkpoint(self) -> None:
         raise ForkRefused("it has threads")
 
 
@@ -162,6 +162,36 @@ def test_cells_without_a_pause_are_copied_once_a_second(monkeypatch: pytest.Monk
     checkpoints.copies.clear()  # without any it is due whenever the last attempt was
     now -= COPY_EVERY_SECONDS
     assert timer.due()
+
+
+@pytest.mark.anyio
+async def test_a_copy_that_is_replaced_ends_after_the_reply_that_its_successor_holds_up(monkeypatch) -> None:
+    """Until then it is one of the session's, so that it ends with the session; and nothing goes back to it."""
+    checkpoints, older = book(3, copy_of(1), copy_of(2), undoable=1), [copy_of(1), copy_of(2)]
+    checkpoints.copies = list(older)
+    made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    made.set_result(Sleeping())
+    monkeypatch.setattr(Checkpoints, "fork", lambda *_args, **_options: made)
+    checkpoints.live = Sleeping()  # type: ignore[assignment]
+    await checkpoints.checkpoint()
+    assert [copy.cells for copy in checkpoints.copies] == [2, 3]
+    assert checkpoints.replaced == [older[0].peer]
+    assert older[0].peer in checkpoints.processes()
+    assert not older[0].peer.dropped  # type: ignore[attr-defined]
+    async with asyncio.timeout(30):
+        while checkpoints.replaced:
+            await asyncio.sleep(0)
+    assert [copy.peer.dropped for copy in older] == [True, False]  # type: ignore[attr-defined]
+
+
+@pytest.mark.anyio
+async def test_a_replaced_copy_ends_with_its_session() -> None:
+    """However soon after it was replaced."""
+    checkpoints, peer = book(1), Sleeping()
+    checkpoints._replace([peer])  # type: ignore[list-item]
+    checkpoints.drop_all()
+    assert peer.dropped
+    assert checkpoints.processes() == []
 
 
 def cell(number: int) -> UndoneCell:
