@@ -29,7 +29,8 @@ from frames_script import Cell, Fact, Work, log_investigation, repository_task
 from rlm_contexts.search.scan import scan
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
-from rlm_mcp.formats.notebook import NotebookCell, Record, as_markdown
+from rlm_ipc.session_record import RecordedCell, SessionRecord
+from rlm_mcp.formats.notebook import as_markdown
 from rlm_memory import journal, sessions
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.context import assemble
@@ -205,8 +206,8 @@ class Framed:
             self._call(frame, [])
         outcome = Outcome(Status.COMPLETED, hand_over=[value.name for value in values])
         ending.pop(self._store, frame.key, outcome, values, author="bench", now=self._now)
-        cells = [_as_cell(entry) for entry in journal.of_frame(self._store, frame.key)]
-        record = Record(session=frame.id, policy="default", state="idle", contexts=[], cells=cells)
+        cells = tuple(map(_as_cell, journal.of_frame(self._store, frame.key)))
+        record = SessionRecord(session=frame.id, policy="default", state="idle", cells=cells)
         self.logs[frame.key] = self._texts.put_text(as_markdown(record, self._now))
 
     def _call(self, frame: FrameRow, own: list[Message]) -> None:
@@ -244,10 +245,10 @@ class Framed:
         return self._texts.open(stored).content.encode()
 
 
-def _as_cell(entry: JournalEntry) -> NotebookCell:
-    return NotebookCell(
+def _as_cell(entry: JournalEntry) -> RecordedCell:
+    return RecordedCell(
         number=entry.number, author=entry.author, code=entry.code, started_at=entry.started_at,
-        ended_at=entry.ended_at, status=entry.status, output=entry.output, queries=[],
+        ended_at=entry.ended_at, status=entry.status, output=entry.output,
     )  # fmt: skip
 
 

@@ -313,7 +313,7 @@ async def fork(
 
     A process with threads is refused unless ``leave_threads``, because the child has only the thread that forked. An
     ``asleep`` child says nothing and touches no page until its first message. A ``private`` child gets a pid namespace
-    of its own, or shares its parent's. Raises `ForkRefused`, `PeerDied` or TimeoutError; then no process is left behind.
+    of its own, or shares its parent's. Raises `ForkRefused`, `PeerDied` or TimeoutError; then no process is left.
     """
     try:
         space = Space() if private else parent.space and parent.space.share()
