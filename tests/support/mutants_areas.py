@@ -36,7 +36,12 @@ AREAS = {
             f"{SERVICE}/contexts/ingesting.py:Ingestion.ingest",
             f"{SERVICE}/contexts/loading.py:Loader._ingest",
         ),
-        ("tests/memory/test_contexts.py", f"{TOOLS}/test_quota.py"),
+        (
+            "tests/memory/test_contexts.py",
+            f"{TOOLS}/test_quota.py",
+            f"{TOOLS}/test_urls.py::test_a_url_that_the_policy_permits_is_loaded_like_a_file",
+            f"{TOOLS}/test_urls.py::test_a_url_that_cannot_be_read_or_never_ends_costs_its_own_load_only",
+        ),
     ),
     "handles": Area(
         (
@@ -146,6 +151,13 @@ EQUIVALENT: dict[str, str] = {
     ),
     "kernel/rlm_kernel/supervisor/checkpoints.py:Checkpoints.equip: del self.live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
+    ),
+    f"{SERVICE}/contexts/ingesting.py:Ingestion.ingest: raise TextTooLarge(limit, len(text)) -> pass": (
+        "what stores the text measures it too, and says the same; this only spares its bytes"
+    ),
+    f"{SERVICE}/contexts/ingesting.py:Ingestion.ingest: assert_never(never) -> pass": "no other kind can be permitted",
+    f"{SERVICE}/contexts/names.py:SessionNames.attach: return known, False -> return known, True": (
+        "a kernel that is told of a change in its names, and there is none, goes on with those that it has"
     ),
     f"{SERVICE}/queries/answering.py:QueryService.read: {_ZIP.format(True)} -> {_ZIP.format(False)}": (
         "the ids in order are chosen by being as many as the answers"

@@ -256,6 +256,23 @@ async def test_queries_and_texts_are_rows_and_not_undone(supervisor, spawn, valu
     await supervisor.shutdown(kernel.kernel_id)
 
 
+async def test_a_name_that_hides_a_text_hides_it_again_after_a_rollback(
+    supervisor, spawn, value, policy, tmp_path: Path
+) -> None:
+    """The supervisor learns from the copy that goes on what its names mean: status tells it."""
+    kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
+    store = ContextStore(tmp_path / "store")
+    with store.shared_text(store.put_text("alpha\n")) as shared_text:
+        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await value(kernel, "log = 5")
+    await value(kernel, "del log")
+    assert (await supervisor.kernel_info(kernel.kernel_id)).shadowed == ()
+    await supervisor.rollback(kernel.kernel_id, 1)
+    assert (await supervisor.kernel_info(kernel.kernel_id)).shadowed == ("log",)
+    assert await value(kernel, "log") == "5"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_a_text_that_was_loaded_anew_stays_so(supervisor, spawn, value, policy, tmp_path: Path) -> None:
     """The copy that goes on has the older text under that name; it is given the newer one, and loses what is gone."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
