@@ -9,7 +9,6 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from waiting import wait_until
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = [
@@ -104,11 +104,12 @@ def lab(daemon: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.
 def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
     """Wait until the server has written down where it listens."""
     file = Path(os.environ["JUPYTER_RUNTIME_DIR"]) / f"jpserver-{server.pid}.json"
-    until = time.monotonic() + PATIENCE
-    while not file.exists() or not file.read_text().endswith("}"):
+
+    def written() -> bool:
         assert server.poll() is None, log.read_text()
-        assert time.monotonic() < until, log.read_text()
-        time.sleep(0.05)
+        return file.exists() and file.read_text().endswith("}")
+
+    wait_until(written)
     address: str = json.loads(file.read_text())["url"]
     return address
 

@@ -7,7 +7,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import uuid
@@ -20,6 +19,7 @@ import nbformat
 import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_kernel.jupyter import kernelspecs
@@ -75,15 +75,13 @@ def gateway(daemon: Path, tmp_path: Path) -> Iterator[Gateway]:
     with log.open("wb") as output:
         environment = {**os.environ, "KG_AUTH_TOKEN": token}
         server = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-    until = time.monotonic() + SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            break
-        except OSError:
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < until, log.read_text()
-            time.sleep(0.1)
+
+    def answers() -> bool:
+        assert server.poll() is None, log.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(answers)
     yield Gateway(port, token)
     server.terminate()
     server.wait(SECONDS)

@@ -2,35 +2,19 @@
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from session_processes import runs
+from waiting import wait_until
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, is_running, the_socket
 from rlm_ipc.daemon_protocol import StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_mcp.cli.daemon import end_host
-
-SECONDS = 60.0
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Poll what nothing announces."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], object]], None]:
-    """Give the way to wait for what nothing announces."""
-    return wait_until
 
 
 def _running_since(before: set[psutil.Process]) -> list[psutil.Process]:

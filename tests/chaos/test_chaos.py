@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from inventory import Inventory
 from machines import first_failure, run_machine
 from session_processes import runs
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -33,7 +34,6 @@ from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 OPS = int(os.environ.get("RLM_CHAOS_OPS", "50"))
 SEED = int(os.environ.get("RLM_CHAOS_SEED", "1"))
 STEPS = 25
-SECONDS = 60.0
 NAMES = ("a", "b", "c")
 POLICIES = {
     "lazily": "description: Chaos.\nextends: default\nlimits: {idle_seconds: 100000}\n",
@@ -84,7 +84,7 @@ class Deaths:
             process = self._find(target, session)
             if process is not None:
                 process.send_signal(signal.SIGKILL)
-                _until(lambda: not runs(process))
+                wait_until(lambda: not runs(process))
                 return True
         return False
 
@@ -104,13 +104,6 @@ def _is_zygote(process: psutil.Process, supervisor: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         return "rlm_kernel.worker.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(supervisor)
     return False
-
-
-def _until(condition: Any) -> None:
-    until = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def _call(tool: str, session: str, policy: str | None = None, **arguments: Any) -> dict[str, Any]:
@@ -319,7 +312,7 @@ class Chaos(RuleBasedStateMachine):
             answer = _call("eval_code", name, code=code)
         killer.join()
         if process is not None:
-            _until(lambda: not runs(process))
+            wait_until(lambda: not runs(process))
             self._note(victim, model)
         after = {**model.states[-1], variable: self.count}
         if answer.get("success"):
@@ -424,11 +417,7 @@ def _refuse_leaks() -> None:
     """Wait until what the sessions had is gone: processes, descriptors, memory, pins, files."""
     if not quiet:
         quiet.append(Inventory.at_rest())
-    until = time.monotonic() + SECONDS
-    while more := (now := Inventory.take()).beyond(quiet[0]):
-        assert time.monotonic() < until, f"left behind: {'; '.join(more)}"
-        time.sleep(0.05)
-    quiet[1:] = [now]
+    quiet[1:] = [Inventory.without_leaks(quiet[0])]
 
 
 @pytest.mark.timeout(0 if OPS > 1000 else 300)

@@ -18,6 +18,7 @@ import inventory
 import psutil
 import pytest
 from inventory import Inventory
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc.errors import ToolFailed
@@ -80,7 +81,7 @@ class Limit:
 
 
 @pytest.fixture
-def scarce(until) -> Iterator[Group | Limit]:
+def scarce() -> Iterator[Group | Limit]:
     """Give the way to have no more processes, as root or an ordinary user, or skip."""
     if os.getuid() != 0:
         yield Limit()
@@ -98,22 +99,20 @@ def scarce(until) -> Iterator[Group | Limit]:
         pytest.skip("no control group can be made here that counts tasks, and no other limit holds for root")
     yield made
     made.let_go()
-    until(made.removed)
+    wait_until(made.removed)
 
 
 POLICY = "description: Test.\nextends: default\ncheckpoint: strict\n"
 
 
-def test_no_more_processes_is_told_and_costs_nobody_anything(
-    scarce, everything_ended, isolation, monkeypatch, until
-) -> None:
+def test_no_more_processes_is_told_and_costs_nobody_anything(scarce, everything_ended, isolation, monkeypatch) -> None:
     """K-17: what needs a process or a thread is refused and says so, what is there goes on, a restart too."""
     (isolation.config / "policies").mkdir()
     (isolation.config / "policies" / "strictly.yaml").write_text(POLICY)
     monkeypatch.setenv("RLM_KERNEL_POLICY", "strictly")
     call("load_context", name="log", content="alpha\nbeta")
     assert call("eval_code", code="x = [i for i in range(3)]")["success"]
-    until(lambda: call("status")["kernel"]["checkpoint"])
+    wait_until(lambda: call("status")["kernel"]["checkpoint"])
     daemon, supervisor = inventory.daemon(), inventory.supervisor()
     assert daemon is not None
     assert supervisor is not None
@@ -129,7 +128,7 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(
     assert call("peek", name="log")["content"] == "alpha\nbeta"
     assert call("eval_code", code="x.append(3); x")["result"] == "[0, 1, 2, 3]"
     psutil.Process(call("status")["kernel"]["pid"]).kill()
-    until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
+    wait_until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
     scarce.let_go()
     assert call("eval_code", session="t", code="1")["result"] == "1"
     assert call("fork_session", name="f")["session"] == "f"
@@ -137,8 +136,8 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(
     assert inventory.supervisor() == supervisor
     for session in ("s", "ahead", "t", "f"):
         call("end_session", session=session)
-    until(lambda: Inventory.take().kernels <= 2)
-    until(lambda: Inventory.take().files == [])
+    wait_until(lambda: Inventory.take().kernels <= 2)
+    wait_until(lambda: Inventory.take().files == [])
 
 
 class Disk:
@@ -210,24 +209,24 @@ def test_a_full_disk_under_rows_and_texts_is_told(disk, everything_ended, isolat
         assert call("end_session", session=session)["ended"] == session
 
 
-def test_a_full_disk_under_sockets_and_scratch_folders_is_told(disk, everything_ended, isolation, until) -> None:
+def test_a_full_disk_under_sockets_and_scratch_folders_is_told(disk, everything_ended, isolation) -> None:
     """K-17: nothing is left of a session that could not begin; those that are there go on, a lost process too."""
     full = disk(isolation.runtime)
     assert call("eval_code", code="x = 1")["success"]
-    until(lambda: call("status")["kernel"]["checkpoint"])
-    until(lambda: Inventory.take().kernels == 4)
+    wait_until(lambda: call("status")["kernel"]["checkpoint"])
+    wait_until(lambda: Inventory.take().kernels == 4)
     before = Inventory.take()
     full.fill()
     for answer in (call("eval_code", session="t", code="1"), call("fork_session", name="f")):
         assert (answer["error"], answer["resource"]) == ("machine_full", "disk"), answer
         assert str(isolation.runtime) in answer["hint"]
     psutil.Process(call("status")["kernel"]["pid"]).kill()
-    until(lambda: call("eval_code", code="x").get("result") == "1")
-    until(lambda: Inventory.take().kernels <= 4 and Inventory.take().files == before.files)
+    wait_until(lambda: call("eval_code", code="x").get("result") == "1")
+    wait_until(lambda: Inventory.take().kernels <= 4 and Inventory.take().files == before.files)
     full.free()
     assert call("eval_code", session="t", code="1")["result"] == "1"
     assert call("fork_session", name="f")["session"] == "f"
     for session in ("s", "t", "f"):
         assert call("end_session", session=session)["ended"] == session
-    until(lambda: Inventory.take().kernels <= 2)
-    until(lambda: Inventory.take().files == [])
+    wait_until(lambda: Inventory.take().kernels <= 2)
+    wait_until(lambda: Inventory.take().files == [])

@@ -29,6 +29,7 @@ from policy_attacks import ANYTHING, BEGINNING, BUILT_IN, CONTENTS, KNOWN, PATHS
 from policy_calls import call, flipping, kill
 from session_processes import end_process
 from typer.testing import CliRunner
+from waiting import wait_until
 
 from rlm_client.client import Client
 from rlm_ipc import discovery
@@ -449,11 +450,12 @@ class Policies(RuleBasedStateMachine):
         for held in (*self.sessions.values(), *self.saved.values()):
             gone = gone - held.marks
         self.dead |= gone
-        deadline = time.monotonic() + SECONDS
-        while found := self.traces():
-            assert time.monotonic() < deadline, found
+
+        def left() -> set[tuple[str, str]]:
             self.again("list_vars", "looking")
-            time.sleep(0.02)
+            return self.traces()
+
+        wait_until(left, lambda found: not found)
 
     def traces(self) -> set[tuple[str, str]]:
         """The files of ours in which there is a word of what has ended."""

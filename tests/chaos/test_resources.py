@@ -13,6 +13,7 @@ import psutil
 import pytest
 from inventory import MORE_DESCRIPTORS, WARM, Inventory
 from session_processes import runs
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -72,7 +73,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["s.rlmsnap"]
 
 
-def test_a_full_disk_costs_the_whole_of_an_output_and_not_its_cell(until) -> None:
+def test_a_full_disk_costs_the_whole_of_an_output_and_not_its_cell() -> None:
     """The supervisor keeps what is over the cap in a file; without room for it the shown part arrives all the same."""
     assert call("eval_code", code="x = 1")["success"]
     supervisor = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
@@ -98,14 +99,14 @@ def test_no_more_descriptors_is_over_when_there_are_some_again() -> None:
     assert [answer["result"] for answer in answers] == ["1"]
 
 
-def test_a_deleted_runtime_folder_is_made_again(until, isolation) -> None:
+def test_a_deleted_runtime_folder_is_made_again(isolation) -> None:
     """K-17: one daemon and one supervisor go on at the end; texts are there, variables too or their loss is told."""
     call("load_context", name="log", content="alpha")
     assert call("eval_code", code="x = 1")["success"]
     first = psutil.Process(daemon_pid())
     # At one instant: a daemon or supervisor that looks while files are being removed puts its own back at once.
     shutil.rmtree(discovery.runtime_dir().rename(isolation.root / "deleted"))
-    until(lambda: not runs(first))
+    wait_until(lambda: not runs(first))
     answer = call("eval_code", code="x")
     told = "lost" in str(answer)
     assert answer.get("result") == "1" or told, answer
@@ -114,7 +115,7 @@ def test_a_deleted_runtime_folder_is_made_again(until, isolation) -> None:
     supervisors = [
         p for p in psutil.Process().children(recursive=True) if "rlm_kernel.supervisor" in " ".join(_command(p))
     ]
-    until(lambda: len([p for p in supervisors if runs(p)]) == 1)
+    wait_until(lambda: len([p for p in supervisors if runs(p)]) == 1)
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -123,7 +124,7 @@ def _command(process: psutil.Process) -> list[str]:
     return []
 
 
-def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
+def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot() -> None:
     """What is there is the earlier snapshot, whole; what was being written is removed by the next daemon."""
     assert call("eval_code", code="data = [bytes([n]) * 300_000 for n in range(60)]")["success"]
     folder = discovery.state_dir() / "snapshots"
@@ -132,9 +133,9 @@ def test_a_daemon_killed_while_it_saves_leaves_no_half_snapshot(until) -> None:
     daemon = psutil.Process(daemon_pid())
     saving = threading.Thread(target=_save_and_lose)
     saving.start()
-    until(lambda: any(path.name.startswith(".snapshot-") for path in folder.iterdir()) or not saving.is_alive())
+    wait_until(lambda: any(path.name.startswith(".snapshot-") for path in folder.iterdir()) or not saving.is_alive())
     daemon.kill()
-    until(lambda: not is_running())  # a thread that writes may outlast the others by a moment
+    wait_until(lambda: not is_running())  # a thread that writes may outlast the others by a moment
     saving.join(60)
     assert call("eval_code", code="len(data)")["result"] == "60"
     assert [path.name for path in folder.iterdir()] == ["s.rlmsnap"]
@@ -172,7 +173,7 @@ def _save_and_lose() -> None:
         ("RLM_KERNEL_KEEP_FREE_MB", str(1 << 30), "memory", "MB are free"),
     ],
 )
-def test_a_full_machine_takes_no_further_session(monkeypatch, until, setting, value, resource, detail) -> None:
+def test_a_full_machine_takes_no_further_session(monkeypatch, setting, value, resource, detail) -> None:
     """The answer says what is short and what to do; sessions that are there go on, nothing is left of the other."""
     monkeypatch.setenv(setting, value)
     if resource == "memory":
@@ -189,7 +190,7 @@ def test_a_full_machine_takes_no_further_session(monkeypatch, until, setting, va
     assert (full["error"], full["resource"]) == ("machine_full", resource)
     assert detail in full["message"], full
     assert "rlm-kernel sessions" in full["hint"]
-    until(lambda: Inventory.take().files == [])
+    wait_until(lambda: Inventory.take().files == [])
 
 
 async def _all_have_copies() -> bool:
@@ -200,9 +201,7 @@ async def _all_have_copies() -> bool:
         client.close()
 
 
-def test_a_supervisor_without_descriptors_refuses_sessions_and_keeps_those_it_has(
-    isolation, monkeypatch, until
-) -> None:
+def test_a_supervisor_without_descriptors_refuses_sessions_and_keeps_those_it_has(isolation, monkeypatch) -> None:
     """A kernel that dies meanwhile is replaced by its copy all the same; with descriptors again a session starts."""
     (isolation.config / "policies").mkdir()
     (isolation.config / "policies" / "strictly.yaml").write_text(
@@ -210,7 +209,7 @@ def test_a_supervisor_without_descriptors_refuses_sessions_and_keeps_those_it_ha
     )
     monkeypatch.setenv("RLM_KERNEL_POLICY", "strictly")
     assert call("eval_code", code="x = [i for i in range(3)]")["success"]
-    until(lambda: asyncio.run(_all_have_copies()))
+    wait_until(lambda: asyncio.run(_all_have_copies()))
     process = inventory.supervisor()
     assert process is not None
     with limited(process.pid, resource.RLIMIT_NOFILE, process.num_fds() + 1):
@@ -219,12 +218,12 @@ def test_a_supervisor_without_descriptors_refuses_sessions_and_keeps_those_it_ha
         assert call("fork_session", name="f")["error"] == "machine_full"
         assert call("eval_code", code="x.append(3); x")["result"] == "[0, 1, 2, 3]"
         psutil.Process(call("status")["kernel"]["pid"]).kill()
-        until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
+        wait_until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
     assert call("eval_code", session="t", code="1")["result"] == "1"
     assert inventory.supervisor() == process
 
 
-def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkeypatch, until) -> None:
+def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkeypatch) -> None:
     """K-17: nobody has asked for it.
 
     After the machine took daemon and supervisor, its variables are there and it is told.
@@ -238,9 +237,9 @@ def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkey
     assert process is not None
     with DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
-    until(lambda: not is_running())
+    wait_until(lambda: not is_running())
     process.kill()
-    until(lambda: not runs(process))
+    wait_until(lambda: not runs(process))
     answer = call("eval_code", code="x")
     if answer.get("error") == "kernel_died":
         answer = call("eval_code", code="x")
@@ -249,18 +248,18 @@ def test_a_session_that_reopens_is_saved_when_the_daemon_stops(isolation, monkey
     assert len(list((discovery.state_dir() / "snapshots" / "lasting").glob("*.rlmsnap"))) == 1
 
 
-def test_an_inventory_sees_what_a_session_holds(until) -> None:
+def test_an_inventory_sees_what_a_session_holds() -> None:
     """What counting leaks relies on: of each kind there is more with a session, and nothing when it has ended."""
     assert call("eval_code", code="1")["success"]
     call("end_session")
     empty = Inventory.at_rest()
     call("load_context", name="log", content="alpha")
     assert call("eval_code", code="len(log['content']), [i for i in range(3)]")["success"]
-    until(lambda: Inventory.take().kernels > WARM + 1)  # the kernel, its copy, and the one made ahead for the next
+    wait_until(lambda: Inventory.take().kernels > WARM + 1)  # the kernel, its copy, and the one made ahead for the next
     full = Inventory.take()
     assert full.pins > 0
     assert full.descriptors["supervisor"] > empty.descriptors["supervisor"] + MORE_DESCRIPTORS
     said = " ".join(full.beyond(empty))
     assert all(word in said for word in ("pins", "kernel processes", "descriptors of the supervisor", "scratch")), said
     call("end_session")
-    until(lambda: Inventory.take().beyond(empty) == [])
+    wait_until(lambda: Inventory.take().beyond(empty) == [])

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 
 import pytest
+from waiting import until
 
 from rlm_client import AsyncClient, Client
 from rlm_client.results import Cell
@@ -30,9 +31,7 @@ async def client(request: pytest.FixtureRequest, daemon: object) -> AsyncIterato
 
 async def until_running(client: AsyncClient) -> None:
     """Wait until a cell of the session runs."""
-    async with asyncio.timeout(SECONDS):
-        while not (await client.status())["runs"]:
-            await asyncio.sleep(0.01)
+    await until(client.status, lambda told: told["runs"])
 
 
 async def test_calls_are_awaited_and_their_results_are_typed(client: AsyncClient) -> None:

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from session_processes import children_with
+from waiting import wait_until
 
 from rlm_ipc import discovery
 from rlm_ipc.discovery import DiscoveryError
@@ -75,10 +75,7 @@ def _start(server: list[str], path: str, isolation: Any) -> int:
 
 
 def _wait_for(file: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not Path(file).exists():
-        assert time.monotonic() < deadline, f"{file} was not made in time"
-        time.sleep(0.005)
+    wait_until(lambda: Path(file).exists())
 
 
 # --- folders --------------------------------------------------------------------------------------

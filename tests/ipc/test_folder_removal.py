@@ -13,7 +13,7 @@ from rlm_ipc.folder_removal import remove_folder
 NOBODY = 65534
 
 
-def test_a_folder_of_any_depth_goes(tmp_path) -> None:
+def test_a_folder_of_any_depth_goes(tmp_path: Path) -> None:
     """No session is to end in an error.
 
     No supervisor to leave its leftovers, because a cell went on and on downwards.
@@ -32,7 +32,7 @@ def test_a_folder_of_any_depth_goes(tmp_path) -> None:
     assert not scratch.exists()
 
 
-def test_no_link_is_followed(tmp_path) -> None:
+def test_no_link_is_followed(tmp_path: Path) -> None:
     """What a link names is not the session's; neither as a file, as a folder, nor in place of the whole."""
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
@@ -76,6 +76,6 @@ def test_closed_folders_go_too() -> None:
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_what_is_not_there_is_no_error(tmp_path) -> None:
+def test_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     """It may have been removed by hand."""
     remove_folder(tmp_path / "missing")

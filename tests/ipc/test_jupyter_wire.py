@@ -1,6 +1,7 @@
 """The supervisor's own Jupyter messages, held against jupyter_client's."""
 
 import json
+from typing import Any
 
 import pytest
 from jupyter_client.session import Session
@@ -21,7 +22,7 @@ def theirs(key: bytes = KEY) -> Session:
 
 
 @pytest.mark.parametrize("key", [KEY, b""])
-def test_a_client_reads_what_the_supervisor_makes(key) -> None:
+def test_a_client_reads_what_the_supervisor_makes(key: bytes) -> None:
     """Messaging protocol 5.4, the wire protocol: header, parent, metadata and content under one signature."""
     parent = theirs(key).msg("execute_request")
     parts = Signer(key).parts("execute_reply", json.dumps(parent["header"], default=str).encode(), {"text": "é\ud800"})
@@ -34,7 +35,7 @@ def test_a_client_reads_what_the_supervisor_makes(key) -> None:
     assert message["header"]["version"].startswith("5.")
 
 
-def test_the_supervisor_reads_what_a_client_makes(signer) -> None:
+def test_the_supervisor_reads_what_a_client_makes(signer: Any) -> None:
     """The routing prefix, the kind and the content; and the header as it came."""
     message = theirs().msg("shutdown_request", {"restart": True})
     received = signer.read(theirs().serialize(message, [b"a", b"b"]))
@@ -47,7 +48,7 @@ def test_the_supervisor_reads_what_a_client_makes(signer) -> None:
     assert json.loads(received.header)["msg_id"] == message["msg_id"]
 
 
-def test_a_message_that_comes_twice_is_refused(signer) -> None:
+def test_a_message_that_comes_twice_is_refused(signer: Any) -> None:
     """Whoever has recorded a message cannot use it again."""
     parts = theirs().serialize(theirs().msg("interrupt_request", {}))
     assert signer.read(parts) is not None
@@ -74,7 +75,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_what_is_forged_or_malformed_is_not_read(signer, how) -> None:
+def test_what_is_forged_or_malformed_is_not_read(signer: Any, how: Any) -> None:
     """Rubbish, whether it is signed or not."""
     assert signer.read(FRAMES) is not None
     assert signer.read(SPOILT[how]) is None

@@ -55,7 +55,7 @@ ASKED: list[requests.Request] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=[f"{n}-{type(one).__name__}" for n, one in enumerate(MESSAGES)])
-def test_a_message_is_read_as_it_was_written(message) -> None:
+def test_a_message_is_read_as_it_was_written(message: Any) -> None:
     """Every field, of every kind of message."""
     tag, part = protocol.encode(message)
     assert tag == type(message).TAG
@@ -63,7 +63,7 @@ def test_a_message_is_read_as_it_was_written(message) -> None:
 
 
 @pytest.mark.parametrize("request_made", ASKED, ids=lambda request: type(request).__name__)
-def test_a_request_is_read_as_it_was_written(request_made) -> None:
+def test_a_request_is_read_as_it_was_written(request_made: Any) -> None:
     """It is known by its op."""
     tag, part = requests.encode_request(request_made)
     assert tag == requests.REQUEST

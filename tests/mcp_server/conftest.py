@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from rlm_ipc import discovery
 from rlm_ipc.json_lines import daemon_command, handshake_line, socket_path
@@ -204,9 +205,13 @@ def shared_daemon(module_isolation: Any, bytecode: Path) -> Iterator[Daemons]:
 def _daemons(root: Path, bytecode: Path, patch: pytest.MonkeyPatch) -> Iterator[Daemons]:
     daemons = Daemons(_install_toy(root, bytecode, patch))
     yield daemons
-    while discovery.is_claimed(daemons.path):
+
+    def left() -> bool:
         daemons.kill()
-        time.sleep(0.01)  # one that starts or ends holds the claim, but does not listen
+        return discovery.is_claimed(daemons.path)  # one that starts or ends holds the claim, but does not listen
+
+    if discovery.is_claimed(daemons.path):
+        wait_until(left, lambda claimed: not claimed)
 
 
 class FrontProcess:
@@ -303,18 +308,3 @@ def open_front() -> Iterator[Callable[..., FrontProcess]]:
         if front.process.returncode is None:
             front.process.kill()
             front.close()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll a condition that nothing announces, such as a file that appears."""
-    until = time.monotonic() + PATIENCE
-    pause = select.poll()
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        pause.poll(10)
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], bool]], None]:
-    """Give the way to wait for what nothing announces."""
-    return wait_until

@@ -1,7 +1,6 @@
 """`rlm-kernel export` and `replay`: what ran in a session as a notebook, and that notebook run again."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from click.testing import Result
 from jupyter_client import BlockingKernelClient
 from nbclient import NotebookClient
 from typer.testing import CliRunner
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
@@ -23,7 +23,6 @@ from rlm_mcp.cli.app import app
 from rlm_mcp.formats.notebook import as_markdown, as_notebook
 
 Command = Callable[..., Result]
-SECONDS = 60.0
 
 
 @pytest.fixture
@@ -54,13 +53,12 @@ def exported(command: Command, session: str, folder: Path) -> nbformat.NotebookN
 
 def until_noted(session: str, cells: int) -> None:
     """Wait until the journal has so many cells: of one of a notebook it hears after the notebook does."""
-    deadline = time.monotonic() + SECONDS
-    while True:
+
+    def noted() -> int:
         with DaemonConnection(ListJournal(session=session, last=None)) as control:
-            if len(control.reply.cells) >= cells:
-                return
-        assert time.monotonic() < deadline, "the journal does not have them"
-        time.sleep(0.02)
+            return len(control.reply.cells)
+
+    wait_until(noted, lambda count: count >= cells)
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

@@ -42,7 +42,7 @@ def judgements(tree: ast.AST) -> list[int]:
 
 
 @pytest.mark.parametrize("path", sorted(LANGUAGE.glob("*.py")), ids=lambda path: path.name)
-def test_no_name_of_an_object_is_compared(path):
+def test_no_name_of_an_object_is_compared(path: Path) -> None:
     """Classes, functions and code are compared by identity."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     allowed = EXCEPTIONS.get(path.name, set())
@@ -61,6 +61,6 @@ def test_no_name_of_an_object_is_compared(path):
         "getattr(f, '__name__', '') != 1",
     ],
 )
-def test_the_scan_finds_comparisons(source):
+def test_the_scan_finds_comparisons(source: str) -> None:
     """Each of the forms that have been in the package."""
     assert judgements(ast.parse(source)) == [1]

@@ -27,7 +27,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("process", HEAVY)
-def test_a_process_imports_nothing_heavy_that_it_does_not_need(process) -> None:
+def test_a_process_imports_nothing_heavy_that_it_does_not_need(process: str) -> None:
     """Memory of ten idle sessions is promised; a late import in the function that needs it keeps the promise."""
     program, heavy = HEAVY[process]
     program += "\nimport sys; print(*sys.modules)"

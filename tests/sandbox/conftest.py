@@ -37,7 +37,8 @@ class Zygote:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         assert line, "the zygote died"
-        return json.loads(line)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 @dataclass

@@ -7,12 +7,12 @@ a service without sessions has no use for.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from waiting import wait_until
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import the_socket
@@ -22,7 +22,9 @@ MORE_DESCRIPTORS = 8
 MORE_BYTES = 64 << 20
 WARM = 2
 """Processes that a supervisor without sessions has: a zygote, and the process that it has made ahead."""
-SECONDS_TO_REST = 60.0
+SECONDS_TO_REST = 120.0
+_LOOKS_AT_REST = 10
+"""So many in turn have to find the same descriptors."""
 
 
 def server(name: str) -> psutil.Process | None:
@@ -77,12 +79,21 @@ class Inventory:
     @classmethod
     def at_rest(cls) -> Inventory:
         """Count when nothing of any session is left and nothing is being closed: what a leak is measured from."""
-        deadline, before = time.monotonic() + SECONDS_TO_REST, cls()
-        while (now := cls.take()).beyond(cls()) or now.descriptors != before.descriptors:
-            assert time.monotonic() < deadline, f"it does not come to rest: {now}"
-            before = now
-            time.sleep(0.3)
-        return now
+        seen = [cls()]
+
+        def look() -> Inventory:
+            seen.append(cls.take())
+            return seen[-1]
+
+        def rests(now: Inventory) -> bool:
+            return not now.beyond(cls()) and all(one.descriptors == now.descriptors for one in seen[-_LOOKS_AT_REST:])
+
+        return wait_until(look, rests, seconds=SECONDS_TO_REST)
+
+    @classmethod
+    def without_leaks(cls, before: Inventory) -> Inventory:
+        """Count once nothing is more than before: what the sessions had is gone."""
+        return wait_until(cls.take, lambda now: not now.beyond(before), seconds=SECONDS_TO_REST)
 
     def beyond(self, before: Inventory) -> list[str]:
         """What this one has more than ``before``, apart from what a warm service needs; empty if nothing has leaked."""

@@ -106,6 +106,7 @@ class ModelEndpoint:
         self.url = ""
         self.at_once = 0
         self._scripted: deque[Reply] = deque()
+        self._companies: list[tuple[int, asyncio.Event]] = []
 
     def script(self, *replies: Reply) -> None:
         """Give these answers, in their order, before `reply` is asked again."""
@@ -133,6 +134,9 @@ class ModelEndpoint:
                 self.requests.append(asked)
                 self.at_once += 1
                 self.most_at_once = max(self.most_at_once, self.at_once)
+                for wanted, complete in self._companies:
+                    if self.most_at_once >= wanted:
+                        complete.set()
                 try:
                     whole = await self._answer(asked, reader, writer)
                 finally:
@@ -160,10 +164,12 @@ class ModelEndpoint:
         return reply.cut is None
 
     async def _company(self, wanted: int) -> None:
+        if self.most_at_once >= wanted:
+            return
+        complete = asyncio.Event()
+        self._companies.append((wanted, complete))
         with suppress(TimeoutError):
-            async with asyncio.timeout(_SECONDS_FOR_COMPANY):
-                while self.most_at_once < wanted:
-                    await asyncio.sleep(0.005)
+            await asyncio.wait_for(complete.wait(), _SECONDS_FOR_COMPANY)
 
     @staticmethod
     async def _stream(asked: Asked, reply: Reply, writer: asyncio.StreamWriter) -> bool:
@@ -263,7 +269,7 @@ def _anthropic_whole(asked: Asked, reply: Reply) -> dict[str, Any]:
 
 
 def _anthropic_message(asked: Asked) -> dict[str, Any]:
-    empty = {"content": [], "stop_reason": None, "stop_sequence": None}
+    empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
     return {"id": "m1", "type": "message", "role": "assistant", "model": asked.body["model"], **empty}
 
 

@@ -1,11 +1,12 @@
 """One of everything that a session can own, each with a mark in it, and where the mark is found afterwards."""
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc.daemon_connection import ask
@@ -128,7 +129,4 @@ def in_memory(pid: int, mark: str) -> int:
 
 def until_gone(root: Path, mark: str) -> None:
     """Wait until no file holds the mark: what somebody reads just then goes a moment later."""
-    deadline = time.monotonic() + SECONDS
-    while found := traces(root, mark):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.1)
+    wait_until(lambda: traces(root, mark), lambda told: not told)

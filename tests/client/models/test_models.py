@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from model_endpoint import Reply
+from waiting import until
 
 from rlm_client.models.errors import ModelMisconfigured, ModelRefused, ModelUnavailable
 from rlm_client.models.interface import Usage
@@ -188,9 +189,7 @@ async def test_a_request_can_be_given_up(configured, endpoint) -> None:
     endpoint.script(Reply(delay=60), Reply("next"))
     async with configured(concurrency=1) as models:
         task = asyncio.create_task(models.complete(ASKED))
-        async with asyncio.timeout(50):
-            while not endpoint.requests:
-                await asyncio.sleep(0.01)
+        await until(lambda: endpoint.requests)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +14,7 @@ import nbformat
 import pytest
 from jupyter_client import AsyncKernelClient, BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -51,18 +53,11 @@ def stop_supervisor(runtime: Path) -> None:
 def wait_for_port(ip: str, port: int) -> None:
     """Return when somebody listens on a port."""
 
-    async def listening() -> None:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection(ip, port)
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    writer.close()
-                    return
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((ip, port)) == 0
 
-    asyncio.run(listening())
+    wait_until(listens)
 
 
 def started(kernelspec: str) -> tuple[KernelManager, BlockingKernelClient]:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from jupyter_client import AsyncKernelClient
 from session_processes import members, session_of
+from waiting import until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy, PolicyLooser
@@ -61,16 +62,12 @@ def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable
 
 async def replaced(supervisor: SupervisorClient, kernel: KernelInfo) -> None:
     """Wait until another process serves the kernel."""
-    async with asyncio.timeout(50):
-        while (await supervisor.kernel_info(kernel.kernel_id)).pid in {kernel.pid, None}:
-            await asyncio.sleep(0.02)
+    await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.pid not in {kernel.pid, None})
 
 
 async def checkpointed(supervisor: SupervisorClient, kernel: KernelInfo) -> None:
     """Wait until the kernel has a copy."""
-    async with asyncio.timeout(50):
-        while not (await supervisor.kernel_info(kernel.kernel_id)).checkpoint:
-            await asyncio.sleep(0.02)
+    await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.checkpoint)
 
 
 async def test_a_child_has_every_variable_and_a_future_of_its_own(supervisor, kernel, fork, value) -> None:
@@ -132,9 +129,7 @@ async def test_a_fork_while_a_cell_runs_and_prints_comes_from_the_checkpoint(
     await value(kernel, "n = 1")
     await checkpointed(supervisor, kernel)
     running = supervisor.execute(kernel.kernel_id, f"n = 2\n{told.wait_and_print}for i in range(300): print('line', i)")
-    async with asyncio.timeout(50):
-        while not (await running.output_so_far())[0]:
-            await asyncio.sleep(0.01)
+    await until(running.output_so_far, lambda told: told[0])
     child = await fork(kernel)
     assert not running.done
     assert (child.origin.source, child.origin.cells_behind) == ("checkpoint", 0)
@@ -332,8 +327,6 @@ async def test_an_ended_child_leaves_no_process_or_socket(supervisor, kernel, fo
     await supervisor.shutdown(child.kernel_id)
     await gone(child.pid)
     assert len(list(Path(kernel.connection["ip"]).parent.iterdir())) == 5
-    async with asyncio.timeout(50):
-        while members(session):
-            await asyncio.sleep(0.05)
+    await until(lambda: not members(session))
     assert child.scratch == kernel.scratch
     assert await value(kernel, "1 + 1") == "2"

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from rlm_ipc import supervisor_protocol as protocol
 
@@ -56,9 +57,7 @@ async def test_a_lazy_copy_saves_variables_of_earlier_cells(supervisor, spawn, p
     """With lazy checkpoints, what was there when the session was last idle comes back after a kill."""
     kernel = await spawn(policy(cell_seconds=1.0, checkpoint="lazy"))
     await supervisor.execute(kernel.kernel_id, "kept = 1").result()
-    async with asyncio.timeout(30):
-        while not (await supervisor.kernel_info(kernel.kernel_id)).checkpoint:
-            await asyncio.sleep(0.02)
+    await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.checkpoint)
     result, _ = await timed(supervisor, kernel, STUBBORN["swallows everything"])
     assert result.error.ename == "CellTimeout"
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
@@ -130,8 +129,7 @@ async def test_an_interrupt_ends_the_cell_only(supervisor, kernel) -> None:
     await supervisor.execute(kernel.kernel_id, "import time; steps = []").result()
     execution = supervisor.execute(kernel.kernel_id, "for step in range(1000): steps.append(step); time.sleep(0.05)")
     async with asyncio.timeout(40):
-        while not await supervisor.interrupt(kernel.kernel_id):
-            await asyncio.sleep(0.02)
+        await until(lambda: supervisor.interrupt(kernel.kernel_id))
         result = await execution.result()
     assert result.error.ename == "CellInterrupted"
     assert (await supervisor.execute(kernel.kernel_id, "len(steps) < 1000").result()).result == "True"
@@ -151,9 +149,7 @@ async def test_an_interrupt_before_the_first_line_ends_the_cell(supervisor, kern
     """The kernel has been sent the cell, but has not yet begun it: an interrupt waits until it hears of it."""
     with held(kernel.pid):
         execution = supervisor.execute(kernel.kernel_id, "while True: pass")
-        async with asyncio.timeout(30):
-            while (await supervisor.kernel_info(kernel.kernel_id)).state != "busy":
-                await asyncio.sleep(0.02)
+        await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.state == "busy")
         await supervisor.call(protocol.INTERRUPT, protocol.Interrupt(kernel.kernel_id))
     async with asyncio.timeout(25):
         assert (await execution.result()).error.ename == "KeyboardInterrupt"
@@ -176,9 +172,7 @@ async def test_an_interrupt_of_a_cell_that_waits_for_its_turn_is_kept_for_it(sup
 async def test_the_output_so_far_can_be_read_while_the_cell_runs(supervisor, kernel) -> None:
     """Progress is visible before the cell ends."""
     execution = supervisor.execute(kernel.kernel_id, "import time\nprint('working')\ntime.sleep(50)")
-    async with asyncio.timeout(30):
-        while (await execution.output_so_far())[0] != "working\n":
-            await asyncio.sleep(0.02)
+    await until(execution.output_so_far, lambda told: told[0] == "working\n")
     await execution.interrupt()
     assert (await execution.result()).stdout == "working\n"
 

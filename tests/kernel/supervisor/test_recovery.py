@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelError, SupervisorGone, UnknownKernel
@@ -19,10 +20,7 @@ pytestmark = pytest.mark.anyio
 
 async def replaced(supervisor, kernel_id, old_pid):
     """Wait until another process serves the kernel; returns its description."""
-    async with asyncio.timeout(30):
-        while (info := await supervisor.kernel_info(kernel_id)).pid in {old_pid, None}:
-            await asyncio.sleep(0.02)
-    return info
+    return await until(lambda: supervisor.kernel_info(kernel_id), lambda told: told.pid not in {old_pid, None})
 
 
 async def test_an_outside_kill_between_cells_loses_nothing_under_strict(supervisor, spawn, policy) -> None:
@@ -189,11 +187,13 @@ async def test_a_session_left_alone_shares_its_memory_and_still_hears(supervisor
 
 async def shares_its_memory(pid: int) -> None:
     """Wait until a process has had next to no memory for itself for a second."""
-    async with asyncio.timeout(30):
-        seen = 0
-        while seen < 10:
-            seen = seen + 1 if psutil.Process(pid).memory_full_info().uss < 500_000 else 0
-            await asyncio.sleep(0.1)
+    seen = [500_000] * 100
+
+    def look() -> list[int]:
+        seen.append(psutil.Process(pid).memory_full_info().uss)
+        return seen[-100:]
+
+    await until(look, lambda bytes_: max(bytes_) < 500_000)
 
 
 async def test_what_ended_a_cell_is_told_by_fields_that_no_code_can_write(supervisor, spawn, policy) -> None:

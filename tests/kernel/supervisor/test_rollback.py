@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from jupyter_client import AsyncKernelClient
 from session_processes import copies_of
+from waiting import until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy
@@ -298,8 +299,6 @@ async def test_copies_that_use_too_much_memory_are_given_up(supervisor, spawn, v
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=8, memory_bytes=150 * MIB))
     for number in range(6):
         await value(kernel, f"held = bytes([{number}]) * 50_000_000; None")
-    async with asyncio.timeout(40):
-        while (await supervisor.kernel_info(kernel.kernel_id)).undoable != (1, 6):
-            await asyncio.sleep(0.1)
+    await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.undoable == (1, 6))
     assert await value(kernel, "held[0]") == "5"
     await supervisor.shutdown(kernel.kernel_id)

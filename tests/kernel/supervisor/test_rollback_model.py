@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from session_processes import copies_of
+from waiting import until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError
@@ -158,8 +160,7 @@ class Machine(RuleBasedStateMachine):
 
     async def _killed_in_cell(self) -> Any:
         execution = self.supervisor.execute(self.id, "rows.append(-1); n = -1\nwhile True: pass")
-        while (info := await self.supervisor.kernel_info(self.id)).state != "busy":
-            await asyncio.sleep(0.005)
+        info = await until(lambda: self.supervisor.kernel_info(self.id), lambda told: told.state == "busy")
         os.kill(info.pid, signal.SIGKILL)
         return await execution.result()
 
@@ -220,8 +221,7 @@ async def _killed(supervisor: SupervisorClient, kernel_id: str) -> None:
     """Kill the session's process, and wait for the one that takes over."""
     pid = (await supervisor.kernel_info(kernel_id)).pid
     os.kill(pid, signal.SIGKILL)
-    while (await supervisor.kernel_info(kernel_id)).pid in (pid, None):
-        await asyncio.sleep(0.005)
+    await until(lambda: supervisor.kernel_info(kernel_id), lambda told: told.pid not in (pid, None))
 
 
 async def _value(supervisor: SupervisorClient, kernel_id: str, code: str) -> str:
@@ -241,9 +241,7 @@ async def test_every_stock_policy_undoes_its_last_cells(supervisor, spawn, name:
         pid = (await supervisor.kernel_info(kernel.kernel_id)).pid
         before = copies_of(pid)
         await _value(supervisor, kernel.kernel_id, f"made = [{number} for _ in range(2)]")
-        async with asyncio.timeout(30):
-            while not copies_of(pid) - before:
-                await asyncio.sleep(0.02)
+        await until(partial(copies_of, pid), lambda now, before=before: now - before)
     assert (await supervisor.kernel_info(kernel.kernel_id)).undoable == tuple(range(1, kept + 1))
     assert (await supervisor.rollback(kernel.kernel_id, kept)).restored == ("made",)
     assert await _value(supervisor, kernel.kernel_id, "made") == "[1, 1]"
@@ -256,9 +254,7 @@ async def test_what_was_undone_does_not_come_back_by_a_crash(supervisor, spawn, 
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=3))
     pid = (await supervisor.kernel_info(kernel.kernel_id)).pid
     await _value(supervisor, kernel.kernel_id, "rows = [i for i in range(3)]")
-    async with asyncio.timeout(30):
-        while not copies_of(pid):
-            await asyncio.sleep(0.02)
+    await until(lambda: copies_of(pid))
     for number in (1, 2, 3):
         await _value(supervisor, kernel.kernel_id, f"n = {number}")
     await supervisor.rollback(kernel.kernel_id, 1)

@@ -6,11 +6,11 @@ Neither of a cell that was answered nor of a process that has ended.
 import asyncio
 import gc
 import re
-import time
 from pathlib import Path
 
 import pytest
 from native_kernel import NATIVE, ON_THE_LINE
+from waiting import until
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Overfull, Stream, Unfinished
@@ -50,10 +50,7 @@ def peak(supervisor: SupervisorClient) -> int:
 
 async def returns_to(supervisor: SupervisorClient, base: tuple[int, int]) -> None:
     """Wait until the supervisor has no more memory than it had, within 5 MB."""
-    deadline = time.monotonic() + 30
-    while any(now > before + 5_000_000 for now, before in zip(memory(supervisor), base, strict=True)):
-        assert time.monotonic() < deadline, (base, memory(supervisor))
-        await asyncio.sleep(0.1)
+    await until(lambda: not any(now > before + 5_000_000 for now, before in zip(memory(supervisor), base, strict=True)))
 
 
 @pytest.fixture
@@ -134,11 +131,9 @@ async def test_half_messages_of_all_together_are_bounded() -> None:
             theirs.sendall, framing.HEADER.pack(worker_protocol.STDOUT, 0, 1, 64 * MIB) + bytes(8 + size)
         )
     async with asyncio.timeout(30):
-        while sum(stream.parser.waiting for stream in streams) < sum(sizes):
-            await asyncio.sleep(0)
+        await until(lambda: sum(stream.parser.waiting for stream in streams) >= sum(sizes))
         await asyncio.to_thread(pairs[2][1].sendall, bytes(MIB // 2))
-        while not failures:
-            await asyncio.sleep(0)
+        await until(lambda: failures)
     assert [stream.closed for stream in streams] == [False, True, False]
     assert isinstance(streams[1].failure, Overfull)
     assert "3,145,728" in str(streams[1].failure)

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from session_processes import copies_of
+from waiting import until
 
 from rlm_ipc import framing, worker_protocol
 from rlm_kernel.supervisor.worker_link import WorkerLink, answered, effort
@@ -84,9 +85,7 @@ def kept_waiting(tmp_path):
 
 async def test_a_process_that_is_kept_from_running_is_waited_for(kept_waiting) -> None:
     """A copy on a machine that has too much to do is slow, not dead: giving it up would lose a recovery."""
-    async with asyncio.timeout(60):
-        while not psutil.Process(kept_waiting).children():
-            await asyncio.sleep(0.02)
+    await until(lambda: psutil.Process(kept_waiting).children())
     answer = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(answered(answer, 0.02, kept_waiting))
     await asyncio.sleep(0.2)
@@ -97,9 +96,7 @@ async def test_a_process_that_is_kept_from_running_is_waited_for(kept_waiting) -
 
 async def test_a_process_that_does_nothing_is_not_waited_for(child) -> None:
     """One that sleeps, or that is there no more, does not answer."""
-    async with asyncio.timeout(60):
-        while psutil.Process(child).status() != psutil.STATUS_SLEEPING:
-            await asyncio.sleep(0.02)
+    await until(lambda: psutil.Process(child).status() == psutil.STATUS_SLEEPING)
     for pid in (child, 1 << 22, "a text", None):
         answer = asyncio.get_running_loop().create_future()
         with pytest.raises(TimeoutError):
@@ -139,9 +136,7 @@ async def test_only_the_copies_that_are_needed_are_kept(supervisor, spawn, polic
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
     for _ in range(8):
         await supervisor.execute(kernel.kernel_id, "kept = [object()]").result()
-    async with asyncio.timeout(30):
-        while len(copies_of(kernel.pid)) != 2:
-            await asyncio.sleep(0.02)
+    await until(lambda: len(copies_of(kernel.pid)) == 2)
     await supervisor.shutdown(kernel.kernel_id)
 
 

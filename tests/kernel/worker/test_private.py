@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc import stale_files
@@ -77,13 +78,6 @@ def failure(supervisor):
         return result.error
 
     return run
-
-
-async def until(reached) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(50):
-        while not await reached():
-            await asyncio.sleep(0.02)
 
 
 async def recovered(supervisor, kernel: KernelInfo) -> None:
@@ -339,8 +333,9 @@ REFUSED = """
         assert not wall.standing and "this system refuses it" in wall.detail, wall
         await supervisor.execute(kernel.kernel_id, "kept = [1]").result()
         os.kill(kernel.pid, signal.SIGKILL)
-        while (await supervisor.kernel_info(kernel.kernel_id)).pid in {kernel.pid, None}:
-            await asyncio.sleep(0.02)
+        await until(
+            lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.pid not in {kernel.pid, None}
+        )
         assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1]"
         child = (await supervisor.fork(kernel.kernel_id, *request(strict))).kernel
         assert (await supervisor.execute(child.kernel_id, "kept").result()).result == "[1]"

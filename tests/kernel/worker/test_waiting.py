@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from waiting import until
 
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import worker_protocol
@@ -32,10 +33,7 @@ async def asking(supervisor, spawn, policy):
 
 async def asked(supervisor, kernel, count=1):
     """The queries that the kernel's cell waits for, once there are ``count``."""
-    async with asyncio.timeout(50):
-        while len(waiting := (await supervisor.kernel_info(kernel)).waiting) < count:
-            await asyncio.sleep(0.01)
-    return waiting
+    return (await until(lambda: supervisor.kernel_info(kernel), lambda told: len(told.waiting) >= count)).waiting
 
 
 async def finish(execution):
@@ -198,9 +196,7 @@ async def later():
 task = asyncio.create_task(later())
 """
     await finish(supervisor.execute(kernel, code))
-    async with asyncio.timeout(50):
-        while (await finish(supervisor.execute(kernel, "len(said)"))).result != "2":
-            await asyncio.sleep(0.05)
+    await until(lambda: finish(supervisor.execute(kernel, "len(said)")), lambda told: told.result == "2")
     result = await finish(supervisor.execute(kernel, "print(*said, sep='|')"))
     assert result.stdout.count("ask with mode='deferred' here") == 2
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from rlm_ipc.errors import KernelDied, KernelError
 from rlm_ipc.kernel_reports import CellResult, KernelInfo, QueryOutcome
@@ -124,9 +125,7 @@ async def test_a_cell_that_could_not_begin_is_not_blamed(supervisor, spawn, poli
         "task = asyncio.create_task(hog())",
     ).result()
     go.touch()
-    async with asyncio.timeout(30):
-        while not busy.exists():
-            await asyncio.sleep(0.01)
+    await until(busy.exists)
     held_up = await supervisor.execute(kernel.kernel_id, "kept = 2").result()
     assert held_up.error.ename == "KernelRolledBack"
     assert "never begun" in held_up.error.evalue
@@ -161,9 +160,7 @@ async def test_what_runs_in_a_copy_writes_nothing_to_the_session(supervisor, spa
     code = f"import threading\nclass T(threading.Thread):\n    {hooks}\nthread = T()"
     await supervisor.execute(kernel.kernel_id, code).result()
     running = supervisor.execute(kernel.kernel_id, told.wait_and_print)
-    async with asyncio.timeout(30):
-        while not (await running.output_so_far())[0]:
-            await asyncio.sleep(0.01)
+    await until(running.output_so_far, lambda told: told[0])
     forked = await supervisor.fork(kernel.kernel_id, SpawnRequest(uuid.uuid4().hex[:12], str(tmp_path)), policy())
     told.give()
     written = set((await running.result()).stdout.splitlines())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -86,10 +87,10 @@ def test_stopping_everything_leaves_nothing_of_the_supervisor_behind(isolation: 
     assert "other" in left
 
 
-def test_a_daemon_without_clients_ends_by_itself(daemons: Any, until: Any) -> None:
+def test_a_daemon_without_clients_ends_by_itself(daemons: Any) -> None:
     """After the idle time it stops in order: socket and claim are gone."""
     daemons.start("--idle", "1")
-    until(lambda: not Path(daemons.path).exists())
+    wait_until(lambda: not Path(daemons.path).exists())
 
 
 @pytest.fixture(scope="module")

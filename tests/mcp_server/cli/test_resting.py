@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from session_traces import SECONDS
+from waiting import wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
@@ -30,11 +30,12 @@ def rests(daemon: Path, module_isolation: Any, monkeypatch: pytest.MonkeyPatch) 
         client.call("load_context", name="log", content="x" * 3000)
         client.call("llm_query", prompt="why?")
     monkeypatch.delenv("RLM_KERNEL_POLICY")
-    deadline = time.monotonic() + SECONDS
-    while resting() != ["asks"]:
-        assert time.monotonic() < deadline
+
+    def look() -> list[str]:
         call_tool("list_vars", {}, session="other")  # every call looks for sessions that have idled away
-        time.sleep(0.1)
+        return resting()
+
+    wait_until(look, lambda found: found == ["asks"])
     return "asks"
 
 

@@ -14,7 +14,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_core.paths import jupyter_data_dir
 from typer.testing import CliRunner
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -190,8 +190,7 @@ def agent_at_work(session: str, policy: str | None = None) -> Iterator[Path]:
     code = f"import time, os\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n'done'"
     work = threading.Thread(target=lambda: answers.append(agent(session, code, policy)))
     work.start()
-    while _state(session) != "busy":
-        time.sleep(0.02)
+    wait_until(lambda: _state(session) == "busy")
     try:
         yield go_on
     finally:
@@ -310,7 +309,7 @@ def listens(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_the_connection_file_may_be_named_as_vs_code_does(isolation: Any, until: Any) -> None:
+def test_the_connection_file_may_be_named_as_vs_code_does(isolation: Any) -> None:
     """--f=FILE, and no -f; an interrupt that comes as a signal reaches the cell."""
     agent("vscode", "found = 1")
     path, _ = write_connection_file(str(isolation.root / "vscode.json"))
@@ -318,7 +317,7 @@ def test_the_connection_file_may_be_named_as_vs_code_does(isolation: Any, until:
         row.attachment for row in ask(ListAttachments(), start=True).attachments if row.session == "vscode"
     ]
     relay = start_relay(attachment, f"--f={path}")
-    until(lambda: listens(json.loads(Path(path).read_text())["hb_port"]))
+    wait_until(lambda: listens(json.loads(Path(path).read_text())["hb_port"]))
     client = BlockingKernelClient()
     client.load_connection_file(path)
     client.start_channels()

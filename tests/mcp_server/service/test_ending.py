@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inventory import supervisor
-from session_traces import MAKERS, SECONDS, in_memory, traces, until_gone
+from session_traces import MAKERS, in_memory, traces, until_gone
+from waiting import wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
@@ -37,11 +37,12 @@ def ends(client: Client, how: str) -> None:
         return
     if pending := [query.id for query in client.pending_queries()]:  # it would rest, and wait for the answers
         client.call("answer_queries", answers=[{"id": query, "error": "no"} for query in pending])
-    deadline = time.monotonic() + SECONDS
-    while client.session in _open_sessions():
-        assert time.monotonic() < deadline
+
+    def look() -> list[str]:
         call_tool("list_vars", {}, session="other")  # every call looks for sessions that have idled away
-        time.sleep(0.1)
+        return _open_sessions()
+
+    wait_until(look, lambda sessions: client.session not in sessions)
 
 
 def _open_sessions() -> list[str]:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from model_endpoint import Reply
 from session_processes import runs
+from waiting import until
 
 from rlm_ipc.daemon_protocol import RestoreSession
 from rlm_ipc.kernel_reports import BudgetUsed
@@ -47,9 +48,7 @@ class Scene:
         """Kill the session's kernel, and wait until it is gone."""
         process = psutil.Process((await self.agent("status"))["kernel"]["pid"])
         process.kill()
-        async with asyncio.timeout(60):
-            while runs(process):
-                await asyncio.sleep(0.01)
+        await until(lambda: not runs(process))
 
 
 @pytest.fixture
@@ -102,9 +101,7 @@ async def forked_twice(scene: Scene) -> Any:
 
 async def forked_from_a_copy(scene: Scene) -> Any:
     running = asyncio.create_task(scene.agent.run(scene.agent.HELD))
-    async with asyncio.timeout(60):
-        while (await scene.agent("status"))["kernel"]["state"] != "busy":
-            await asyncio.sleep(0.01)
+    await until(lambda: scene.agent("status"), lambda told: told["kernel"]["state"] == "busy")
     made = await scene.agent("fork_session")
     assert made["source"] == "checkpoint"
     await scene.agent.let_go()
@@ -338,9 +335,7 @@ async def test_what_a_killed_kernel_had_asked_stays_counted(bounded, endpoint) -
     await agent.run("kept = 1")
     endpoint.script(Reply("never", delay=60))
     running = asyncio.create_task(agent.run("llm_query_batched(['a', 'b'])"))
-    async with asyncio.timeout(60):
-        while not endpoint.requests:
-            await asyncio.sleep(0.01)
+    await until(lambda: endpoint.requests)
     psutil.Process((await agent("status"))["kernel"]["pid"]).kill()
     assert (await running)["error"] == "kernel_died"
     assert await budgets_of(agent) == [(2, 0), (2, 0)]

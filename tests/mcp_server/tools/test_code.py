@@ -6,6 +6,7 @@ import re
 import secrets
 
 import pytest
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -177,11 +178,9 @@ async def test_a_cancelled_call_interrupts_its_cell(agent, live) -> None:
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
     call = asyncio.create_task(agent("eval_code", code="while True: pass"))
     async with asyncio.timeout(30):
-        while not [run for run in live.runs.active(session) if run.state == "running"]:
-            await asyncio.sleep(0.01)
+        await until(lambda: [run for run in live.runs.active(session) if run.state == "running"])
         call.cancel()
-        while session.kernel.busy:
-            await asyncio.sleep(0.01)
+        await until(lambda: not session.kernel.busy)
     assert (await agent.run("kept"))["result"] == "1"
 
 

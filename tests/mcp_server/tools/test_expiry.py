@@ -1,8 +1,7 @@
 """What becomes of a session that nobody uses: what is kept for its queries, until when, and what it says of itself."""
 
-import asyncio
-
 import pytest
+from waiting import until
 
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import sessions
@@ -93,9 +92,7 @@ async def test_answering_by_a_cell_leaves_nothing_to_be_kept(connect_own, own, c
         clock.now += IDLE
         await other("list_vars")
         assert own.list_resting() == ()
-        async with asyncio.timeout(60):  # its kernel, which reads the text, takes a moment to end
-            while stored(own):
-                await asyncio.sleep(0.01)
+        await until(lambda: not stored(own))  # its kernel, which reads the text, takes a moment to end
 
 
 async def test_status_says_what_is_kept_and_until_when(connect_own, own, clock) -> None:

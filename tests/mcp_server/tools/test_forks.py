@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -81,11 +82,9 @@ async def test_a_fork_while_code_runs(connect_own, clock) -> None:
     """It comes from the checkpoint, says so, and the running code is not touched."""
     async with connect_own("busy") as agent, connect_own("busy") as other:
         await agent.run("n = 1")
-        while not (await agent("status"))["kernel"]["checkpoint"]:
-            await asyncio.sleep(0.05)
+        await until(lambda: agent("status"), lambda told: told["kernel"]["checkpoint"])
         running = asyncio.create_task(agent.run(f"n = 2\n{agent.HELD}n"))
-        while (await other("status"))["kernel"]["state"] != "busy":
-            await asyncio.sleep(0.02)
+        await until(lambda: other("status"), lambda told: told["kernel"]["state"] == "busy")
         told = await other("fork_session", name="before")
         assert told["source"] == "checkpoint"
         assert "as they were before it" in told["notice"]
@@ -99,11 +98,9 @@ async def test_forks_of_a_running_session_at_once(connect_own) -> None:
     """They come from one copy, one after the other; of two with one name the second is refused, and leaves nothing."""
     async with connect_own("many") as agent, connect_own("many") as other:
         await agent.run("n = 1")
-        while not (await agent("status"))["kernel"]["checkpoint"]:
-            await asyncio.sleep(0.05)
+        await until(lambda: agent("status"), lambda told: told["kernel"]["checkpoint"])
         running = asyncio.create_task(agent.run(f"{agent.HELD}n"))
-        while (await other("status"))["kernel"]["state"] != "busy":
-            await asyncio.sleep(0.02)
+        await until(lambda: other("status"), lambda told: told["kernel"]["state"] == "busy")
         names = [f"m{number}" for number in range(5)] + ["m0"]
         told = await asyncio.gather(*(other("fork_session", name=name) for name in names))
         assert [answer.get("source") for answer in told].count("checkpoint") == 5, told
@@ -134,9 +131,7 @@ async def test_a_session_that_cannot_be_forked_yet_keeps_no_other_from_it(connec
         await free.run("n = 1")
         looking = asyncio.create_task(agent("peek", name="s"))
         begun = Path((await free("status", session="stuck"))["kernel"]["scratch"], "begun")
-        async with asyncio.timeout(30):
-            while not begun.exists():
-                await asyncio.sleep(0.02)
+        await until(begun.exists)
         forking = asyncio.create_task(agent("fork_session", name="later"))
         assert (await free("fork_session", name="now"))["source"] == "live"
         assert not looking.done()
@@ -162,8 +157,7 @@ async def test_a_rollback_tells_what_it_undid_and_what_not(connect_own) -> None:
         assert (await agent("rollback"))["error"] == "nothing_to_undo"
         await agent("load_context", name="log", content="one")
         await agent.run("n = 1")
-        while not (await agent("status"))["kernel"]["checkpoint"]:
-            await asyncio.sleep(0.05)
+        await until(lambda: agent("status"), lambda told: told["kernel"]["checkpoint"])
         await agent.run("n = 2; new = llm_query('why?')")
         told = await agent("rollback")
         assert told["undone"] == ["n = 2; new = llm_query('why?')"]

@@ -1,11 +1,11 @@
 """Answers that code gives itself, by assigning to ``llm_answers``, and answers in a list."""
 
-import asyncio
 import secrets
 
 import psutil
 import pytest
 from jupyter_client import AsyncKernelClient
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -168,9 +168,8 @@ async def test_a_list_survives_a_killed_kernel(attach, isolation) -> None:
         assert await shown(agent, "print(notes[0])") == "A\n"
         pid = (await agent("status"))["kernel"]["pid"]
         psutil.Process(pid).kill()
-        async with asyncio.timeout(60):
-            while (await agent("status"))["kernel"].get("pid") in {pid, None}:  # a cell that comes sooner dies with it
-                await asyncio.sleep(0.02)
+        # A cell that comes sooner dies with it.
+        await until(lambda: agent("status"), lambda told: told["kernel"].get("pid") not in {pid, None})
         assert await shown(agent, "print(llm_answers[0], notes[0])") == "A A\n"
         await agent("end_session")
 
@@ -186,9 +185,7 @@ async def test_a_person_answers_in_a_notebook(agent) -> None:
         await client.execute_interactive("llm_answers = ['A', 'B', 'C']", timeout=60)
     finally:
         client.stop_channels()
-    async with asyncio.timeout(60):
-        while await pending(agent):
-            await asyncio.sleep(0.01)
+    await until(lambda: pending(agent), lambda told: not told)
     assert await shown(agent, "print([str(note) for note in notes])") == "['A', 'B', 'C']\n"
 
 

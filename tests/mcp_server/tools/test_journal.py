@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from waiting import until
 
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.kernel_reports import CellNote
@@ -14,10 +15,7 @@ pytestmark = pytest.mark.anyio
 
 async def journal_of(service, session: str, count: int) -> tuple[JournalCell, ...]:
     """The session's journal once it has ``count`` cells."""
-    async with asyncio.timeout(40):
-        while len(rows := service.list_journal(session)) < count:
-            await asyncio.sleep(0.02)
-    return rows
+    return await until(lambda: service.list_journal(session), lambda told: len(told) >= count)
 
 
 async def notebook(agent) -> AsyncKernelClient:
@@ -91,9 +89,8 @@ async def test_what_ran_while_no_daemon_was_there_is_told_to_the_next(connect_ow
         client = await notebook(agent)
         code = "print('begun')\nimport time\ntime.sleep(1.5)\ny = llm_query('agent?')\nprint('orphan')"
         slow = asyncio.create_task(agent("eval_code", code=code))
-        async with asyncio.timeout(40):
-            while not (runs := own.runs.active(own.sessions.get("s"))) or not await runs[0].stdout_so_far():
-                await asyncio.sleep(0.02)
+        [run] = await until(lambda: own.runs.active(own.sessions.get("s")))
+        await until(run.stdout_so_far)
         own.gateway.close()  # as if the daemon had been killed
         await client.execute("z = llm_query('person?')", reply=True, timeout=60)
         await asyncio.wait({slow})

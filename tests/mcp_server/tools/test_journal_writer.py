@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from rlm_ipc import messages
 from rlm_ipc.kernel_reports import AskedQuery, CellError, CellNote, CellResult
@@ -57,9 +58,7 @@ async def test_cells_are_written_by_themselves_a_moment_later(store, session, cl
     clock.now = 9.0
     book.ran(key, "first", began, result())
     assert written(store, key) == []
-    async with asyncio.timeout(30):
-        while not written(store, key):
-            await asyncio.sleep(0.01)
+    await until(lambda: written(store, key))
     book.died(key, "second", 9.0, "it broke", {"q_001", "q_000"})
     first, second = book.of_session(key)
     assert (first.started_at, first.ended_at, first.author, first.status) == (7.0, 9.0, Author.AGENT, "ok")
@@ -190,9 +189,7 @@ async def test_a_database_that_cannot_be_written_is_tried_again(store, session, 
             book.flush()
             assert len(caplog.records) == 1
             database.mends()
-            async with asyncio.timeout(30):
-                while len(written(store, key)) < 2 * turn + 2:
-                    await asyncio.sleep(0.01)
+            await until(lambda: written(store, key), lambda codes, turn=turn: len(codes) >= 2 * turn + 2)
     assert written(store, key) == ["first 0", "second 0", "first 1", "second 1"]
     book.close()
 

@@ -6,6 +6,7 @@ import signal
 
 import psutil
 import pytest
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 IDLE = 301.0
@@ -78,8 +79,7 @@ async def test_a_cell_that_runs_when_its_session_ends_is_told_so(connect_own) ->
     async with connect_own() as agent:
         call = asyncio.create_task(agent.run("import time\ntime.sleep(60)"))
         async with asyncio.timeout(40):
-            while (await agent("status"))["kernel"]["state"] != "busy":
-                await asyncio.sleep(0.02)
+            await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
             await agent("end_session")
             answer = await call
         assert answer["error"] == "interrupted"
@@ -104,9 +104,7 @@ async def test_a_killed_kernel_is_told_to_the_waiting_call_and_the_next_works(co
         await agent.run("kept = 1")
         pid = await pid_of(agent)
         call = asyncio.create_task(agent.run("import time\nprint('up', flush=True)\ntime.sleep(60)"))
-        async with asyncio.timeout(40):
-            while (await agent("status", session=None))["kernel"]["state"] != "busy":
-                await asyncio.sleep(0.02)
+        await until(lambda: agent("status", session=None), lambda told: told["kernel"]["state"] == "busy")
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(40):
             died = await call
@@ -125,9 +123,7 @@ async def test_a_killed_supervisor_is_told_and_the_next_call_works(connect_alone
         await agent.run("kept = 1")
         call = asyncio.create_task(agent.run("import time\ntime.sleep(60)"))
         client = await alone.gateway.client()
-        async with asyncio.timeout(40):
-            while (await agent("status"))["kernel"]["state"] != "busy":
-                await asyncio.sleep(0.02)
+        await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
         os.kill(client.pid, signal.SIGKILL)
         async with asyncio.timeout(40):
             died = await call

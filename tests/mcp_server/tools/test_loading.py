@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from session_processes import children_with
+from waiting import until
 
 from rlm_ipc import discovery
 
@@ -454,10 +455,8 @@ async def test_an_archive_of_many_files_keeps_nobody_waiting(connect, tmp_path: 
             archive.writestr(str(number), "x")
     async with connect("a", cwd=str(tmp_path)) as one, connect("b") as other:
         load = asyncio.create_task(one("load_context", name="many", path="many.zip"))
-        async with asyncio.timeout(60):
-            while not (found := children_with("rlm_contexts.helpers")):
-                assert not load.done(), load.result()
-                await asyncio.sleep(0)
+        found = await until(lambda: children_with("rlm_contexts.helpers") or load.done())
+        assert not load.done(), load.result()
         found[0].suspend()
         assert "variables" in await other("list_vars")
         assert not load.done()

@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 import signal
-import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from named_texts import NO_HANDLE, UNKNOWN, Handle, Life, Model
+from waiting import wait_until
 
 from rlm_contexts.errors import UnknownText
 from rlm_contexts.store.store import ContextStore
@@ -313,8 +313,8 @@ class ShadowedTexts(NamedTexts):
         self.model.cell(life)
         pid = self.call(life, "status")["kernel"]["pid"]
         os.kill(pid, signal.SIGKILL)
-        while self.call(life, "status")["kernel"].get("pid") in {pid, None}:  # a cell that comes sooner dies with it
-            time.sleep(0.02)
+        # A cell that comes sooner dies with it.
+        wait_until(lambda: self.call(life, "status")["kernel"].get("pid") not in {pid, None})
 
     def undo(self, life: Life, name: str, which: int) -> None:
         if self.call(life, "rollback").get("undone"):

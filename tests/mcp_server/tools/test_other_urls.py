@@ -15,6 +15,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from session_processes import children_with
+from waiting import until
 
 from rlm_contexts.errors import MissingExtra, SourceError, TextTooLarge
 from rlm_contexts.helpers.requests import fetch
@@ -150,9 +151,7 @@ async def test_the_process_that_reads_one_scheme_has_no_secrets_of_another(
     ftp.may_give.clear()
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         load = asyncio.create_task(agent("load_context", name="log", path=f"{ftp.base}/open/log"))
-        async with asyncio.timeout(60):
-            while not ftp.asked:
-                await asyncio.sleep(0.02)
+        await until(lambda: ftp.asked)
         [reader] = children_with("rlm_contexts.helpers")
         assert [name for name in reader.environ() if name.startswith("AWS_")] == []
         ftp.may_give.set()

@@ -20,6 +20,7 @@ import yaml
 from mcp_types import CreateMessageResult, TextContent
 from model_endpoint import Reply
 from pydantic import BaseModel
+from waiting import until
 
 from rlm_sandbox.errors import PolicyFileError
 from rlm_sandbox.os_wall import private_root
@@ -77,11 +78,10 @@ async def come_back(agent: Any, own: Any, clock: Any) -> str:
 async def wait_for_nobody(agent: Any, own: Any, clock: Any) -> str:
     """Ask what nobody answers, until that is an error."""
     answer = await agent.run("llm_query('p')")
-    async with asyncio.timeout(60):
-        while answer.get("status") == "waiting":
-            await asyncio.sleep(0.02)
-            answer = await agent("wait", run=answer["run"])
-    return json.dumps(answer)
+    assert answer["status"] == "waiting", answer
+    return json.dumps(
+        await until(lambda: agent("wait", run=answer["run"]), lambda told: told.get("status") != "waiting")
+    )
 
 
 async def wait_unanswered(agent: Any, own: Any, clock: Any) -> str:

@@ -7,6 +7,7 @@ import secrets
 import psutil
 import pytest
 from model_endpoint import Reply
+from waiting import until
 
 from rlm_memory import queries
 
@@ -44,13 +45,6 @@ async def provided(attach, endpoint, isolation, policy):
     for client, agent in reversed(opened):
         await agent("end_session")
         await client.__aexit__(None, None, None)
-
-
-async def until(condition):
-    """Wait until something is so."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_the_cell_has_its_answers_in_one_call(provided, endpoint) -> None:

@@ -1,12 +1,12 @@
 """What code does with the name of a loaded text: the text stays, and a variable shadows it for code."""
 
-import asyncio
 import os
 import signal
 from pathlib import Path
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from waiting import until
 
 from rlm_ipc.daemon_protocol import RestoreSession
 from rlm_mcp.client_info import ClientInfo
@@ -246,9 +246,8 @@ async def test_a_crash_keeps_the_shadow(careful) -> None:
     await careful.run("log = [5]")
     pid = (await careful("status"))["kernel"]["pid"]
     os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while (await careful("status"))["kernel"].get("pid") in {pid, None}:  # a cell that comes sooner dies with it
-            await asyncio.sleep(0.02)
+    # A cell that comes sooner dies with it.
+    await until(lambda: careful("status"), lambda told: told["kernel"].get("pid") not in {pid, None})
     assert (await careful.run("log"))["result"] == "[5]"
     assert [row[1:] for row in await listed(careful)] == [(True, False), (False, True)]
     await reads_the_text(careful)

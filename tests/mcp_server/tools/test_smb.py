@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 pytest.importorskip("smbprotocol", reason="smbprotocol is not installed: `make test-stores` installs it")
 
 import smbclient
+from waiting import wait_until
 
 PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 SMBD, SMBPASSWD = (shutil.which(program, path=PLACES) for program in ("smbd", "smbpasswd"))
@@ -28,7 +28,6 @@ pytestmark = [
 ]
 USER, PASSWORD = pwd.getpwuid(os.getuid()).pw_name, "a secret word"
 LARGE = 20_000_000
-SECONDS_TO_START = 60
 SETTINGS = """[global]
 server role = standalone server
 bind interfaces only = yes
@@ -87,13 +86,12 @@ def serving(folder: Path, encrypt: str) -> Iterator[str]:
 
 
 def _await(port: int, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < until and process.poll() is None:
+    def answers() -> bool:
+        assert process.poll() is None, f"samba has ended with {process.poll()}"
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"samba does not answer; it ended with {process.poll()}")
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(answers)
 
 
 @pytest.fixture(scope="module")

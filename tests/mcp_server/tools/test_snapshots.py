@@ -1,6 +1,5 @@
 """Saving a session to a file and opening it again: what comes back, what is named, and what a hostile file can do."""
 
-import asyncio
 import json
 import os
 import pickle
@@ -14,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from waiting import until
 
 from rlm_ipc.daemon_protocol import KeepTurn, RestoreSession
 from rlm_ipc.daemon_rows import NotKept
@@ -571,9 +571,7 @@ async def test_what_a_provider_had_not_answered_is_answered_after_all(
         async with connect("second") as agent:
             if not provided:
                 await agent("answer_queries", answers={"q_000": "echo: why?"})
-            async with asyncio.timeout(60):
-                while (await agent("status"))["pending_llm_queries"]:
-                    await asyncio.sleep(0.01)
+            await until(lambda: agent("status"), lambda told: not told["pending_llm_queries"])
             assert (await agent.run("llm_answers['q_000']"))["result"] == "'echo: why?'"
             assert len(endpoint.requests) == provided
             assert bool((await agent("budget"))["tokens"]["used"]) == provided

@@ -1,6 +1,5 @@
 """A daemon that stops starts nothing: what ends at the same time, as when a user logs out, stays ended."""
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import psutil
 import pytest
 from inventory import supervisor as serving
+from waiting import until
 
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_mcp.service.service import Service
@@ -33,8 +33,7 @@ async def test_a_host_that_ends_while_the_daemon_stops_is_not_started_again(isol
             info, process = await told(), serving()
             assert process is not None
             os.kill(process.pid, signal.SIGKILL)
-            while service.gateway.connected:  # until this process knows
-                await asyncio.sleep(0.01)
+            await until(lambda: not service.gateway.connected)  # until this process knows
             return info
 
         session.kernel.seen = seen  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from session_processes import children_with
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 CSV = "shop,amount\na,1\nb,2\n"
@@ -234,9 +235,7 @@ async def test_a_load_that_nobody_waits_for_ends(connect, sites, site: str, poli
         await begun.wait()
         assert children_with("rlm_contexts.helpers") != []
         call.cancel()
-        async with asyncio.timeout(60):
-            while children_with("rlm_contexts.helpers"):
-                await asyncio.sleep(0.05)
+        await until(lambda: not children_with("rlm_contexts.helpers"))
         assert (await agent("list_vars"))["variables"] == []
 
 

@@ -5,6 +5,7 @@ import secrets
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from waiting import until
 
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.kernel_reports import AskedQuery
@@ -122,9 +123,9 @@ async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_can
     asked = await agent.run("llm_query('p')")
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
     await session.kernel.ask(lambda client, kernel_id: client.call(protocol.SIGNAL, protocol.Signal(kernel_id, 9)))
-    async with asyncio.timeout(30):
-        while (died := await agent("wait", run=asked["run"])).get("status") in ("waiting", "running"):
-            await asyncio.sleep(0.02)
+    died = await until(
+        lambda: agent("wait", run=asked["run"]), lambda told: told.get("status") not in ("waiting", "running")
+    )
     assert (died["error"], died["cancelled_llm_queries"]) == ("kernel_died", ["q_000"])
     assert (await agent.answered(q_000="?"))["answered"] == []
     asked = await agent.run("llm_query('again')")
@@ -137,9 +138,7 @@ async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
     await agent.run("1")
     client = await notebook(agent)
     replied = asyncio.ensure_future(client.execute("got = llm_query('p')", reply=True, timeout=60))
-    async with asyncio.timeout(40):
-        while (await agent("status"))["pending_llm_queries"] != ["q_000"]:
-            await asyncio.sleep(0.02)
+    await until(lambda: agent("status"), lambda told: told["pending_llm_queries"] == ["q_000"])
     await agent("load_context", name="log", content="!")
     assert (await agent.answered(q_000="A"))["answered"] == ["q_000"]
     assert (await replied)["content"]["status"] == "ok"
@@ -152,9 +151,7 @@ async def test_a_list_says_what_it_leaves_out_while_a_notebooks_cell_runs(agent)
     await agent.run("mine = 1")
     client = await notebook(agent)
     replied = asyncio.ensure_future(client.execute(agent.HELD, reply=True, timeout=60))
-    async with asyncio.timeout(40):
-        while (await agent("status"))["kernel"]["state"] != "busy":
-            await asyncio.sleep(0.02)
+    await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
     assert "code is running" in (await agent("list_vars"))["note"]
     await agent.let_go()
     await replied

@@ -1,5 +1,6 @@
 """Streamable HTTP: who gets in, who does not, and that it leads to the same daemon as everything else."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -14,6 +15,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from waiting import until, wait_until
 
 from rlm_ipc import discovery
 from rlm_mcp.errors import SetupFault
@@ -142,7 +144,7 @@ def test_a_taken_port_is_named(shared_daemon: Any) -> None:
             assert f"127.0.0.1:{port}" in reply["error"]
 
 
-def test_the_attachment_closes_with_whoever_opened_it(shared_daemon: Any, until: Any) -> None:
+def test_the_attachment_closes_with_whoever_opened_it(shared_daemon: Any) -> None:
     """When `rlm-kernel serve` ends, however it does, nothing listens any more."""
     sock, reply = shared_daemon.handshake("http", port=0)
     place = urlsplit(reply["reply"]["url"])
@@ -156,7 +158,7 @@ def test_the_attachment_closes_with_whoever_opened_it(shared_daemon: Any, until:
             return True
         return False
 
-    until(closed)
+    wait_until(closed)
     status, reply = shared_daemon.handshake("status")
     with status:
         assert place.geturl() not in reply["reply"]["http"]
@@ -209,18 +211,17 @@ async def test_connections_of_strangers_do_not_use_up_the_daemon(
         ]
         for stranger in strangers:
             stranger.setblocking(False)
-        with anyio.fail_after(30):
-            while sum(map(_closed, strangers)) < 40:
-                await anyio.sleep(0.05)
+        await until(lambda: sum(map(_closed, strangers)) >= 40)
         sock, reply = shared_daemon.handshake("status")
         with sock:
             assert reply["ok"], reply
-    with anyio.fail_after(30):
-        while True:
-            with contextlib.suppress(ConnectionError):
-                if (await anyio.to_thread.run_sync(lambda: _post(endpoint, Authorization=f"Bearer {token}")))[0] == 200:
-                    break
-            await anyio.sleep(0.05)
+
+    async def served() -> bool:
+        with contextlib.suppress(ConnectionError):
+            return (await asyncio.to_thread(_post, endpoint, Authorization=f"Bearer {token}"))[0] == 200
+        return False
+
+    await until(served)
 
 
 async def _handshake(_scope: Any, receive: Any, send: Any) -> None:

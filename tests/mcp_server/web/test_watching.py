@@ -6,13 +6,13 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -103,8 +103,7 @@ def test_the_address_that_is_printed_opens_the_page(sessions: None) -> None:
         request = urllib.request.Request(f"{url}api/live", headers={"Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert "trunk" in {row["session"] for row in json.loads(answer.readline())["sessions"]}
-    while _answers(url):
-        time.sleep(0.05)
+    wait_until(lambda: not _answers(url))
 
 
 def _answers(url: str) -> bool:

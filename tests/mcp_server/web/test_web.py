@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
+from waiting import wait_until
 
 import rlm_mcp.web
 from rlm_client.client import call_tool
@@ -147,10 +147,7 @@ def test_each_opening_has_a_token_of_its_own(page: Any, control: Any) -> None:
         assert token != page.token
         assert page.told("GET", "/api/live", Authorization=f"Bearer {token}")[0] == 401
     port = int(place.rstrip("/").rpartition(":")[2])
-    deadline = time.monotonic() + 60
-    while _answers(port):
-        assert time.monotonic() < deadline, "the page is still open"
-        time.sleep(0.05)
+    wait_until(lambda: not _answers(port))
 
 
 def _answers(port: int) -> bool:

@@ -1,0 +1,68 @@
+"""Waiting for what nothing announces: a file that appears, a process that ends, a state that another process is in.
+
+What announces itself (an event, a queue, a line of output) is waited for directly. Everything else is waited for
+here, so that each wait has a deadline, and an error that shows what was seen last.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, TypeVar, overload
+
+SECONDS = 60.0
+"""How long to wait: on a busy machine, processes take this long to start or to end."""
+
+_PAUSE = 0.01
+
+Seen = TypeVar("Seen")
+
+
+def wait_until(look: Callable[[], Seen], wanted: Callable[[Seen], object] = bool, *, seconds: float = SECONDS) -> Seen:
+    """Call `look` until `wanted` is true of what it returns, and return that.
+
+    Raises:
+        AssertionError: It is still not true after `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not wanted(seen := look()):
+        assert time.monotonic() < deadline, _report(seen)
+        time.sleep(_PAUSE)
+    return seen
+
+
+@overload
+async def until(
+    look: Callable[[], Awaitable[Seen]], wanted: Callable[[Seen], object] = bool, *, seconds: float = SECONDS
+) -> Seen: ...
+
+
+@overload
+async def until(
+    look: Callable[[], Seen], wanted: Callable[[Seen], object] = bool, *, seconds: float = SECONDS
+) -> Seen: ...
+
+
+async def until(look: Callable[[], Any], wanted: Callable[[Any], object] = bool, *, seconds: float = SECONDS) -> Any:
+    """Call `look`, and await what it returns if that can be awaited, until `wanted` is true of it; return that.
+
+    Raises:
+        AssertionError: It is still not true after `seconds`.
+    """
+    seen: Any = None
+    clock = asyncio.timeout(seconds)
+    try:
+        async with clock:
+            while True:
+                seen = look()
+                seen = await seen if isawaitable(seen) else seen
+                if wanted(seen):
+                    return seen
+                await asyncio.sleep(_PAUSE)
+    except TimeoutError:
+        assert not clock.expired(), _report(seen)
+        raise
+
+
+def _report(seen: object) -> str:
+    return f"it did not happen in time; seen last: {seen!r:.2000}"
