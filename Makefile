@@ -18,7 +18,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { command -v $$p; break; }; done)
 
 PYTEST := $(BIN)/python -m pytest
-JOBS ?= 2
+# More than there are processors: half of the time a test waits for processes that it has started.
+JOBS ?= 4
 ARGS ?=
 
 .PHONY: help demo test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
@@ -30,7 +31,7 @@ demo: $(STAMP)  ## Watch one root agent and three sub-agents share one large tex
 	@$(BIN)/rlm-kernel demo $(if $(FILE),--file "$(FILE)")
 
 test: $(STAMP)  ## Run all tests (ARGS="-k name" for some)
-	@$(PYTEST) -q -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PYTEST) -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 chaos: $(STAMP)  ## Kill processes at random instants under a model of what must survive (OPS=5000 SEED=1)
 	@RLM_CHAOS_OPS=$(or $(OPS),5000) RLM_CHAOS_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/chaos $(ARGS)
@@ -67,8 +68,11 @@ format: $(STAMP)  ## Rewrite the sources in the project's format
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
+TYPED_TESTS := $(CURDIR):$(CURDIR)/tests/support:$(CURDIR)/tests/seeds
+
 type: $(STAMP)  ## Check the types, strictly
 	@$(BIN)/mypy
+	@MYPYPATH=$(TYPED_TESTS) $(BIN)/mypy --explicit-package-bases tests
 	@$(BIN)/mypy bench/*.py
 	@$(BIN)/mypy hatch_build.py
 	@$(BIN)/mypy bench/compat/*.py
@@ -116,6 +120,9 @@ screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the 
 
 first-answers: $(STAMP)  ## Write what a client is told at a user's first start, after a change of the core tools
 	@RLM_FIRST_ANSWERS=1 $(PYTEST) -q -n 0 tests/mcp_server/front/test_first_answers.py
+
+public-names: $(STAMP)  ## Write down what users may rely on, after a change of it that is meant
+	@RLM_PUBLIC_NAMES=1 $(PYTEST) -q -n 0 tests/project/test_public_names.py
 
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 

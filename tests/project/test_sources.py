@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-LINES_A_MODULE_MAY_HAVE = 600
 FORBIDDEN = {
     "a path of somebody's machine": re.compile(r"(?<![\w.<-])/(?:home|root|Users|work)/(?!\.\.)[\w.-]+"),
     "the address of a package registry": re.compile(
@@ -32,12 +31,6 @@ def test_the_import_layers_hold(root: Path) -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     result = subprocess.run([lint, "--no-cache"], cwd=root, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_no_module_outgrows_the_cap(source_files: list[Path], root: Path) -> None:
-    """A module that is too long to read at once is two modules."""
-    sizes = {str(path.relative_to(root)): len(_text(path).splitlines()) for path in source_files}
-    assert {name: lines for name, lines in sizes.items() if lines > LINES_A_MODULE_MAY_HAVE} == {}
 
 
 def test_every_module_says_what_it_is_for(source_files: list[Path], root: Path) -> None:
