@@ -333,9 +333,8 @@ REFUSED = """
         assert not wall.standing and "this system refuses it" in wall.detail, wall
         await supervisor.execute(kernel.kernel_id, "kept = [1]").result()
         os.kill(kernel.pid, signal.SIGKILL)
-        await until(
-            lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.pid not in {kernel.pid, None}
-        )
+        while (await supervisor.kernel_info(kernel.kernel_id)).pid in {kernel.pid, None}:
+            await asyncio.sleep(0.02)
         assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1]"
         child = (await supervisor.fork(kernel.kernel_id, *request(strict))).kernel
         assert (await supervisor.execute(child.kernel_id, "kept").result()).result == "[1]"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from rlm_ipc import discovery
 
@@ -34,14 +35,12 @@ def test_the_daemon_does_not_inherit_one_clients_session(
     assert b"PARENT_SESSION_ID" not in environment
 
 
-def test_a_killed_daemon_costs_the_running_call_and_nothing_else(
-    open_front: Callable[..., Any], daemons: Any, until: Callable[..., None]
-) -> None:
+def test_a_killed_daemon_costs_the_running_call_and_nothing_else(open_front: Callable[..., Any], daemons: Any) -> None:
     """A call that was running is answered with what was lost; the next works without a new handshake."""
     front = open_front()
     front.initialize()
     lost = front.call("hang")
-    until(lambda: Path(os.environ["TOY_HANGING"]).exists())
+    wait_until(lambda: Path(os.environ["TOY_HANGING"]).exists())
     before = daemons.pid()
     daemons.kill()
     error = front.answer(lost)["error"]
@@ -72,14 +71,12 @@ def test_a_stopped_daemon_comes_back_only_when_it_is_needed(open_front: Callable
     assert daemons.pid() is not None
 
 
-def test_a_running_call_hears_of_an_orderly_stop(
-    open_front: Callable[..., Any], daemons: Any, until: Callable[..., None]
-) -> None:
+def test_a_running_call_hears_of_an_orderly_stop(open_front: Callable[..., Any], daemons: Any) -> None:
     """A call that runs when the daemon is told to stop is answered, too."""
     front = open_front()
     front.initialize()
     lost = front.call("hang")
-    until(lambda: Path(os.environ["TOY_HANGING"]).exists())
+    wait_until(lambda: Path(os.environ["TOY_HANGING"]).exists())
     daemons.kill(signal.SIGTERM)
     assert "was lost" in front.answer(lost)["error"]["message"]
 
