@@ -54,7 +54,7 @@ from rlm_ipc.worker_protocol import (
     encode,
 )
 from rlm_ipc.worker_requests import Answered, Failure, read_request
-from rlm_kernel.worker import fork_session, requests, tasks
+from rlm_kernel.worker import fork_session, rehearsal, requests, tasks
 from rlm_kernel.worker import session_state as session
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel, interruptible
 from rlm_kernel.worker.stdio import LinkSession, LinkSocket, TextStream
@@ -82,21 +82,6 @@ _NOTHING_LEFT = Left()
 # Objects of an event loop that this process inherited and must not use. Nothing may ever collect them: their
 # finalisers close descriptor numbers that belong to other files by then.
 _KEPT: list[object] = []
-_REHEARSED = """
-for _ in ():
-    class Unmade(Exception):
-        def method(self, first, *others, keyword=1):
-            with first as opened:
-                opened[others] = {key: value for key, value in first.other.items() if key}
-            return sorted(one for one in first), [one for one in others], lambda given: f"{given:d} {given!r}"
-    try:
-        print(Unmade)
-    except ValueError as error:
-        raise
-    _ += 1
-None
-"""
-"""A cell of what most cells are made of, for the compiler and the wall to go through; none of it is ever reached."""
 _FIRST = 1
 """The init process of a pid namespace, which the kernel makes the parent of every orphan in it."""
 
@@ -483,17 +468,12 @@ class Worker:
         assert loop is not None
         with self._muted(), suppress(Exception):
             before = identities(self.namespace)
-            # Through the same steps as a cell that was sent, but for those that count or tell something.
-            cell = decode(RunCell, encode(RunCell(_REHEARSED, store_history=False))[1])
-            reply = tasks.run(loop, self.kernel.run_cell(cell))
+            reply = tasks.run(loop, self.kernel.run_cell(rehearsal.cell()))
             self._prune()
-            self.stdout.write("1")
-            self.kernel.shell.display_formatter.format(1)
-            defined = tuple(changed(before, self.namespace, self.hidden))
-            decode(Fork, encode(Fork(ForkState.DORMANT, asleep=True))[1])
-            fork_session.other_threads()
+            defined, shadowed = changed(before, self.namespace, self.hidden), self.session.shadowed(self.namespace)
+            rehearsal.answer(self.kernel.shell, self.stdout, CellDone(_reply(reply), tuple(defined), tuple(shadowed)))
+            rehearsal.be_asked_for_fork()
             self._pause(self.link.socket.fileno(), signals.set_mask(signal.SIG_BLOCK, ()))
-            framing.pack(*_parts(CellDone(_reply(reply), defined, tuple(self.session.shadowed(self.namespace)))))
 
     def _start(self, start: Start) -> None:
         """Become a session: take its policy, raise the walls, and report which of them stand."""
@@ -589,11 +569,6 @@ def _log(link: framing.SupervisorLink) -> logging.Logger:
     log.propagate = False
     log.addHandler(_HostHandler(link))
     return log
-
-
-def _parts(message: worker_protocol.Tagged) -> tuple[bytes, tuple[bytes]]:
-    tag, part = encode(message)
-    return tag, (part,)
 
 
 def _reply(reply: Mapping[str, Any]) -> CellReply:
