@@ -105,7 +105,7 @@ class FrameStatusRefused(RowRequestError):
     """The status of the frame does not allow what was asked; ``advice`` is what to do first."""
 
     def __init__(self, frame: str, status: str, verb: str, advice: str) -> None:
-        self.frame, self.status, self.verb = frame, status, verb
+        self.frame, self.status, self.verb, self.advice = frame, status, verb, advice
         super().__init__(f"cannot {verb} frame {frame}, which is {status}: {advice}")
 
 

@@ -12,7 +12,7 @@ EARLIER_VERSIONS = re.compile(
     r"|tests/mcp_server/tools/test_snapshots\.py"
 )
 """Files that may say `doors`, as databases and snapshots of earlier versions do."""
-RESERVED = {"frame", "plan", "claim", "lease", "queue"}
+RESERVED = {"claim", "lease", "queue"}
 """Words that planned features need, and that no new name may take."""
 RETIRED = {
     "door (attachment)": r"(?<![a-z])doors?(?![a-z])",

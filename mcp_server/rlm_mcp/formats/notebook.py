@@ -33,6 +33,7 @@ __all__ = [
     "as_markdown",
     "as_notebook",
     "as_text",
+    "cells_as_markdown",
     "code_cell",
     "parted",
     "read",
@@ -91,7 +92,12 @@ def code_cell(cell: RecordedCell, count: int) -> NotebookNode:
 def as_markdown(record: SessionRecord, now: float) -> str:
     """Return the session as Markdown for people, below front matter in YAML for programs."""
     front = yaml.safe_dump({**_about(record, now), "cells": len(record.cells)}, sort_keys=False, allow_unicode=True)
-    parts = [f"---\n{front}---", _heading(record)]
+    return "\n\n".join([f"---\n{front}---", _heading(record), *cells_as_markdown(record)]) + "\n"
+
+
+def cells_as_markdown(record: SessionRecord) -> list[str]:
+    """Return the cells and turns as blocks of Markdown, in the order of time."""
+    parts: list[str] = []
     turns = deque(enumerate(record.turns, 1))
     for count, cell in enumerate(record.cells, 1):
         while turns and turns[0][1].started_at <= cell.started_at:
@@ -104,8 +110,8 @@ def as_markdown(record: SessionRecord, now: float) -> str:
         parts += [_fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
     for number, turn in turns:
         parts += _said(number, turn)
-    parts += [f"## Answer\n\n{_fenced(turn.final, 'text')}" for turn in record.turns if turn.final is not None]
-    return "\n\n".join(parts) + "\n"
+    answers = [f"## Answer\n\n{_fenced(turn.final, 'text')}" for turn in record.turns if turn.final is not None]
+    return parts + answers
 
 
 def _said(number: int, turn: RecordedTurn) -> list[str]:

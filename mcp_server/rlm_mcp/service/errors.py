@@ -269,6 +269,23 @@ def _looser(error: Any) -> ToolFault:
     )
 
 
+def _no_frame(error: Any) -> ToolFault:
+    return ToolFault("frame_not_found", str(error), "call frame to see the tree", frame=error.frame[:80])
+
+
+def _frame_status(error: Any) -> ToolFault:
+    return ToolFault("frame_status", str(error), error.advice, frame=error.frame, status=error.status)
+
+
+def _frames_running(error: Any) -> ToolFault:
+    hint = "pop them first, or pass children='adopt' or children='fail'"
+    return ToolFault("frames_running", str(error), hint, frame=error.frame, running=error.running)
+
+
+def _row_refused(error: Any) -> ToolFault:
+    return ToolFault("refused", str(error), "change the request as the message says and call again")
+
+
 _ROOM = {
     "sessions": "or raise RLM_KERNEL_MAX_SESSIONS and run `rlm-kernel daemon stop --all`",
     "descriptors": "or raise the limit of open files (`ulimit -n`)",
@@ -297,6 +314,10 @@ _MAKERS: tuple[tuple[type[Exception], Callable[[Any], ToolFault]], ...] = (
     (memory.QuotaExceeded, _quota),
     (memory.UnknownQuery, _unknown_query),
     (memory.InvalidTransition, _transition),
+    (memory.UnknownFrame, _no_frame),
+    (memory.FrameStatusRefused, _frame_status),
+    (memory.FramesRunning, _frames_running),
+    (memory.RowRequestError, _row_refused),
     (memory.StoreFault, _store),
     (kernel.KernelDied, kernel_died),
     (kernel.SupervisorGone, kernel_died),

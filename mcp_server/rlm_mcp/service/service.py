@@ -45,6 +45,7 @@ from rlm_mcp.service.contexts.sql import Tables
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService
@@ -125,6 +126,8 @@ class Service:
         self.attachments = Attachments(store, self.sessions, self.gateway, self.journal, clock)
         self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables)
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
+        folder = files.root.parent / "frames"
+        self.frames = Frames(store, files, self.sessions, self._forks, self.journal, clock, folder)
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()
 
@@ -157,7 +160,7 @@ class Service:
     async def session(self, caller: Caller) -> AsyncIterator[Session]:
         """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
         await self.sweep()
-        session = await self.sessions.open(caller.handshake, caller.session)
+        session = await self.sessions.open(caller.handshake, self.frames.session_named(caller.session))
         self.attachments.publish(session)
         if session.woken and session.policy.reopen:
             self.snapshots.reopen(session)
@@ -328,6 +331,7 @@ class Service:
                 self._tell_loss(session)
                 self.providers.give_up(session)
         await self.control.end_orphans([*live.values(), *await self.attachments.adopt(copies)])
+        await self.frames.recover()
         await self._events.gone()
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
         if warm:
@@ -377,6 +381,7 @@ class Service:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
                 await self.sweep()
+                self.frames.spill()
                 self.journal.trim_all()
             except Exception:
                 log.exception("the sweep of idle sessions failed")

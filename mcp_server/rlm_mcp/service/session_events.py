@@ -18,6 +18,7 @@ from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, CellNote, GivenAnswer
 from rlm_ipc.supervisor_protocol import AttachmentChanged
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.cells.runs import Runs
+from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.attachments import Attachments
@@ -71,6 +72,10 @@ class Parts(Protocol):
     def attachments(self) -> Attachments:
         """The front ends that have them open."""
 
+    @property
+    def frames(self) -> Frames:
+        """The goals that they work for."""
+
 
 class Events:
     """Takes what happens to sessions; see `sessions.sessions.SessionEvents`."""
@@ -82,6 +87,10 @@ class Events:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tidying: asyncio.Task[None] | None = None
         """Removes what of sessions that have ended could not be removed at once, because it was being read."""
+
+    async def ending(self, session: SessionRow) -> None:
+        """Write down what came of the goals that run in a session, before its rows go."""
+        await self._parts.frames.end_session(session)
 
     def ended(self, session: Session) -> None:
         """Let go of a session whose rows have gone, and remove its small files."""
@@ -200,6 +209,11 @@ class KernelEvents:
         session = self._session()
         if session is not None and session.policy.reopen:
             await self._parts.snapshots.revive(session, client, kernel_id)
+
+    async def deliver(self, client: SupervisorClient, kernel_id: str, *, again: bool) -> None:
+        """Give a kernel what frames below have handed over."""
+        if (session := self._session()) is not None:
+            await self._parts.frames.values.deliver(session, client, kernel_id, again=again)
 
     def _session(self) -> Session | None:
         found = self._parts.sessions.get(self._row.id)

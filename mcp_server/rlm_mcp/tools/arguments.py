@@ -25,12 +25,17 @@ __all__ = [
     "LlmQueryBatched",
     "LoadContext",
     "Named",
+    "Navigate",
     "Peek",
+    "PlanGoal",
+    "Pop",
+    "Push",
     "QueryArguments",
     "RegisterHandle",
     "ResolveHandle",
     "RollbackArguments",
     "Scan",
+    "ShowFrame",
     "Wait",
 ]
 
@@ -65,6 +70,11 @@ def _listed(value: Any) -> Any:
 
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed), AfterValidator(_finite)]
 Texts = Annotated[list[str], BeforeValidator(_listed)]
+
+Outcomes = Literal["completed", "failed", "blocked"]
+Below = Literal["refuse", "adopt", "fail"]
+Change = Literal["invalidate", "reopen", "forget"]
+Names = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "array"})]
 
 Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]
 """One path or pattern, or a list of them; the schema, which costs tokens on every turn, shows the usual form."""
@@ -200,6 +210,54 @@ class ForkSession(Arguments):
 
     name: Annotated[str | None, Field(max_length=128)] = None
     policy: Annotated[str | None, Field(max_length=64)] = None
+
+
+class PlanGoal(Arguments):
+    """Arguments of plan. ``children`` are texts, or objects with a goal and children of their own."""
+
+    goal: str
+    parent: str | None = None
+    children: Annotated[list[Any], BeforeValidator(_listed), WithJsonSchema({"type": "array"})] = []
+
+
+class Push(Arguments):
+    """Arguments of push. ``goal`` is a text, or the id of a planned frame."""
+
+    goal: str
+    parent: str | None = None
+    fork: bool = True
+    policy: Annotated[str | None, Field(max_length=64)] = None
+
+
+class Pop(Arguments):
+    """Arguments of pop; without ``id`` it is the current frame."""
+
+    id: str | None = None
+    status: Annotated[Outcomes, WithJsonSchema({"enum": list(get_args(Outcomes))})] = "completed"
+    summary: Annotated[str, WithJsonSchema({"type": "string"})] = ""
+    artifacts: Names = []
+    decisions: Names = []
+    hand_over: Names = []
+    children: Annotated[Below, WithJsonSchema({"enum": list(get_args(Below))})] = "refuse"
+
+
+class ShowFrame(Arguments):
+    """Arguments of frame; without ``id`` it is the current frame."""
+
+    id: str | None = None
+    do: Annotated[Change | None, WithJsonSchema({"enum": list(get_args(Change))})] = None
+
+    @model_validator(mode="after")
+    def _of_one(self) -> ShowFrame:
+        if self.do is not None and self.id is None:
+            raise ValueError(f"{self.do} needs the id of a frame")
+        return self
+
+
+class Navigate(Arguments):
+    """Arguments of flame_navigate."""
+
+    id: str
 
 
 class RollbackArguments(Arguments):

@@ -11,7 +11,10 @@ from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_mcp.tools import arguments as take
+from rlm_mcp.tools.goals import planned
 from rlm_mcp.tools.registry import Registry
+from rlm_memory.frames.results import Outcome
+from rlm_memory.frames.states import Status
 from rlm_memory.queries import QueryRow
 
 __all__ = ["TOOLS"]
@@ -99,7 +102,8 @@ async def resolve_handle(service: Service, session: Session, given: take.Resolve
 )
 async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> ToolAnswer:
     """Run a cell; a call that is cancelled interrupts it."""
-    run = service.runs.start(session, given.code)
+    frame = service.frames.of_cell(session, caller.handshake, caller.session)
+    run = service.runs.start(session, given.code, frame)
     try:
         return await service.follow(session, run, caller)
     except asyncio.CancelledError:
@@ -132,6 +136,56 @@ async def wait(service: Service, session: Session, given: take.Wait, caller: Cal
 async def status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Describe the session."""
     return await service.control.status(session)
+
+
+@TOOLS.add("Write down a goal and goals below it.", take.PlanGoal, tier="core")
+async def plan(service: Service, session: Session, given: take.PlanGoal, caller: Caller) -> ToolAnswer:
+    """Plan frames."""
+    wanted = planned(given.goal, given.children)
+    return service.frames.plan(session, caller.handshake, caller.session, wanted, given.parent)
+
+
+@TOOLS.add(
+    "Start a goal or a planned id in a fork (fork=false: here); pass session=its id.",
+    take.Push,
+    tier="core",
+)
+async def push(service: Service, session: Session, given: take.Push, caller: Caller) -> ToolAnswer:
+    """Start a frame."""
+    who = caller.handshake, caller.session
+    return await service.frames.push(
+        session, *who, given.goal, parent=given.parent, fork=given.fork, policy=given.policy
+    )
+
+
+@TOOLS.add(
+    "End a frame; hand_over variables to its parent.",
+    take.Pop,
+    tier="core",
+)
+async def pop(service: Service, session: Session, given: take.Pop, caller: Caller) -> ToolAnswer:
+    """End a frame."""
+    outcome = Outcome(
+        Status(given.status), given.summary, given.artifacts, given.decisions, given.hand_over, given.children
+    )
+    return await service.frames.pop(session, caller.handshake, caller.session, given.id, outcome)
+
+
+@TOOLS.add(
+    "Show the tree and a frame's context; an id makes it current.",
+    take.ShowFrame,
+    tier="core",
+)
+async def frame(service: Service, session: Session, given: take.ShowFrame, caller: Caller) -> ToolAnswer:
+    """Show a frame, or change what has become of it."""
+    frames, who = service.frames, (caller.handshake, caller.session)
+    if given.do is None or given.id is None:
+        return frames.show(session, *who, given.id)
+    if given.do == "invalidate":
+        return await frames.invalidate(session, *who, given.id)
+    if given.do == "reopen":
+        return await frames.reopen(session, *who, given.id)
+    return frames.forget(session, *who, given.id)
 
 
 @TOOLS.add(
@@ -234,6 +288,18 @@ async def llm_query_batched(
     """Queue several queries."""
     rows = service.queries.ask(session, given.prompts, given.model)
     return ToolAnswer({"status": "deferred", "queries": [_deferred(row) for row in rows]}, ("queries",))
+
+
+@TOOLS.add("Show the current frame and the tree (as frame does).", take.ListVars, tier="compat", read_only=True)
+async def flame_status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
+    """Show where one is."""
+    return service.frames.show(session, caller.handshake, caller.session, None)
+
+
+@TOOLS.add("Go to a frame (as frame does).", take.Navigate, tier="compat")
+async def flame_navigate(service: Service, session: Session, given: take.Navigate, caller: Caller) -> ToolAnswer:
+    """Make a frame current."""
+    return service.frames.show(session, caller.handshake, caller.session, given.id)
 
 
 def _deferred(row: QueryRow) -> JsonObject:

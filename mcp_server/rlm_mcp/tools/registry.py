@@ -167,8 +167,8 @@ def _compact(part: Mapping[str, Any]) -> JsonObject:
         if choice.get("type") != "null":
             kept |= choice
     bounds = {"minimum", "exclusiveMinimum", "minLength", "maxLength", "additionalProperties"}
-    if kept.get("default", True) in (None, {}, []):
-        del kept["default"]
+    if kept.get("default", True) in (None, {}, [], "") or "enum" in kept:  # the first of an enum is the default
+        kept.pop("default", None)
     return {key: value for key, value in kept.items() if key not in bounds}
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Event",
     "FrameRow",
     "above",
+    "came_to",
     "children",
     "compaction_of",
     "events_of",
@@ -30,6 +31,7 @@ __all__ = [
     "frame_id",
     "frame_key",
     "get",
+    "goals_in",
     "in_session",
     "last_event",
     "nearest_session",
@@ -77,6 +79,15 @@ _UNDER = text("""
         SELECT frames.key FROM frames JOIN under ON frames.parent = under.key
         WHERE frames.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
     ) SELECT frames.* FROM under JOIN frames ON frames.key = under.key ORDER BY frames.depth, frames.key""")
+# What ran in no session of its own hands on what came of those below it.
+_CAME_TO = text("""
+    WITH RECURSIVE here(key) AS (
+        SELECT key FROM frames WHERE session = :session
+        UNION
+        SELECT frames.key FROM frames JOIN here ON frames.parent = here.key
+        WHERE frames.session IS NULL AND frames.forked_from IS NULL AND frames.started_at IS NOT NULL
+    ) SELECT child.* FROM here JOIN frames child ON child.parent = here.key
+    WHERE child.ended IS NOT NULL ORDER BY child.ended DESC LIMIT :most""")
 _COMPACTION = (
     select(compactions).where(compactions.c.frame == bindparam("named")).order_by(compactions.c.number.desc()).limit(1)
 )
@@ -186,6 +197,17 @@ def in_session(store: Store, session: int) -> list[FrameRow]:
     return _list(store, _IN_SESSION, {"of": session})
 
 
+def goals_in(store: Store, session: int) -> bool:
+    """Whether a goal is worked for in a session, or one below a frame that stands for it is still open."""
+    running = [row for row in in_session(store, session) if row.status is Status.IN_PROGRESS]
+    return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in running)
+
+
+def came_to(store: Store, session: int, most: int) -> list[FrameRow]:
+    """List the frames that have ended below those of a session, the latest last, ``most`` at most."""
+    return _list(store, _CAME_TO, {"session": session, "most": most})[::-1]
+
+
 def above(store: Store, key: int) -> list[FrameRow]:
     """List the frame and those above it, up to the root."""
     return _list(store, _ABOVE, {"named": key})
@@ -292,6 +314,10 @@ def step(
         if goes_on and row.ended is not None and row.parent is not None:
             connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
     return number
+
+
+def _has_open(store: Store, key: int) -> bool:
+    return any(row.status in {Status.PLANNED, Status.IN_PROGRESS} for row in under(store, key))
 
 
 def _list(store: Store, statement: Any, values: Mapping[str, object]) -> list[FrameRow]:

@@ -11,7 +11,7 @@ the process died; an effect that is asked for twice must change nothing the seco
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,13 +38,14 @@ _DELIVERED = (
     .values(delivered_at=bindparam("now"))
 )
 _giver = frames.alias()
-_UNDELIVERED = (
+_HANDED = (
     select(*_VALUE)
     .join(frames, frames.c.key == handovers.c.target)
     .join(_giver, _giver.c.key == handovers.c.frame)
-    .where(frames.c.session == bindparam("session"), handovers.c.delivered_at.is_(None))
+    .where(frames.c.session == bindparam("session"))
     .order_by(_giver.c.ended, handovers.c.name)
 )
+_UNDELIVERED = _HANDED.where(handovers.c.delivered_at.is_(None))
 _VALUES = select(*_VALUE).where(handovers.c.frame == bindparam("of"))
 
 
@@ -145,10 +146,10 @@ class Runtime:
         with self._store.transaction() as connection:
             return [Operation(**row) for row in connection.execute(_OWED).mappings()]
 
-    async def keep(self) -> None:
-        """Do what ends of frames have promised; what fails is tried again with the next call."""
+    async def keep(self, what: Collection[str] = ("log", "notebook", "end")) -> None:
+        """Do ``what`` ends of frames have promised; what fails is tried again with the next call."""
         for owed in self.owed():
-            if owed.what == "push":
+            if owed.what not in what:
                 continue
             try:
                 await self._keep(owed)
@@ -186,10 +187,14 @@ class Runtime:
             return connection.execute(_IN_USE, {"session": session}).first() is not None
 
 
-def undelivered(store: Store, session: int) -> list[Undelivered]:
-    """List the values that are to be in the kernel of a session before its next cell, the latest handed over last."""
+def undelivered(store: Store, session: int, *, again: bool = False) -> list[Undelivered]:
+    """List the values that are to be in the kernel of a session before its next cell, the latest handed over last.
+
+    With ``again`` those are among them that an earlier kernel had.
+    """
+    wanted = _HANDED if again else _UNDELIVERED
     with store.transaction() as connection:
-        return [Undelivered(**row) for row in connection.execute(_UNDELIVERED, {"session": session}).mappings()]
+        return [Undelivered(**row) for row in connection.execute(wanted, {"session": session}).mappings()]
 
 
 def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> None:

@@ -63,6 +63,8 @@ class Run:
     id: str
     session: Session
     code: str
+    frame: int | None = None
+    """What it is run for: the key of a frame."""
     outcome: asyncio.Future[ToolAnswer] = field(init=False)
     execution: Execution | None = None
     began: bool = False
@@ -150,8 +152,8 @@ class Runs:
         """Seconds for which a call may block."""
         return self._waiting.longest
 
-    def start(self, session: Session, code: str) -> Run:
-        """Queue a cell.
+    def start(self, session: Session, code: str, frame: int | None = None) -> Run:
+        """Queue a cell, which is run for ``frame``.
 
         Raises:
             ToolFault: too many cells of the session wait already.
@@ -165,7 +167,7 @@ class Runs:
                 active=[run.id for run in active],
             )
         ahead = tuple((one.id, one.code) for one in active)
-        run = Run(f"r{self._next_number()}", session, code, ahead=ahead)
+        run = Run(f"r{self._next_number()}", session, code, frame, ahead=ahead)
         run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
         run.outcome.add_done_callback(run.finish)
         held = self._runs.setdefault(session.key, {})
@@ -277,12 +279,12 @@ class Runs:
                 finally:
                     kernel.queries.write_all()
                 _raise_if_died(result, kernel.expelled)
-                self._journal.ran(run.session.key, run.code, began, result)
+                self._journal.ran(run.session.key, run.code, began, result, run.frame)
                 return await self._resolve(run, result, notice)
         except KernelError as error:
             if isinstance(error, KernelDied | SupervisorGone):
                 kernel.notice = ""  # the error tells it
-            self._journal.died(run.session.key, run.code, began, str(error), run.asked)
+            self._journal.died(run.session.key, run.code, began, str(error), run.asked, run.frame)
             queries.cancel_pending(self._store, run.session.key, self._clock(), among=run.asked)
             gone = queries.of_session(self._store, run.session.key, QueryState.CANCELLED)
             cancelled = [row.id for row in gone if row.id in run.asked]

@@ -6,7 +6,7 @@ What lies in memory is the kernel's to copy; here are the rows. Texts are charge
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rlm_ipc.kernel_reports import ForkInfo
 from rlm_ipc.messages import JsonObject
@@ -38,8 +38,13 @@ class Forks:
         self._live = live
         self._clock = clock
 
-    async def fork(self, parent: Session, name: str | None, policy: str | None) -> tuple[Session, ToolAnswer]:
+    async def fork(
+        self, parent: Session, name: str | None, policy: str | None, opened: Callable[[int], None] | None = None
+    ) -> tuple[Session, ToolAnswer]:
         """Fork ``parent`` into a session called ``name`` (default: made up) under ``policy`` (default: its own).
+
+        ``opened`` is called with its key in the transaction that makes its row, and notes what it is for; without it
+        the session gets a frame that stands for it.
 
         Raises:
             ToolFault: there is such a session already.
@@ -56,7 +61,7 @@ class Forks:
         key = sessions.new_key(self._store)
         forked = await parent.kernel.fork(child_id, key, rules)
         try:
-            child = self._enter(parent, child_id, key, rules, forked, asked)
+            child = self._enter(parent, child_id, key, rules, forked, asked, opened)
         except BaseException:
             await self._gateway.discard(forked.kernel)
             raise
@@ -86,6 +91,7 @@ class Forks:
         rules: PinnedPolicy,
         forked: ForkInfo,
         asked: Iterable[queries.QueryRow],
+        noted: Callable[[int], None] | None,
     ) -> Session:
         """Write the child's rows, and open it on its kernel; ``asked`` are the parent's open queries."""
         self._refuse_taken(child_id)  # who asked for the same name meanwhile was faster
@@ -101,7 +107,10 @@ class Forks:
                 now=now,
                 key=key,
             )
-            frames.note_fork(self._store, opened, parent.row, now=now)
+            if noted is None:
+                frames.note_fork(self._store, opened, parent.row, now=now)
+            else:
+                noted(key)
             for text in contexts.of_session(self._store, parent.key):
                 self._share(text, key, now)
             queries.continue_from(self._store, key, parent.key)

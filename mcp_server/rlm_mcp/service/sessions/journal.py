@@ -1,7 +1,8 @@
 """The journal of every session: gathered while cells run, written a moment after their answers have left.
 
 A cell costs its caller one append to a list. Rows follow in batches; what has not been written when the daemon is
-killed (at most `_GATHER_SECONDS` of cells) is missing from the journal, nothing else depends on it.
+killed (at most `_GATHER_SECONDS` of cells) is missing from the journal, nothing else depends on it. Cells that are run
+for a frame are written at once: its log is made of them.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Journal:
         """When something begins."""
         return self._clock()
 
-    def ran(self, session: int, code: str, began: float, result: CellResult) -> None:
-        """Note a cell of an agent with what came of it."""
+    def ran(self, session: int, code: str, began: float, result: CellResult, frame: int | None = None) -> None:
+        """Note a cell of an agent with what came of it; ``frame`` is what it was run for."""
         queries = tuple(query.id for query in result.queries)
         self._add(
             JournalEntry(
@@ -61,13 +62,16 @@ class Journal:
                 _output(result),
                 queries,
                 displays=tuple(kept(result.data)),
+                frame=frame,
             )
         )
 
-    def died(self, session: int, code: str, began: float, reason: str, asked: set[str]) -> None:
+    def died(
+        self, session: int, code: str, began: float, reason: str, asked: set[str], frame: int | None = None
+    ) -> None:
         """Note a cell of an agent that took its kernel along."""
         queries = tuple(sorted(asked))
-        self._add(JournalEntry(session, Author.AGENT, code, began, self._clock(), "died", reason, queries))
+        self._add(JournalEntry(session, Author.AGENT, code, began, self._clock(), "died", reason, queries, frame=frame))
 
     def told(self, session: int, kernel: str, note: CellNote) -> None:
         """Note a cell of which the supervisor tells: a notebook's, or one that an earlier daemon began."""
@@ -135,7 +139,10 @@ class Journal:
 
     def _add(self, entry: JournalEntry) -> None:
         self._waiting.append(entry)
-        self._later(_GATHER_SECONDS)
+        if entry.frame is None:
+            self._later(_GATHER_SECONDS)
+        else:  # its frame's log is to lose nothing
+            self.flush()
 
     def _later(self, seconds: float) -> None:
         if self._timer is None:

@@ -38,3 +38,6 @@ class KernelEvents(Protocol):
 
     async def fill(self, client: SupervisorClient, kernel_id: str) -> None:
         """A kernel has just started and has its contexts: give it what it is to have besides, before its first cell."""
+
+    async def deliver(self, client: SupervisorClient, kernel_id: str, *, again: bool) -> None:
+        """A cell is about to run: give the kernel what frames below have handed over (``again``: ever)."""

@@ -70,6 +70,8 @@ class KernelProxy:
         self._cells = 0
         self._starting = asyncio.Lock()
         self._fresh = False
+        self.handed_over = True
+        """Whether values may wait that frames below have handed over."""
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -330,6 +332,9 @@ class KernelProxy:
         if self._behind:
             await self._catch_up(kernel_id)
         fresh, self._fresh = self._fresh, False
+        if fresh or self.handed_over:
+            await self._events.deliver(await self._gateway.client(), kernel_id, again=fresh)
+            self.handed_over = False
         if fresh and self._fill is not None:
             await self._fill(await self._gateway.client(), kernel_id)
         return kernel_id

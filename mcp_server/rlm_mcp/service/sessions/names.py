@@ -23,6 +23,7 @@ __all__ = [
     "RESERVED",
     "check_context_name",
     "check_session_id",
+    "is_frame_id",
     "is_handle",
     "session_id_for",
     "workspace_for",
@@ -53,6 +54,7 @@ RESERVED = frozenset(
 """Names that every kernel gives a meaning of its own."""
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,127}")
+_FRAME_ID = re.compile(r"f\d+")
 _LONGEST_NAME = 100
 
 
@@ -65,7 +67,19 @@ def check_session_id(session: str) -> str:
             "use 1 to 128 letters, digits and . _ : @ + = - beginning with a letter or digit",
             session=session[:80],
         )
+    if is_frame_id(session):
+        raise ToolFault(
+            "invalid_session",
+            f"{session!r} has the form of a frame's id, and no frame of that id runs in a session here",
+            "list them with the tool frame; a session of your own needs another name",
+            session=session,
+        )
     return session
+
+
+def is_frame_id(session: str) -> bool:
+    """Tell whether a session argument names a frame."""
+    return _FRAME_ID.fullmatch(session) is not None
 
 
 def session_id_for(handshake: ClientInfo, asked: str | None) -> str:

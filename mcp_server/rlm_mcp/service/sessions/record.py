@@ -26,7 +26,7 @@ from rlm_memory.queries import Bill, QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["keep_turn", "known_session", "note_turn", "record_of"]
+__all__ = ["cell_of", "keep_turn", "known_session", "note_turn", "query_of", "record_of"]
 
 
 def known_session(store: Store, session: str) -> SessionRow:
@@ -56,13 +56,13 @@ def record_of(
 
     Each cell has the queries that it asked, with their answers so far.
     """
-    asked = {query.id: _query(query) for query in queries.of_session(store, row.key)}
+    asked = {query.id: query_of(query) for query in queries.of_session(store, row.key)}
     return SessionRecord(
         session=row.id,
         policy=row.policy,
         state=row.state.value,
         contexts=tuple(_context(context) for context in contexts.of_session(store, row.key)),
-        cells=tuple(_cell(entry, asked) for entry in journal.of_session(row.key, last)),
+        cells=tuple(cell_of(entry, asked) for entry in journal.of_session(row.key, last)),
         turns=tuple(_turn(turn) for turn in turns.of_session(store, row.key)),
         kernelspec=kernelspec,
         attachments=tuple(attachments),
@@ -98,7 +98,8 @@ def keep_turn(store: Store, session: int, turn: KeepTurn) -> None:
         queries.spend(store, session, used)
 
 
-def _cell(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCell:
+def cell_of(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCell:
+    """Return a cell as records have it, with those of its queries that ``asked`` has by id."""
     return RecordedCell(
         number=entry.number,
         author=entry.by,
@@ -113,7 +114,8 @@ def _cell(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCell:
     )
 
 
-def _query(row: QueryRow) -> RecordedQuery:
+def query_of(row: QueryRow) -> RecordedQuery:
+    """Return a query as records have it."""
     came = row.resolved_at if row.state is not QueryState.CANCELLED else None
     return RecordedQuery(
         id=row.id,

@@ -29,7 +29,7 @@ from rlm_mcp.service.sessions.policies import Policies, as_row, policy_for
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.errors import StoreFault
-from rlm_memory.frames import ending
+from rlm_memory.frames import rows as frames
 from rlm_memory.sessions import Ending, How, SessionRow, SessionStatus, Went
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, Policy
@@ -94,6 +94,9 @@ class Session:
 
 class SessionEvents(Protocol):
     """What sessions tell of their lives, for whom it may concern."""
+
+    async def ending(self, session: SessionRow) -> None:
+        """The rows of a session are about to go: keep what others are to have of it."""
 
     def ended(self, session: Session) -> None:
         """The rows of a session have gone: let go of what this process holds of it."""
@@ -254,7 +257,8 @@ class Sessions:
         now = self._clock()
         overdue = sessions.overdue(self._store, now)
         for row in overdue:
-            self._end_rows(row, How.EXPIRED, self._went(row, variables=True))
+            await self._events.ending(row)
+            sessions.end(self._store, row.key, How.EXPIRED, now, self._went(row, variables=True))
         self._absorb_jump(now)
         due = self._take_due(now)
         try:
@@ -345,7 +349,8 @@ class Sessions:
 
     async def _idled(self, session: Session, now: float) -> None:
         """End a session that has idled away; it rests if answers are awaited, or if its policy has it come back."""
-        comes_back, keep = session.policy.reopen, session.policy.limits.unanswered_seconds
+        goals = frames.goals_in(self._store, session.key)  # a frame that runs is not ended by idleness
+        comes_back, keep = session.policy.reopen or goals, session.policy.limits.unanswered_seconds
         if not comes_back and not (keep and queries.pending_ids(self._store, session.key)):
             await self._end(session, How.EXPIRED)
             return
@@ -356,16 +361,11 @@ class Sessions:
 
     async def _end(self, session: Session, how: How) -> None:
         went = self._went(session.row, variables=session.kernel.alive) if how is How.EXPIRED else None
-        self._end_rows(session.row, how, went)
+        await self._events.ending(session.row)
+        sessions.end(self._store, session.key, how, self._clock(), went)
         self._forget(session)
         self._events.ended(session)
         await session.kernel.stop()
-
-    def _end_rows(self, row: SessionRow, how: How, went: Went | None) -> None:
-        now = self._clock()
-        with self._store.transaction():
-            ending.end_session(self._store, row.key, author="daemon", now=now)
-            sessions.end(self._store, row.key, how, now, went)
 
     def _went(self, row: SessionRow, *, variables: bool) -> Went:
         """What is about to go with a session that expires."""

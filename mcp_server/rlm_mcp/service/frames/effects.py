@@ -1,0 +1,62 @@
+"""What push and pop ask of kernels, the content store and files; see `rlm_memory.frames.runtime.Effects`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.frames.logs import FrameLogs
+from rlm_mcp.service.frames.values import FrameValues
+from rlm_mcp.service.sessions.forks import Forks
+from rlm_mcp.service.sessions.sessions import Session, Sessions
+from rlm_memory.frames.results import HandedOver
+from rlm_memory.frames.rows import FrameRow
+
+__all__ = ["FrameEffects"]
+
+
+@dataclass
+class FrameEffects:
+    """The effects of one call: ``caller`` is its session, ``policy`` what a push is to have (None: its parent's)."""
+
+    live: Sessions
+    forks: Forks
+    logs: FrameLogs
+    values: FrameValues
+    caller: Session | None = None
+    policy: str | None = None
+    forked: dict[str, Any] | None = None
+    """What is told of the session that a push has opened."""
+
+    async def open_session(self, frame: FrameRow, source: int | None, opened: Callable[[int], None]) -> None:
+        """Fork the session ``source``, else that of the caller."""
+        parent = self.live.of_key(source) if source is not None else None
+        parent = parent or self.caller
+        if parent is None:
+            raise ToolFault("no_kernel", f"no session above frame {frame.id} is open", "push it from a session")
+        _, answer = await self.forks.fork(parent, None, self.policy, opened)
+        self.forked = answer.fields
+
+    async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:
+        """Serialise variables of the frame's session."""
+        session = self.live.of_key(frame.session)
+        if session is None:
+            hint = "pop without hand_over, or pass what matters in the summary"
+            raise ToolFault("no_kernel", f"frame {frame.id} has no session that is open", hint)
+        return await self.values.store(session, names)
+
+    async def write_log(self, frame: FrameRow, session: int | None) -> str:
+        """Write the Markdown log."""
+        return self.logs.write_log(frame, session)
+
+    async def write_notebook(self, frame: FrameRow, session: int) -> None:
+        """Write the notebook."""
+        self.logs.write_notebook(frame, session)
+
+    async def end_session(self, session: int) -> None:
+        """End a session that ran for frames only."""
+        found = self.live.of_key(session)
+        if found is not None:
+            await self.live.end(found)

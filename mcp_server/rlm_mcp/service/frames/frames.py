@@ -1,0 +1,330 @@
+"""The verbs of frames: plan, push, pop, show, invalidate, reopen, forget; and which frame is current for whom.
+
+The rows are the truth (`rlm_memory.frames`). What lives here is only what a client calls its current frame. That
+follows the client and the session argument of its calls, because sub-agents of one program share its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rlm_contexts.store.pins import holding
+from rlm_contexts.store.store import ContextStore
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.frames.effects import FrameEffects
+from rlm_mcp.service.frames.logs import FrameLogs
+from rlm_mcp.service.frames.values import FrameValues
+from rlm_mcp.service.sessions.forks import Forks
+from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.names import is_frame_id
+from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
+from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_memory import sessions
+from rlm_memory.errors import UnknownFrame
+from rlm_memory.frames import context, ending, rows, tree
+from rlm_memory.frames.results import Outcome
+from rlm_memory.frames.rows import FrameRow
+from rlm_memory.frames.runtime import Runtime, handed_over
+from rlm_memory.frames.states import OPEN, Kind, Status
+from rlm_memory.frames.tree import Plan
+from rlm_memory.sessions import SessionRow
+from rlm_memory.store import Store
+
+__all__ = ["Frames"]
+
+_MOST_LISTED = 200
+"""Frames of a tree that one answer lists."""
+_MOST_CLIENTS = 1000
+_CUTTABLE = ("context", "tree")
+Client = tuple[int, str]
+"""Who has a current frame: a client's process, and the session that its calls name."""
+
+
+class Frames:
+    """The goals of all sessions."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: ContextStore,
+        live: Sessions,
+        forks: Forks,
+        cells: Journal,
+        clock: Clock,
+        folder: Path,
+    ) -> None:
+        self._store, self._live, self._forks, self._cells, self._clock = store, live, forks, cells, clock
+        self.values = FrameValues(store, files, clock)
+        self.logs = FrameLogs(store, cells, clock, folder)
+        self._keeping = asyncio.Lock()
+        self._current: dict[Client, int] = {}
+        self._pushed: dict[Client, set[int]] = {}
+        """The frames that a client has pushed."""
+
+    # --- who asks ---------------------------------------------------------------------------------
+
+    def session_named(self, asked: str | None) -> str | None:
+        """Return the session that a call's argument means: that of a frame, if it is the id of one that runs."""
+        if asked is None or not is_frame_id(asked):
+            return asked
+        near = rows.nearest_session(self._store, rows.frame_key(asked))
+        if near is None or near.session is None:
+            raise UnknownFrame(asked)
+        return sessions.name_of(self._store, near.session)
+
+    def of_cell(self, session: Session, client: ClientInfo, asked: str | None) -> int | None:
+        """Return the frame that a cell is run for: the one named, the client's current one, the session's own."""
+        here = [
+            row
+            for row in rows.in_session(self._store, session.key)
+            if row.status is Status.IN_PROGRESS and row.kind is not Kind.SESSION
+        ]
+        named = self._current.get(_of(client, asked))
+        if asked is not None and is_frame_id(asked):
+            named = rows.frame_key(asked)
+        if any(row.key == named for row in here):
+            return named
+        own = min(here, key=lambda row: (row.depth, row.key), default=None)
+        return own.key if own is not None and own.forked_from is not None else None
+
+    def current(self, session: Session, client: ClientInfo, asked: str | None) -> FrameRow:
+        """Return the frame that a call is about if it names none; the session gets one if it has none."""
+        own = tree.of_session(self._store, session.row, author=_author(client), now=self._clock())
+        if asked is not None and is_frame_id(asked):
+            return self._get(own, asked)
+        key = self._current.get(_of(client, asked))
+        if key is not None:
+            try:
+                row = rows.get(self._store, key)
+            except UnknownFrame:
+                return own
+            if row.tree == own.tree and row.status in OPEN:
+                return row
+        return own
+
+    # --- verbs ------------------------------------------------------------------------------------
+
+    def plan(
+        self, session: Session, client: ClientInfo, asked: str | None, wanted: Plan, parent: str | None
+    ) -> ToolAnswer:
+        """Write a goal down, with those below it."""
+        at = self.current(session, client, asked)
+        above = at if parent is None else self._get(at, parent)
+        made = tree.plan(self._store, wanted, above.key, author=_author(client), now=self._clock())
+        fields = {"planned": [_line(row, made.depth) for row in _in_order(ending.whole(self._store, made.key))]}
+        return self._told(made, at, fields, ("planned",))
+
+    async def push(
+        self,
+        session: Session,
+        client: ClientInfo,
+        asked: str | None,
+        goal: str,
+        *,
+        parent: str | None = None,
+        fork: bool = True,
+        policy: str | None = None,
+    ) -> ToolAnswer:
+        """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session."""
+        at = self.current(session, client, asked)
+        now, author = self._clock(), _author(client)
+        if is_frame_id(goal):
+            row = self._get(at, goal)
+        else:
+            above = at if parent is None else self._get(at, parent)
+            row = tree.plan(self._store, Plan(goal), above.key, author=author, now=now)
+        await self._keep()
+        effects = self._effects(session, policy)
+        started = await Runtime(self._store, effects).push(row.key, author=author, now=now, fork=fork)
+        fields: dict[str, Any] = {"session": self._session_of(started)}
+        if effects.forked is not None:
+            known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
+            fields |= {name: effects.forked[name] for name in known if name in effects.forked}
+        who = _of(client, asked)
+        while len(self._pushed) > _MOST_CLIENTS:
+            gone = next(iter(self._pushed))
+            del self._pushed[gone]
+            self._current.pop(gone, None)
+        beside = [rows.get(self._store, key) for key in self._living(self._pushed.get(who, set()))]
+        parallel = any(row.parent == started.parent and row.status is Status.IN_PROGRESS for row in beside)
+        self._pushed.setdefault(who, set()).add(started.key)
+        if parallel:
+            fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
+        else:
+            self._current[who] = started.key
+        fields["context"] = context.assemble(self._store, started.key)
+        return self._told(started, started if not parallel else at, fields, ("context",))
+
+    async def pop(
+        self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, outcome: Outcome
+    ) -> ToolAnswer:
+        """End a frame; the same pop again gets the same answer."""
+        row = self.current(session, client, asked)
+        if frame is not None:
+            row = self._get(row, frame)
+        self._cells.flush()
+        runtime = Runtime(self._store, self._effects(session))
+        with holding():
+            ended = await runtime.pop(row.key, outcome, author=_author(client), now=self._clock())
+        parent = rows.frame_key(ended.parent)
+        for who in [who for who, key in self._current.items() if key == row.key]:
+            self._current[who] = parent
+        await self._keep()
+        self._tell_kernels(parent)
+        done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
+        if sessions.find(self._store, session.id) is not None and not is_frame_id(asked or ""):
+            at = self.current(session, client, asked)
+        fields: dict[str, Any] = {name: value for name, value in asdict(ended).items() if value != []}
+        return self._told(done, at, fields | {"log": done.log}, ("summary",))
+
+    def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
+        """Show a frame with its context and its tree, and make it current if it is named and open."""
+        at = self.current(session, client, asked)
+        row = at if frame is None else self._get(at, frame)
+        if frame is not None and row.status in OPEN:
+            self._current[_of(client, asked)] = row.key
+            at = row
+        kept = rows.compaction_of(self._store, row.key)
+        fields: dict[str, Any] = {
+            "kind": row.kind.value,
+            "session": self._session_of(row),
+            "children": [child.id for child in rows.children(self._store, row.key)[:_MOST_LISTED]],
+            "log": row.log,
+        }
+        if kept is not None:
+            fields |= {"summary": kept.text, "summary_by": kept.source}
+            fields |= {"artifacts": list(kept.artifacts), "decisions": list(kept.decisions)}
+        if values := [value.name for value in handed_over(self._store, row.key)]:
+            fields["handed_over"] = values
+        root = rows.above(self._store, row.key)[-1]
+        fields["tree"] = [_line(found, 0) for found in _in_order(ending.whole(self._store, root.key))[:_MOST_LISTED]]
+        fields["context"] = context.assemble(self._store, row.key)
+        return self._told(row, at, fields)
+
+    async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
+        """Invalidate a frame and what is planned below; what runs below is warned of."""
+        at = self.current(session, client, asked)
+        self._cells.flush()
+        row = self._get(at, frame)
+        done = ending.invalidate(self._store, row.key, author=_author(client), now=self._clock())
+        await self._keep()
+        fields: dict[str, Any] = {"invalidated": list(done.invalidated)}
+        if done.running:
+            fields["still_running"] = list(done.running)
+            fields["notice"] = "these run below what is no longer wanted: pop them"
+        return self._told(rows.get(self._store, row.key), self.current(session, client, asked), fields)
+
+    async def reopen(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
+        """Plan an ended frame again, with those that its end took along."""
+        at = self.current(session, client, asked)
+        await self._keep()  # its log is of what has ended
+        back = ending.reopen(self._store, self._get(at, frame).key, author=_author(client), now=self._clock())
+        return self._told(back[0], at, {"reopened": [row.id for row in back]})
+
+    def forget(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
+        """Delete a frame with all below it and all that was kept of them."""
+        at = self.current(session, client, asked)
+        row = self._get(at, frame)
+        gone = ending.forget(self._store, row.key)
+        for found in gone:
+            self.logs.forget(found.id)
+        self._store.purge()
+        return ToolAnswer({"forgotten": [found.id for found in gone]}, ("forgotten",))
+
+    # --- what happens to sessions -----------------------------------------------------------------
+
+    async def end_session(self, session: SessionRow) -> None:
+        """A session is about to end: its goals are blocked, and their logs written while their cells are there."""
+        self._cells.flush()
+        if ending.end_session(self._store, session.key, author="daemon", now=self._clock()):
+            await Runtime(self._store, self._effects()).keep({"log", "notebook"})
+
+    async def recover(self) -> None:
+        """Finish what a daemon before has promised, or take it back."""
+        await Runtime(self._store, self._effects()).recover(now=self._clock())
+
+    def spill(self) -> None:
+        """Take what is beyond the bound of frames that run from the journal into their files; called now and then."""
+        for session in self._live:
+            for row in rows.in_session(self._store, session.key):
+                if row.status is Status.IN_PROGRESS and row.kind is not Kind.SESSION:
+                    self.logs.spill(row)
+
+    async def _keep(self) -> None:
+        async with self._keeping:
+            await Runtime(self._store, self._effects()).keep()
+
+    def _effects(self, caller: Session | None = None, policy: str | None = None) -> FrameEffects:
+        return FrameEffects(self._live, self._forks, self.logs, self.values, caller, policy)
+
+    def _tell_kernels(self, parent: int) -> None:
+        """Have the kernel above look, before its next cell, at what came of a frame."""
+        near = rows.nearest_session(self._store, parent)
+        found = None if near is None else self._live.of_key(near.session)
+        if found is not None:
+            found.kernel.handed_over = True
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _get(self, beside: FrameRow, frame: str) -> FrameRow:
+        """Return a frame of the same tree; of other trees it is not told what there is."""
+        row = rows.get(self._store, rows.frame_key(frame))
+        if row.tree != beside.tree:
+            raise UnknownFrame(frame)
+        return row
+
+    def _living(self, keys: set[int]) -> list[int]:
+        """Drop from the keys those whose frames are gone or have ended, and list the others."""
+        for key in list(keys):
+            try:
+                if rows.get(self._store, key).status is not Status.IN_PROGRESS:
+                    keys.discard(key)
+            except UnknownFrame:
+                keys.discard(key)
+        return sorted(keys)
+
+    def _session_of(self, row: FrameRow) -> str | None:
+        if row.session is None or row.status is not Status.IN_PROGRESS:
+            return None
+        return sessions.name_of(self._store, row.session)
+
+    def _told(
+        self, row: FrameRow, current: FrameRow, fields: dict[str, Any], cuttable: Sequence[str] = _CUTTABLE
+    ) -> ToolAnswer:
+        """An answer begins with the way from the root and the current frame."""
+        way = [upper.id for upper in reversed(rows.above(self._store, current.key))]
+        said: dict[str, Any] = {"breadcrumb": " > ".join(way), "current": current.id, "frame": row.id}
+        said |= {"goal": row.goal, "status": row.status.value}
+        said |= {"parent": None if row.parent is None else rows.frame_id(row.parent), **fields}
+        if warned := [upper.id for upper in rows.above(self._store, row.key)[1:] if upper.status is Status.INVALIDATED]:
+            said.setdefault("notice", f"{', '.join(warned)} above it was invalidated")
+        return ToolAnswer(said, tuple(cuttable))
+
+
+def _of(client: ClientInfo, asked: str | None) -> Client:
+    return client.pid, asked or ""
+
+
+def _author(client: ClientInfo) -> str:
+    return f"client {client.pid}" if client.pid >= 0 else "client"
+
+
+def _in_order(found: Sequence[FrameRow]) -> list[FrameRow]:
+    """Sort frames as a tree is printed: each behind its parent, siblings by age."""
+    below: dict[int | None, list[FrameRow]] = {}
+    for row in found[1:]:
+        below.setdefault(row.parent, []).append(row)
+    ordered: list[FrameRow] = []
+    left = [found[0]]
+    while left:
+        ordered.append(row := left.pop())
+        left += reversed(below.get(row.key, []))
+    return ordered
+
+
+def _line(row: FrameRow, depth: int) -> str:
+    return f"{'  ' * (row.depth - depth)}{row.id} {row.status} {row.goal[:120]}"

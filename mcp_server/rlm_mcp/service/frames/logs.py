@@ -1,0 +1,141 @@
+"""What is kept of a frame in files: a Markdown log and an executed notebook of its own cells.
+
+Each is written under another name and then renamed: there is the whole of it, or what there was before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from rlm_ipc.session_record import SessionRecord
+from rlm_mcp.formats.frame_log import FrameLog, as_log
+from rlm_mcp.formats.notebook import as_text
+from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.record import cell_of, query_of
+from rlm_mcp.service.sessions.sessions import Clock
+from rlm_memory import journal, queries, sessions
+from rlm_memory.errors import SessionEnded
+from rlm_memory.frames import rows
+from rlm_memory.frames.rows import FrameRow
+from rlm_memory.frames.runtime import handed_over
+from rlm_memory.journal import Author, JournalEntry
+from rlm_memory.store import Store
+
+__all__ = ["FrameLogs"]
+
+_SPILLED = "cells.jsonl"
+
+
+class FrameLogs:
+    """The files of frames, one folder for each."""
+
+    def __init__(self, store: Store, cells: Journal, clock: Clock, folder: Path) -> None:
+        self._store, self._cells, self._clock, self._folder = store, cells, clock, folder
+
+    def log(self, frame: str) -> Path:
+        """Where the log of a frame is, or will be."""
+        return self._folder / frame / f"frame-{frame}.md"
+
+    def notebook(self, frame: str) -> Path:
+        """Where the notebook of a frame is, or will be."""
+        return self._folder / frame / f"frame-{frame}.ipynb"
+
+    def write_log(self, frame: FrameRow, session: int | None) -> str:
+        """Write the log; one that is there stays if the journal of its session has gone."""
+        target = self.log(frame.id)
+        record = self._record(frame, session)
+        if record is None and target.exists():
+            return str(target)
+        kept = rows.compaction_of(self._store, frame.key)
+        about = FrameLog(
+            frame=frame.id,
+            goal=frame.goal,
+            status=frame.status.value,
+            parent=None if frame.parent is None else rows.frame_id(frame.parent),
+            artifacts=list(kept.artifacts) if kept else [],
+            decisions=list(kept.decisions) if kept else [],
+            handed_over=[value.name for value in handed_over(self._store, frame.key)],
+            started_at=frame.started_at,
+            ended_at=frame.ended_at,
+            summary=kept.text if kept else "",
+            summary_by=kept.source if kept else "",
+            events=[(event.at, event.author, event.verb) for event in rows.events_of(self._store, key=frame.key)],
+        )
+        self._write(target, as_log(about, record))
+        return str(target)
+
+    def write_notebook(self, frame: FrameRow, session: int) -> None:
+        """Write the notebook; one that is there stays if the journal of its session has gone."""
+        record = self._record(frame, session)
+        if record is not None:
+            self._write(self.notebook(frame.id), as_text(record, self._clock()))
+
+    def spill(self, frame: FrameRow) -> None:
+        """Take the cells of a frame that runs which are beyond its bound out of the journal, into its file."""
+        over = journal.beyond(self._store, frame.key)
+        if over:
+            path = self._folder / frame.id / _SPILLED
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(asdict(cell)) + "\n" for cell in over)
+                file.flush()
+                os.fsync(file.fileno())
+            journal.let_go(self._store, over)
+
+    def forget(self, frame: str) -> None:
+        """Remove all files of a frame."""
+        shutil.rmtree(self._folder / frame, ignore_errors=True)
+
+    def cells(self, frame: FrameRow) -> list[JournalEntry]:
+        """List the frame's cells, the oldest first, those of its file included."""
+        self._cells.flush()
+        found = {cell.number: cell for cell in self._spilled(frame)}
+        found.update((cell.number, cell) for cell in journal.of_frame(self._store, frame.key))
+        return [found[number] for number in sorted(found)]
+
+    def _spilled(self, frame: FrameRow) -> list[JournalEntry]:
+        path = self._folder / frame.id / _SPILLED
+        if not path.exists():
+            return []
+        lines = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [line for line in lines if line is not None]
+
+    def _record(self, frame: FrameRow, session: int | None) -> SessionRecord | None:
+        """What the log is made of; None when the session has ended, and its journal with it."""
+        name, policy = "", ""
+        if session is not None:
+            try:
+                row = sessions.get(self._store, sessions.name_of(self._store, session))
+            except SessionEnded:
+                return None
+            name, policy = row.id, row.policy
+        asked = {} if session is None else {q.id: query_of(q) for q in queries.of_session(self._store, session)}
+        cells = tuple(cell_of(cell, asked) for cell in self.cells(frame))
+        return SessionRecord(name, policy, frame.status.value, cells=cells)
+
+    def _write(self, target: Path, content: str) -> None:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = target.with_name(f".{target.name}.new")
+        with open(beside, "w", encoding="utf-8", errors="replace", opener=_private) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _parsed(line: str) -> JournalEntry | None:
+    """A cell of the file; the last line may be half a one, and is in the journal then."""
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return None
+    lists = {name: tuple(values[name]) for name in ("queries", "displays")}
+    return JournalEntry(**{**values, **lists, "author": Author(values["author"])})

@@ -1,0 +1,160 @@
+"""Values that go from a frame to the one above: stored before the pop, in the kernel before its next cell.
+
+A text that the session has loaded goes as a context, without a copy. Any other value is what the worker has serialised:
+bytes that nobody here looks into, kept as base64 in the content store. The kernel above decides what of it it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm_contexts.errors import ContextError
+from rlm_contexts.store.store import ContextStore
+from rlm_ipc.errors import KernelError
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_memory import contexts
+from rlm_memory.contexts import ContextOrigin, StoredContent
+from rlm_memory.frames import rows, runtime
+from rlm_memory.frames.results import HandedOver
+from rlm_memory.frames.runtime import Undelivered
+from rlm_memory.store import Store
+
+__all__ = ["VARIABLE", "FrameValues"]
+
+VARIABLE = "frames"
+"""The variable in which code finds what came of the frames below."""
+_MOST_SHOWN = 200
+_TEXT = "text"
+
+
+class FrameValues:
+    """Stores values of a session, and delivers them to the kernel of another."""
+
+    def __init__(self, store: Store, files: ContextStore, clock: Clock) -> None:
+        self._store, self._files, self._clock = store, files, clock
+
+    async def store(self, session: Session, names: Sequence[str]) -> list[HandedOver]:
+        """Put variables of a session into the content store; the caller keeps them there until rows refer to them.
+
+        Raises:
+            ToolFault: one of them is none, or cannot be serialised.
+            KernelError: the kernel ended meanwhile.
+        """
+        found: list[HandedOver] = []
+        values: list[str] = []
+        for name in dict.fromkeys(names):
+            row = contexts.find(self._store, session.key, name)
+            if row is None:
+                values.append(name)
+                continue
+            await asyncio.to_thread(self._files.get, row.digest)  # a pin, for as long as the caller keeps it
+            found.append(HandedOver(name, row.digest, row.size, _TEXT))
+        if not values:
+            return found
+        if not session.kernel.alive:
+            raise _not_stored(values[0], "the frame's session has no kernel now", [])
+        async with session.kernel.exclusive():
+            blobs = await self._serialised(session, values)
+        for name, blob in blobs.items():
+            kept = await asyncio.to_thread(self._files.put_text, base64.b64encode(blob).decode("ascii"))
+            found.append(HandedOver(name, kept.digest, len(blob)))
+        return found
+
+    async def deliver(self, session: Session, client: SupervisorClient, kernel: str, *, again: bool) -> None:
+        """Give a kernel what was handed over to its frames, and the variable that tells what came of those below.
+
+        With ``again`` it gets what an earlier kernel of the session had, too.
+        """
+        waiting = runtime.undelivered(self._store, session.key, again=again)
+        told = self._outcomes(session)
+        blobs = {VARIABLE: pickle.dumps(told, protocol=4)} if told else {}
+        failed = []
+        for value in waiting:
+            try:
+                if value.form == _TEXT:
+                    self._bind(session, value)
+                else:
+                    blobs[value.name] = await asyncio.to_thread(self._read, value)
+            except ContextError as error:
+                failed.append(f"{value.name}: {error}")
+        if blobs:
+            failed += await _restore(client, kernel, blobs)
+        if failed:
+            session.kernel.notice = f"could not be made variables: {'; '.join(failed)}"
+        runtime.delivered(self._store, waiting, now=self._clock())
+        if any(value.form == _TEXT for value in waiting):
+            session.kernel.changed()
+
+    def _outcomes(self, session: Session) -> dict[str, dict[str, Any]]:
+        """What came of the frames below those of a session, by id."""
+        told = {}
+        for row in rows.came_to(self._store, session.key, _MOST_SHOWN):
+            kept = rows.compaction_of(self._store, row.key)
+            told[row.id] = {
+                "goal": row.goal,
+                "status": row.status.value,
+                "summary": kept.text if kept else "",
+                "artifacts": list(kept.artifacts) if kept else [],
+                "decisions": list(kept.decisions) if kept else [],
+                "values": [value.name for value in runtime.handed_over(self._store, row.key)],
+            }
+        return told
+
+    def _bind(self, session: Session, value: Undelivered) -> None:
+        """Give the session the text under its name: the frame's session has paid for it."""
+        stored = self._files.get(value.digest)
+        content = StoredContent(stored.digest, stored.loaded, stored.line_count, "custom", {})
+        origin = ContextOrigin.ATTACHED
+        contexts.put(self._store, session.key, value.name, content, now=self._clock(), origin=origin)
+
+    def _read(self, value: Undelivered) -> bytes:
+        return base64.b64decode(self._files.open(self._files.get(value.digest)).content)
+
+    async def _serialised(self, session: Session, names: Sequence[str]) -> dict[str, bytes]:
+        limit = session.policy.limits.memory_bytes // 4
+        reply, blobs = await session.kernel.ask(
+            lambda client, kernel: client.save_variables(kernel, names, limit, limit)
+        )
+        try:
+            for failed in reply["failed"]:
+                raise _not_stored(str(failed["name"]), str(failed["reason"]), [])
+            made = {}
+            for row, blob in zip(reply["variables"], blobs, strict=True):
+                if row["content_of"] is not None:
+                    why = f"it is the text of {row['content_of']!r}: hand that over"
+                    raise _not_stored(str(row["name"]), why, [])
+                made[str(row["name"])] = blob
+        except (KeyError, TypeError, ValueError) as error:
+            raise KernelError("the kernel answered with something that is no list of variables") from error
+        for name in names:
+            if name not in made:
+                raise _not_stored(name, "there is no such variable, or no room for it", sorted(session.kernel.names))
+        return made
+
+
+async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, bytes]) -> list[str]:
+    """Hand blobs to a kernel, in one file; returns what it did not take, with its reasons."""
+    file = os.memfd_create("rlm-handover", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(file), "wb") as whole:
+            whole.writelines(blobs.values())
+        listed = [{"name": name, "bytes": len(blob), "content_of": None} for name, blob in blobs.items()]
+        reply = await client.restore_variables(kernel, [], listed, file, ())
+    finally:
+        os.close(file)
+    try:
+        return [f"{item['name']}: {item['reason']}" for item in reply["failed"]]
+    except (KeyError, TypeError) as error:
+        raise KernelError("the kernel answered with something that is no list of variables") from error
+
+
+def _not_stored(name: str, why: str, available: list[str]) -> ToolFault:
+    hint = "hand over a variable of the frame's session by name, or none; nothing has changed"
+    return ToolFault("cannot_hand_over", f"{name!r} cannot be handed over: {why[:300]}", hint, available=available)

@@ -1,0 +1,266 @@
+"""Frames through the tools, with real kernels: what an agent is told, what its parent gets, what is kept."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import nbformat
+import pytest
+import yaml
+
+from rlm_mcp.service.service import Service
+from rlm_mcp.tools.catalogue import TOOLS
+from rlm_memory.errors import StoreUnavailable
+
+pytestmark = pytest.mark.anyio
+
+
+def front_matter(log: str) -> dict[str, object]:
+    """The YAML at the head of a log."""
+    _, told, _ = Path(log).read_text().split("---\n", 2)
+    loaded = yaml.safe_load(told)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+async def test_a_goal_is_worked_on_in_a_fork_and_its_parent_gets_what_came_of_it(connect_own) -> None:
+    """F-4, F-5, F-6: variables are there, cells of the frame are its log and notebook, a value goes up."""
+    async with connect_own("root") as agent:
+        await agent("load_context", name="log", content="one\ntwo\n")
+        await agent.run("n = 20")
+        pushed = await agent("push", goal="find the answer")
+        assert (pushed["frame"], pushed["parent"], pushed["status"]) == ("f2", "f1", "in_progress")
+        assert (pushed["breadcrumb"], pushed["current"], pushed["forked_from"]) == ("f1 > f2", "f2", "root")
+        assert ET.fromstring(pushed["context"]).find(".//frame[@id='f2']/goal").text == "find the answer"
+        assert (await agent.run("n += 22; print('FACT in output')", session="f2"))["stdout"] == "FACT in output\n"
+        await agent.run("found = {'answer': n, 'lines': log['line_count']}", session="f2")
+        popped = await agent(
+            "pop", id="f2", summary="It is 42.", decisions=["add"], artifacts=["a.py"], hand_over=["found", "log"]
+        )
+        assert (popped["status"], popped["source"], popped["current"]) == ("completed", "caller", "f1")
+        assert popped["handed_over"] == ["log", "found"]
+        told = front_matter(popped["log"])
+        assert (told["frame"], told["goal"], told["status"]) == ("f2", "find the answer", "completed")
+        assert (told["artifacts"], told["decisions"], told["cells"], told["tool_calls"]) == (["a.py"], ["add"], 2, 2)
+        assert told["seconds"] >= 0
+        log = Path(popped["log"]).read_text()
+        assert "FACT in output" in log
+        assert "n = 20" not in log  # the parent's own cell
+        notebook = nbformat.read(Path(popped["log"]).with_suffix(".ipynb"), as_version=4)
+        nbformat.validate(notebook)
+        assert [cell.source for cell in notebook.cells if cell.cell_type == "code"][1].startswith("found = ")
+        seen = await agent.run("print(n, found, frames['f2']['summary'], frames['f2']['values'])")
+        assert seen["stdout"] == "20 {'answer': 42, 'lines': 2} It is 42. ['found', 'log']\n"
+        context = (await agent("frame"))["context"]
+        assert "<summary>It is 42.</summary>" in context
+        assert "FACT" not in context
+
+
+async def test_the_kernel_of_a_frame_ends_with_it_and_the_same_pop_gets_the_same_answer(connect_own, own) -> None:
+    """A client whose answer was lost asks again, also by the id that was its session."""
+    async with connect_own("root") as agent:
+        fork = (await agent("push", goal="task"))["session"]
+        await agent.run("x = 1", session="f2")
+        first = await agent("pop", id="f2", summary="done")
+        assert own.sessions.get(fork) is None
+        again = await agent("pop", id="f2", summary="done")
+        assert {name: again[name] for name in first} == first
+        assert (await agent("pop", summary="done", session="f2"))["summary"] == "done"
+        other = await agent("pop", id="f2", summary="something else")
+        assert (other["error"], other["hint"]) == ("frame_status", "it has ended: reopen it first")
+
+
+async def test_parallel_pushes_leave_the_current_frame_and_say_what_to_pass(connect_own) -> None:
+    """Sub-agents of one program share its connection: each passes the id of its frame as session."""
+    async with connect_own("root") as agent:
+        first, second = await agent("push", goal="one"), await agent("push", goal="two", parent="f1")
+        assert (first["current"], second["current"]) == ("f2", "f2")
+        assert second["current_unchanged"] == "another goal that you pushed here runs: pass session='f3'"
+        await agent.run("x = 'one'", session="f2"), await agent.run("x = 'two'", session="f3")
+        seen = [(await agent.run("x", session=name))["result"] for name in ("f2", "f3")]
+        assert seen == ["'one'", "'two'"]
+        await agent("pop", id="f3", summary="two is done")
+        assert (await agent("frame"))["current"] == "f2"
+        assert (await agent("pop", summary="one is done"))["current"] == "f1"
+
+
+async def test_a_frame_may_share_its_parents_session(connect_own, own) -> None:
+    """F-6: cells are told apart by what they were run for, and the shared kernel lives on."""
+    async with connect_own("root") as agent:
+        shared = await agent("push", goal="shared", fork=False)
+        assert shared["session"] == "root"
+        await agent.run("mine = 1", session="f2")
+        await agent.run("theirs = 2", session="root")
+        popped = await agent("pop", id="f2", summary="done")
+        log = Path(popped["log"]).read_text()
+        assert "mine = 1" in log
+        assert "theirs" not in log
+        assert (await agent.run("mine + theirs"))["result"] == "3"
+
+
+async def test_a_plan_is_pushed_by_its_id_and_forks_the_nearest_kernel_above(connect_own) -> None:
+    """F-10: planned frames have no kernel; what is above them starts with them, without one."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 5")
+        told = await agent("plan", goal="story", children=["a", {"goal": "b", "children": ["c"]}])
+        assert told["planned"] == [
+            "f2 planned story",
+            "  f3 planned a",
+            "  f4 planned b",
+            "    f5 planned c",
+        ]
+        pushed = await agent("push", goal="f5")
+        assert (pushed["breadcrumb"], pushed["forked_from"]) == ("f1 > f2 > f4 > f5", "root")
+        assert (await agent.run("n", session="f5"))["result"] == "5"
+        shown = await agent("frame", id="f4")
+        assert (shown["status"], shown["session"], shown["current"]) == ("in_progress", None, "f4")
+        bad = await agent("plan", goal="x", children=[{"goals": "y"}])
+        assert bad["error"] == "invalid_arguments"
+
+
+async def test_a_pop_above_running_work_is_refused_unless_it_says_what_becomes_of_it(connect_own, own) -> None:
+    """The kernels of all that it takes along end, and each leaves its log."""
+    async with connect_own("root") as agent:
+        story = await agent("push", goal="story")
+        child = await agent("push", goal="child", session="f2")
+        await agent.run("print('half')", session="f3")
+        refused = await agent("pop", id="f2")
+        assert (refused["error"], refused["running"]) == ("frames_running", ["f3"])
+        done = await agent("pop", id="f2", children="fail", summary="gave up")
+        assert done["failed"] == ["f3"]
+        assert [own.sessions.get(one["session"]) for one in (story, child)] == [None, None]
+        shown = await agent("frame", id="f3")
+        assert (shown["summary"], shown["summary_by"]) == ("failed: child (1 cell, 0 failed)\nwrote: half", "extract")
+        assert Path(shown["log"]).is_file()
+        await agent("push", goal="another", parent="f1"), await agent("push", goal="below", parent="f4")
+        assert (await agent("pop", id="f4", children="adopt"))["adopted"] == ["f5"]
+        assert (await agent.run("1 + 1", session="f5"))["result"] == "2"
+
+
+async def test_invalidation_warns_of_what_runs_and_reopening_brings_back_the_same(connect_own) -> None:
+    """F-10: and a frame that was forgotten leaves no file."""
+    async with connect_own("root") as agent:
+        await agent("plan", goal="story", children=["a", "b"])
+        await agent("push", goal="f3")
+        told = await agent("frame", id="f2", do="invalidate")
+        assert (told["invalidated"], told["still_running"]) == (["f2", "f4"], ["f3"])
+        popped = await agent("pop", id="f3", summary="anyway")
+        assert (popped["notice"], popped["parent"]) == ("f2 above it was invalidated", "f1")
+        assert (await agent("frame", id="f2", do="reopen"))["reopened"] == ["f2", "f4"]
+        assert (await agent("frame", do="forget"))["error"] == "invalid_arguments"
+        gone = await agent("frame", id="f2", do="forget")
+        assert gone == {"forgotten": ["f2", "f3", "f4"]}
+        assert not Path(popped["log"]).exists()
+        assert (await agent("frame", id="f2"))["error"] == "frame_not_found"
+
+
+async def test_a_value_that_cannot_go_leaves_the_frame_as_it_is(connect_own) -> None:
+    """F-5: what is no variable, what cannot be serialised: an error that names it, and nothing has ended."""
+    async with connect_own("root") as agent:
+        await agent("push", goal="task")
+        await agent.run("g = (n for n in [1])", session="f2")
+        for name in ("nothing", "g"):
+            refused = await agent("pop", id="f2", hand_over=[name])
+            assert (refused["error"], repr(name) in refused["message"]) == ("cannot_hand_over", True)
+        assert (await agent("frame", id="f2"))["status"] == "in_progress"
+        assert (await agent.run("next(g)", session="f2"))["result"] == "1"
+
+
+async def test_handed_over_values_are_there_again_after_the_parents_kernel_was_lost(connect_own, own) -> None:
+    """They are kept with the frame: a new kernel gets them before its first cell."""
+    async with connect_own("root") as agent:
+        await agent("push", goal="task")
+        await agent.run("found = [1, 2]", session="f2")
+        await agent("pop", id="f2", hand_over=["found"])
+        assert (await agent.run("found"))["result"] == "[1, 2]"
+        await own.sessions.get("root").kernel._drop()
+        assert (await agent.run("found, sorted(frames)"))["result"] == "([1, 2], ['f2'])"
+
+
+async def test_the_end_of_a_session_blocks_its_goal_and_keeps_what_it_did(connect_own) -> None:
+    """It never pops: somebody can go on with the goal, and the log has the cells that went with the session."""
+    async with connect_own("root") as agent:
+        await agent("push", goal="task")
+        await agent.run("print('KEPT')", session="f2")
+        await agent("end_session", session="f2")
+        shown = await agent("frame", id="f2")
+        assert (shown["status"], shown["summary_by"]) == ("blocked", "extract")
+        assert "KEPT" in Path(shown["log"]).read_text()
+        assert (await agent("push", goal="f2"))["status"] == "in_progress"
+
+
+async def test_a_push_that_cannot_fork_leaves_a_planned_goal(connect_own, own, monkeypatch) -> None:
+    """Its error is told, and the goal can be pushed by its id when there is room."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        with monkeypatch.context() as patch:
+            kernel = own.sessions.get("root").kernel
+
+            async def full(*_: object) -> None:
+                raise StoreUnavailable("x", "disk full")
+
+            patch.setattr(kernel, "fork", full)
+            assert "disk full" in (await agent("push", goal="task"))["message"]
+        assert (await agent("frame", id="f2"))["status"] == "planned"
+        assert (await agent("push", goal="f2"))["status"] == "in_progress"
+
+
+async def test_a_pushed_session_is_not_looser_than_the_one_that_it_forks(connect_own) -> None:
+    """Its policy is named, never written by an agent."""
+    async with connect_own("root", RLM_KERNEL_POLICY="strict") as agent:
+        refused = await agent("push", goal="task", policy="default")
+        assert refused["error"] == "policy_looser"
+        assert (await agent("frame", id="f2"))["status"] == "planned"
+
+
+async def test_ids_of_frames_are_no_names_of_sessions(connect) -> None:
+    """So a call by such a name cannot open a session in place of the frame that was meant."""
+    async with connect("root") as agent:
+        assert (await agent("list_vars", session="f7"))["error"] == "frame_not_found"
+        assert (await agent("fork_session", name="f7"))["error"] == "invalid_session"
+
+
+async def test_frames_of_another_place_are_not_told_of(connect, tmp_path) -> None:
+    """Ids count over all places: who guesses one learns nothing."""
+    async with connect("", cwd=str(tmp_path)) as agent, connect("other") as stranger:
+        assert (await agent("plan", goal="secret plan"))["frame"] == "f2"
+        await stranger("plan", goal="mine")
+        for call in ({"id": "f2"}, {"id": "f2", "do": "forget"}, {"id": "f99"}):
+            assert (await stranger("frame", **call))["error"] == "frame_not_found"
+        assert (await stranger("push", goal="x", parent="f2"))["error"] == "frame_not_found"
+        assert (await stranger("pop", id="f2"))["error"] == "frame_not_found"
+
+
+async def test_the_old_names_show_the_same(connect) -> None:
+    """F-3: flame_status and flame_navigate are there for who knows them, and not listed in core."""
+    async with connect("root") as agent:
+        await agent("plan", goal="story")
+        status = await agent("flame_status")
+        assert status["tree"] == ["f1 in_progress root", "  f2 planned story"]
+        assert (await agent("flame_navigate", id="f2"))["current"] == "f2"
+        assert [tool.tier for tool in TOOLS.tools("compat") if tool.name.startswith("flame")] == ["compat", "compat"]
+
+
+def test_the_tools_of_frames_cost_few_tokens() -> None:
+    """300 tokens for the four, 1,200 for all of core, estimated as a quarter of the characters of what is listed."""
+    listed = {
+        tool.name: json.dumps(tool.listed().model_dump(by_alias=True, exclude_none=True), separators=(",", ":"))
+        for tool in TOOLS.tools("core")
+    }
+    mine = sum(len(listed[name]) for name in ("plan", "push", "pop", "frame"))
+    assert mine / 4 <= 300, mine / 4
+    assert sum(map(len, listed.values())) / 4 <= 1200
+
+
+async def test_an_idle_session_with_a_goal_rests(connect_own, own: Service, clock) -> None:
+    """F-14: a frame that runs goes on when somebody comes back; nothing pops it."""
+    async with connect_own("root") as agent:
+        await agent("push", goal="task")
+        await agent.run("print('before')", session="f2")
+        clock.now += 10_000
+        ended = await own.sweep()
+        assert set(ended) == {"root", "root-f1"}
+        shown = await agent("frame", id="f2")
+        assert (shown["status"], shown["session"]) == ("in_progress", "root-f1")
+        assert (await agent.run("1 + 1", session="f2"))["result"] == "2"
+        assert "before" in Path((await agent("pop", id="f2"))["log"]).read_text()
