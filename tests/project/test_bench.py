@@ -21,7 +21,7 @@ def test_the_runner_prints_its_usage_and_runs_nothing() -> None:
 def test_frames_keep_the_context_small_and_every_fact_in_reach(tmp_path: Path) -> None:
     """The benchmark itself says whether its promise is kept: a quarter of the flat peak, forty facts of forty."""
     picture = tmp_path / "frames.svg"
-    command = [sys.executable, RUNNER.with_name("frames.py"), "--svg", picture]
+    command = [sys.executable, str(RUNNER.with_name("frames.py")), "--svg", str(picture)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("\nkept\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 def sample(kind: Any) -> Any:
     """A value of that type. Every field is set, and none as a default would have it."""
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{field.name: sample(hints[field.name]) for field in dataclasses.fields(kind)})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

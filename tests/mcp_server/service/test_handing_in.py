@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_mcp.service.queries import providers
-from rlm_mcp.service.queries.answering import AnswerOutcome
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.budgets import Payer
 from rlm_memory import known_answers
@@ -40,11 +40,11 @@ class Kernel:
         self.cancelled = False
         self.free = asyncio.Event()
 
-    def resolve(self, _session: Any, outcomes: list[AnswerOutcome]) -> list[AnswerOutcome]:
+    def resolve(self, _session: Any, outcomes: dict[str, QueryOutcome]) -> dict[str, QueryOutcome]:
         """Write down what came."""
         return outcomes
 
-    async def hand_in(self, _session: Any, outcomes: list[AnswerOutcome]) -> None:
+    async def hand_in(self, _session: Any, outcomes: dict[str, QueryOutcome]) -> None:
         """Tell the session's code."""
         try:
             if self.busy:
@@ -52,7 +52,7 @@ class Kernel:
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-        self.taken.append([outcome.row.id for outcome in outcomes])
+        self.taken.append(list(outcomes))
 
 
 class Budgets:

@@ -1,5 +1,6 @@
 """Growing the tree: roots, frames of sessions, plans, starts, and the log of it all."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,8 @@ def test_below_what_has_ended_nothing_is_planned_or_started(grown: Grown) -> Non
     story = grown.push("story")
     task = grown.plan("task", story)
     grown.pop(story)
-    for attempt in (lambda: grown.plan("more", story), lambda: grown.start(task)):
+    attempts: tuple[Callable[[], object], ...] = (lambda: grown.plan("more", story), lambda: grown.start(task))
+    for attempt in attempts:
         with pytest.raises(FrameStatusRefused, match="reopen"):
             attempt()
     blocked = grown.push("blocked")

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from rlm_memory.transcripts import ContextManager, ContextPruner, ImportanceLevel, PruningConfig, Turn
+from rlm_memory.transcripts.messages import Message
 
 
 def _user(text: str) -> dict[str, str]:
@@ -444,8 +445,8 @@ def test_46_segments_count_whole_turns() -> None:
     """P-6: a turn of many messages is one turn."""
     step = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "grep"}}]}
     result = {"role": "tool", "tool_call_id": "1", "content": "found"}
-    chat = [[_user(f"User {n}"), step, result, _assistant(f"Assistant {n}")] for n in range(3)]
-    messages = [_system("System"), *(message for turn in chat for message in turn)]
+    chat: list[list[Message]] = [[_user(f"User {n}"), step, result, _assistant(f"Assistant {n}")] for n in range(3)]
+    messages: list[Message] = [_system("System"), *(message for turn in chat for message in turn)]
     system, older, recent = ContextPruner(PruningConfig(retained_turns=2)).segment(messages)
     assert (system, older, recent) == ([messages[0]], chat[0], [*chat[1], *chat[2]])
 

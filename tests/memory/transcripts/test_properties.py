@@ -1,7 +1,7 @@
 """What holds for every conversation, budget and strategy: the budget, pairs of calls and results, no surprise."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig
 from rlm_memory.transcripts.messages import opens_turn, units
+from rlm_memory.transcripts.pruner import Strategy
 
 Message = dict[str, Any]
-STRATEGIES = ["truncate", "summarize", "mask"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 SIZES = st.sampled_from([0, 1, 7, 30, 199, 400, 401, 1500])
 BUDGETS = st.integers(0, 900)
 
@@ -211,7 +212,7 @@ def test_documented_pruning_by_turns_parts_no_pair_and_loses_nothing(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(messages=conversations(), budget=BUDGETS)
-def test_a_snapshot_of_any_conversation_comes_back(strategy: str, messages: list[Message], budget: int) -> None:
+def test_a_snapshot_of_any_conversation_comes_back(strategy: Strategy, messages: list[Message], budget: int) -> None:
     """P-8: folded or not."""
     context = _manager(ContextPruner(PruningConfig(max_tokens=budget, strategy=strategy)), messages)
     context.fold_if_full()
