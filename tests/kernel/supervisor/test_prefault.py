@@ -46,12 +46,11 @@ async def test_nothing_in_the_session_tells_that_pages_were_made_ready(superviso
     """No name, no output, no count, no refused attempt."""
     kernel = await spawn(policy("strict", checkpoint="lazy"))
     await supervisor.execute(kernel.kernel_id, "kept = 41\nkept").result()
-    code = "names = []\nnames = [name for name in dir() if name[0] != '_']"
-    await supervisor.execute(kernel.kernel_id, code).result()
+    listing = "[name for name in dir() if name[0] != '_']"
+    await supervisor.execute(kernel.kernel_id, f"names = []\nnames = {listing}").result()
     attempts = (await supervisor.kernel_info(kernel.kernel_id)).refused
     await made_ready(kernel.pid, faults_of(kernel.pid))
-    code = "[name for name in dir() if name[0] != '_'] == names, _, kept"
-    after = await supervisor.execute(kernel.kernel_id, code).result()
+    after = await supervisor.execute(kernel.kernel_id, f"{listing} == names, _, kept").result()
     assert after.error is None
     assert (after.result, after.stdout, after.stderr, after.execution_count) == ("(True, 41, 41)", "", "", 3)
     assert (await supervisor.kernel_info(kernel.kernel_id)).refused == attempts
