@@ -165,7 +165,9 @@ def test_cells_without_a_pause_are_copied_once_a_second(monkeypatch: pytest.Monk
 
 
 @pytest.mark.anyio
-async def test_a_copy_that_is_replaced_ends_after_the_reply_that_its_successor_holds_up(monkeypatch) -> None:
+async def test_a_copy_that_is_replaced_ends_after_the_reply_that_its_successor_holds_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Until then it is one of the session's, so that it ends with the session; and nothing goes back to it."""
     checkpoints, older = book(3, copy_of(1), copy_of(2), undoable=1), [copy_of(1), copy_of(2)]
     checkpoints.copies = list(older)

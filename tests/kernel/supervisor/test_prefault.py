@@ -1,6 +1,7 @@
 """After a copy, a session makes the pages ready that its next cell writes to, and nobody can tell."""
 
 import asyncio
+from typing import Any
 
 import psutil
 import pytest
@@ -28,7 +29,9 @@ async def made_ready(pid: int, before: int) -> int:
 
 
 @pytest.mark.parametrize("checkpoint", ["lazy", "strict"])
-async def test_the_pages_of_the_next_cell_are_ready_before_it_comes(supervisor, spawn, policy, checkpoint: str) -> None:
+async def test_the_pages_of_the_next_cell_are_ready_before_it_comes(
+    supervisor: Any, spawn: Any, policy: Any, checkpoint: str
+) -> None:
     """A copy shares every page with the session, and whoever writes to one first waits until it is copied."""
     kernel = await spawn(policy(checkpoint=checkpoint))
     for _ in range(3):
@@ -42,7 +45,9 @@ async def test_the_pages_of_the_next_cell_are_ready_before_it_comes(supervisor, 
     await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_nothing_in_the_session_tells_that_pages_were_made_ready(supervisor, spawn, policy) -> None:
+async def test_nothing_in_the_session_tells_that_pages_were_made_ready(
+    supervisor: Any, spawn: Any, policy: Any
+) -> None:
     """No name, no output, no count, no refused attempt."""
     kernel = await spawn(policy("strict", checkpoint="lazy"))
     await supervisor.execute(kernel.kernel_id, "kept = 41\nkept").result()
