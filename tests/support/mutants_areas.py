@@ -39,6 +39,7 @@ AREAS = {
         (
             "tests/memory/test_contexts.py",
             f"{TOOLS}/test_quota.py",
+            f"{TOOLS}/test_reading.py::test_kept_outputs_are_listed_and_bounded",
             f"{TOOLS}/test_urls.py::test_a_url_that_the_policy_permits_is_loaded_like_a_file",
             f"{TOOLS}/test_urls.py::test_a_url_that_cannot_be_read_or_never_ends_costs_its_own_load_only",
         ),

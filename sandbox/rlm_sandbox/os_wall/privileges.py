@@ -18,7 +18,7 @@ _CAP_DAC_OVERRIDE = 1
 def no_new_privs() -> None:
     """Let no program gain privileges by being started. Landlock and seccomp require it.
 
-    Else a confined process could start a set-user-id program whose checks rely on calls that its filter makes fail.
+    Otherwise such a process could start a set-user-id program whose checks rely on calls that its filter makes fail.
     """
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
 

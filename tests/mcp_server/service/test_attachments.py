@@ -352,7 +352,7 @@ def test_a_person_answers_what_code_waits_for() -> None:
     asked = CliRunner().invoke(app, ["run", "--session", "asks", "print(llm_query('Why?'))"])
     assert asked.exit_code == 0
     assert "Why?" in asked.stderr
-    told = asked.stderr.rpartition("the code waits for it; answer with: rlm-kernel ")[2]
+    told = asked.stderr.rpartition("the code is waiting for it; answer with: rlm-kernel ")[2]
     wrong = CliRunner().invoke(app, ["answer", "q_999", "So.", "--session", "asks"])
     assert (wrong.exit_code, "q_999" in wrong.stderr) == (1, True)
     answered = CliRunner().invoke(app, [{"TEXT": "Because."}.get(word, word) for word in told.split()])
@@ -532,6 +532,6 @@ def test_a_journal_of_an_older_version_opens(tmp_path: Path) -> None:
 
 def test_what_is_no_attachment_is_refused() -> None:
     """A name that would lead out of the folder of keys is none."""
-    with pytest.raises(ValueError, match="no attachment"):
+    with pytest.raises(ValueError, match="is not an attachment"):
         kernelspecs.key_file("../http-token")
     assert discovery.state_dir() in kernelspecs.key_file("0123456789ab").parents

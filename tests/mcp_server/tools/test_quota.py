@@ -113,11 +113,15 @@ async def test_a_registered_text_counts_until_its_handle_is_gone_and_a_received_
 
 
 async def test_a_text_that_is_unloaded_takes_its_handles_along(connect, limited) -> None:
-    """K-9, K-13: it counts no more, and nobody else resolves what its owner has let go of."""
+    """K-9, K-13: it counts no more, and nobody else resolves it. Who has got it by the handle may let go of it before."""
     async with connect("a", RLM_KERNEL_POLICY=limited()) as owner, connect("b") as other:
         await owner("load_context", name="log", content="a" * LIMIT)
         handle = (await owner("register_handle", name="log", share_with=["*"]))["handle"]
-        await owner("unload", name="log")
+        name = (await other("resolve_handle", handle=handle))["var_name"]
+        assert "error" not in await other("unload", name=handle)
+        assert name not in await _held(other)
+        assert "error" not in await owner("unload", name="log")
+        assert (await owner("unload", name="log"))["error"] == "variable_not_found"
         assert (await other("resolve_handle", handle=handle))["error"] == "handle_not_found"
         assert (await owner("status"))["content_bytes"] == 0
         assert (await owner("load_context", name="more", content="b" * LIMIT))["size"] == LIMIT
