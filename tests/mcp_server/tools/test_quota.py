@@ -113,7 +113,7 @@ async def test_a_registered_text_counts_until_its_handle_is_gone_and_a_received_
 
 
 async def test_a_text_that_is_unloaded_takes_its_handles_along(connect, limited) -> None:
-    """K-9, K-13: it counts no more, and nobody else resolves it. Who has got it by the handle may let go of it before."""
+    """K-9, K-13: it counts no more, and nobody else resolves it. Who has it by the handle may let go of it before."""
     async with connect("a", RLM_KERNEL_POLICY=limited()) as owner, connect("b") as other:
         await owner("load_context", name="log", content="a" * LIMIT)
         handle = (await owner("register_handle", name="log", share_with=["*"]))["handle"]
@@ -177,8 +177,10 @@ async def test_a_table_whose_name_was_taken_is_left_to_whoever_took_it(connect, 
         loaded = await agent("load_context", name="code", path="code")
         assert loaded["files"]["table"] == "code_files2"
         assert set(await _held(agent)) == {"code_files", "code", "code_files2"}
+        handle = (await agent("register_handle", name="code_files2"))["handle"]
         await agent("unload", name="code")
         assert set(await _held(agent)) == {"code_files"}
+        assert (await agent("resolve_handle", handle=handle))["error"] == "handle_not_found"
         await agent("load_context", name="code", path="code")
         await agent("load_context", name="code_files2", content="mine too")
         await agent("load_context", name="code", path="code")
