@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import until
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
@@ -180,9 +181,7 @@ async def test_a_copy_that_is_replaced_ends_after_the_reply_that_its_successor_h
     assert checkpoints.replaced == [older[0].peer]
     assert older[0].peer in checkpoints.processes()
     assert not older[0].peer.dropped  # type: ignore[attr-defined]
-    async with asyncio.timeout(30):
-        while checkpoints.replaced:
-            await asyncio.sleep(0)
+    await until(lambda: not checkpoints.replaced)
     assert [copy.peer.dropped for copy in older] == [True, False]  # type: ignore[attr-defined]
 
 

@@ -1,10 +1,10 @@
 """After a copy, a session makes the pages ready that its next cell writes to, and nobody can tell."""
 
-import asyncio
 from typing import Any
 
 import psutil
 import pytest
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -22,9 +22,11 @@ def faults_of(pid: int) -> int:
 
 async def made_ready(pid: int, before: int) -> int:
     """Wait until the pages are ready; returns how many that were."""
-    async with asyncio.timeout(30):
-        while faults_of(pid) - before < LEAST or psutil.Process(pid).status() == psutil.STATUS_RUNNING:
-            await asyncio.sleep(0.02)
+
+    def is_ready() -> bool:
+        return faults_of(pid) - before >= LEAST and psutil.Process(pid).status() != psutil.STATUS_RUNNING
+
+    await until(is_ready)
     return faults_of(pid) - before
 
 

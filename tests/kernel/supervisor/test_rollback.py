@@ -5,6 +5,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,9 +132,7 @@ async def test_cells_from_before_a_restart_are_not_undone_with_a_snapshot_restor
     store = ContextStore(tmp_path / "store")
     with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
         await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
-    async with asyncio.timeout(30):
-        while not (await supervisor.kernel_info(kernel.kernel_id)).checkpoint:  # one to go back to
-            await asyncio.sleep(0.02)
+    await until(partial(supervisor.kernel_info, kernel.kernel_id), lambda info: info.checkpoint)  # one to go back to
     await _restore_a_function(supervisor, kernel)
     info = await supervisor.kernel_info(kernel.kernel_id)
     assert (info.undoable, info.latest) == ((), ())
