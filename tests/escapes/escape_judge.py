@@ -13,6 +13,7 @@ import asyncio
 import builtins
 import contextlib
 import copy
+import datetime as dt
 import encodings.unicode_escape  # noqa: F401 - Jinja looks for it, and another user may not reach it
 import inspect
 import io
@@ -28,6 +29,7 @@ from escape_originals import ATTACKS
 
 from rlm_sandbox.language_wall import wall as wall_module
 from rlm_sandbox.language_wall.modules import copies as modules
+from rlm_sandbox.language_wall.modules import type_slots
 from rlm_sandbox.language_wall.modules.system import new_loop
 from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import FilePolicy, LanguagePolicy, Policy, load_policy
@@ -45,6 +47,7 @@ _CHANGED_IN_PLACE: Final = (
 )
 _ORIGINALS: Final = [(owner, name, vars(owner).get(name)) for owner, name in _CHANGED_IN_PLACE]
 """What the language wall changes in the standard library; a control runs without it."""
+_DATE_REPLACE: Final = vars(dt.date)["replace"]
 
 # Libraries are changed in place by `escape_hardened`, where cases meet the language wall: a control runs without it.
 modules.__dict__["harden_libraries"] = lambda: None
@@ -173,6 +176,8 @@ def in_the_open(code: str, places: Places, environment: bool) -> dict[str, Any]:
     """
     for owner, name, original in _ORIGINALS:
         setattr(owner, name, original if original is not None else setattr)
+    type_slots.namespace_of(dt.date)["replace"] = _DATE_REPLACE  # a class in C takes no assignments
+    type_slots.modified(dt.date)
     os.environ.clear()
     if environment:
         os.environ[VARIABLE] = SECRET

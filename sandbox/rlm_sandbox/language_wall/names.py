@@ -113,6 +113,13 @@ DENIED_STORES: Final = frozenset(
     """.split()
 )
 
+NOT_REPLACED: Final = frozenset(
+    """
+    _member_map_ _member_names_ _value2member_map_ _unhashable_values_ _hashable_values_ _unhashable_values_map_
+    """.split()
+)
+"""What an enumeration keeps in its class; without them it would show those of the library's classes above it."""
+
 STORABLE_DUNDERS: Final = frozenset(
     """
     __doc__ __name__ __qualname__ __module__ __annotations__ __signature__ __notes__ __cause__ __context__
@@ -159,7 +166,7 @@ def access(name: str) -> AttributeAccess:
 
 def may_store(name: str) -> bool:
     """Whether an attribute of that name may be assigned or deleted at all."""
-    if name in DENIED_STORES or name in DENIED_ATTRIBUTES:
+    if name in DENIED_STORES or name in DENIED_ATTRIBUTES or name in NOT_REPLACED:
         return False
     return not is_dunder(name) or name in STORABLE_DUNDERS
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.function_origins import functions_of
+from rlm_sandbox.language_wall.modules.system import MADE_AGAIN
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 
 _PACKAGES: Final = ("rlm_sandbox.language_wall",)
@@ -51,11 +52,15 @@ def freeze() -> None:
     A method of a library stores on whatever it is given as ``self``: `csv.DictWriter.__init__(type, ...)`.
     """
     roots = (*_OURS, *sys.stdlib_module_names)
-    for name, module in list(sys.modules.items()):
-        if name.split(".", maxsplit=1)[0] in roots or name in _LIBRARIES:
-            for cls in _classes(module):  # one by one: our `type` equals the real one, a set would hold one of them
-                if cls is not weakref.finalize:  # which keeps its state in the class
-                    _core.freeze(cls)
+    listed = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.split(".", maxsplit=1)[0] in roots or name in _LIBRARIES
+    ]
+    for module in (*listed, *MADE_AGAIN):
+        for cls in _classes(module):  # one by one: our `type` equals the real one, a set would hold one of them
+            if cls is not weakref.finalize:  # which keeps its state in the class
+                _core.freeze(cls)
 
 
 def _modules(packages: tuple[str, ...]) -> Iterator[types.ModuleType]:

@@ -31,6 +31,7 @@ from rlm_sandbox.language_wall.registry import (
 )
 
 _self_of: Final = super.__dict__["__self__"].__get__
+_class_of_super: Final = super.__dict__["__self_class__"].__get__
 
 # Never handed out, whatever attribute holds them.
 BANNED_TYPES: Final = frozenset({types.FrameType, types.CodeType, types.CellType, contextvars.Context})
@@ -144,6 +145,10 @@ def _private_of_class(cls: type, name: str) -> type:
 
 def _private_of_super(proxy: Any, name: str) -> Any:
     target = super_target(proxy)
+    # An enumeration reads its own members by its class: above it stand those that the library's classes have in common.
+    for base in mro_of(_class_of_super(proxy) or object):
+        if base not in USER and isinstance(dict_of(base).get(name), dict | list | set):
+            refuse(name, _whose(base))
     if may_touch_private(type(target), name):
         return proxy
     if isinstance(target, type) and may_touch_private(target, name):

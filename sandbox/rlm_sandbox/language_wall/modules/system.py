@@ -14,6 +14,8 @@ from rlm_sandbox.language_wall.guards.reads import SessionFormatter
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 
 _STREAMS: Final = ("stdin", "stdout", "stderr")
+MADE_AGAIN: Final[list[types.ModuleType]] = []
+"""Modules of the standard library that were made a second time; the interpreter does not list them."""
 # Before 3.12 each Python call takes space on the C stack.
 _MAX_RECURSION: Final = 100_000 if sys.version_info >= (3, 12) else 20_000
 
@@ -71,6 +73,7 @@ def private_logging() -> types.ModuleType:
     spec.loader.exec_module(module)
     style: Any = module.__dict__["StrFormatStyle"]
     style._format = _format_record
+    MADE_AGAIN.append(module)
     return module
 
 
