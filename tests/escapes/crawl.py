@@ -31,6 +31,7 @@ import crawl_adapter as adapter
 import crawl_judge
 import crawl_reverted
 from crawl_batch import HEADER, LINE, Batch, confine_child, load_finding, replay
+from crawl_exploits import EXPLOITS
 from crawl_hostile import BLOCKS, PRELUDE, blocks_for, modules_in
 from crawl_judge import Finding, Judge, Watch
 from crawl_planted import PLANTED
@@ -51,12 +52,13 @@ MODES: Final = (
         "stores",
         "pairs",
         "labels",
+        "bases",
         "random",
         "words",
     ),
     "sweep",
 )
-_IN_ORDER: Final = ("lend", "make", "names", "pairs", "stores")
+_IN_ORDER: Final = ("bases", "lend", "make", "names", "pairs", "stores")
 """Modes that go through the targets, from where the batch before them ended."""
 _SILENT_SECONDS: Final = 4.0
 """A batch that computes for so long and takes no step is killed,"""
@@ -181,6 +183,7 @@ class Crawler:
     def _in_order(self, mode: str, usable: list[int]) -> list[int]:
         """The next targets of a mode, in an order of the seed's: a part of a round tells as much as any other part."""
         kinds = {
+            "bases": lambda target: target.kind == "base",
             "lend": lambda target: target.trusted and target.kind != "base",
             "make": lambda target: target.kind in ("class", "function"),
             "names": lambda target: target.kind == "function" or (target.trusted and target.kind != "base"),
@@ -188,8 +191,11 @@ class Crawler:
         kept = kinds.get(mode, lambda target: target.kind != "base")
         chosen = [n for n in usable if kept(self.targets[n])]
         random.Random(self.state.seed).shuffle(chosen)
-        first = {"names": "function", "make": "class"}.get(mode)  # methods want an object of their class
-        chosen.sort(key=lambda n: (self.targets[n].kind != first, not self.targets[n].trusted) if first else ())
+        if mode in ("bases", "make", "names"):
+            # Where the wall has a hand in it, a mistake is ours. Methods want an object of their class, and come last.
+            chosen.sort(
+                key=lambda n: (not self.targets[n].watched, mode == "names" and self.targets[n].kind != "function")
+            )
         start = self.state.cursor.get(mode, 0) % len(chosen)
         return (chosen[start:] + chosen[:start])[:600]
 
@@ -258,7 +264,7 @@ class Crawler:
         """What a batch tells, until it ends; a batch that hangs is killed."""
         data, steps, moved, worked = b"", b"", time.monotonic(), _worked(pid)
         messages: list[dict[str, Any]] = []
-        limit = time.monotonic() + seconds * 6 + 20
+        limit = time.monotonic() + seconds * 30 + 60  # the seconds are of processor time, which others need too
         while True:
             ready = select.select([read], [], [], 0.5)[0]
             if ready:
@@ -287,6 +293,10 @@ class Crawler:
 
     def reproduces(self, finding: Finding, lines: tuple[str, ...]) -> bool:
         """Whether these lines alone, in a fresh session, lead to the same kind of finding."""
+        return finding.kind in self.kinds_of(lines)
+
+    def kinds_of(self, lines: tuple[str, ...]) -> list[str]:
+        """The kinds of what these lines alone, in a fresh session, lead to."""
         read, write = os.pipe()
 
         def work(walker: Walker) -> None:
@@ -298,7 +308,7 @@ class Crawler:
         self.progress[0:16] = bytes(16)
         told = self._listen(read, pid, 5)
         os.waitpid(pid, 0)
-        return any(finding.kind in message["kinds"] for message in told)
+        return [kind for message in told for kind in message["kinds"]]
 
     def minimise(self, finding: Finding) -> tuple[str, ...] | None:
         """The fewest lines that still show a finding, or None when it does not show again."""
@@ -369,7 +379,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=float, default=4.0, help="seconds of processor time a fork takes steps")
     parser.add_argument("--originals", choices=("held", "harmless"), default="harmless")
     parser.add_argument("--only", type=re.compile, help="only targets whose name matches")
-    parser.add_argument("--revert", choices=crawl_reverted.REVERTED, help="open a hole again that was closed")
+    parser.add_argument(
+        "--revert",
+        action="append",
+        default=[],
+        choices=crawl_reverted.REVERTED,
+        help="open a hole again that was closed",
+    )
+    parser.add_argument("--exploit", action="append", choices=EXPLOITS, help="try only what is known of a hole")
     parser.add_argument("--each-reverted", action="store_true", help="the same with each of them, one after the other")
     parser.add_argument("--planted", action="store_true", help="search a session that holes were planted in")
     parser.add_argument(
@@ -400,8 +417,7 @@ def each_policy(options: argparse.Namespace, arguments: list[str]) -> int:
 def each_reverted(options: argparse.Namespace) -> int:
     """Open each hole again that was closed, and search until it is found; whether any was not."""
     missed = []
-    for name in crawl_reverted.REVERTED:
-        policy, mode = crawl_reverted.FOUND_BY.get(name, ("default", ",".join(MODES)))
+    for name, (policy, mode) in crawl_reverted.FOUND_BY.items():
         print(f"\n{name}:", flush=True)
         chosen = ["--policy", policy, "--modes", mode, "--minutes", str(options.minutes), "--seed", str(options.seed)]
         command = [sys.executable, __file__, "--revert", name, "--first", "--no-minimise", *chosen]
@@ -422,10 +438,14 @@ def main(arguments: list[str]) -> int:
         os.environ[name] = "1"
     os.environ["MPLBACKEND"] = "Agg"
     warnings.simplefilter("ignore")
-    if options.revert:
-        crawl_reverted.apply(options.revert)
+    for name in options.revert:
+        crawl_reverted.apply(name)
     state = State.load(options.state) if options.state and options.state.exists() else State(options.seed)
     crawler = Crawler(options.policy, options, state)
+    if options.exploit:
+        told = {name: crawler.kinds_of(EXPLOITS[name].lines) for name in options.exploit}
+        options.json.write_text(json.dumps(told), encoding="utf-8")
+        return 0
     print(f"{options.policy}: {len(crawler.targets)} targets, {len(crawler.pool.samples)} samples", flush=True)
     crawler.crawl(options.minutes * 60)
     found = [data for data in crawler.report() if data["kind"] not in KNOWN]

@@ -13,7 +13,7 @@ import gc
 import importlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -97,12 +97,22 @@ def is_refusal(error: BaseException) -> bool:
     return type(error) is attributes.AttributeRefused
 
 
+def code_of(value: Any) -> Any:
+    """The code of a function, of a method, or of what is either in a class; None without one."""
+    return getattr(getattr(value, "__func__", value), "__code__", None)
+
+
+def is_of_the_wall(code: Any) -> bool:
+    """Whether code is from one of the wall's files."""
+    return isinstance(code, CodeType) and code.co_filename.startswith(_ROOT)
+
+
 def is_of_guards(value: Any) -> bool:
     """Whether a value is what a guard gives in the place of a method, or a part of any class that does no harm."""
     if type(value) is types.GetSetDescriptorType:
         return is_session_class(value.__objclass__)
     if type(value) is types.FunctionType:
-        return value.__code__.co_filename.startswith(_ROOT)
+        return is_of_the_wall(value.__code__)
     return type(value) is types.BuiltinFunctionType and value.__name__ == "__new__"
 
 
@@ -315,13 +325,21 @@ def words_of_the_wall() -> list[str]:
 
 def owners_of_the_wall() -> list[str]:
     """Names of modules and classes that the wall holds, in tables too: a rule may go by what a class is called."""
-    found = set(words_of_the_wall())
-    for module in _language_modules():
-        for value in list(vars(module).values()):
-            if isinstance(value, tuple | set | frozenset | list | dict):
-                found.update(text for text in value if isinstance(text, str))
+    found = {*words_of_the_wall(), *_texts_in_tables(_language_modules())}
     classes_known = {cls.__name__ for cls in gc.get_objects() if isinstance(cls, type)}
     return sorted(text for text in found if text in sys.modules or text in classes_known)
+
+
+def words_beside(values: Iterable[Any]) -> set[str]:
+    """The texts in tables of the modules of the wall in which the code of these values is."""
+    files = {code.co_filename for code in map(code_of, values) if is_of_the_wall(code)}
+    return _texts_in_tables(module for module in _language_modules() if module.__file__ in files)
+
+
+def _texts_in_tables(modules: Iterable[types.ModuleType]) -> set[str]:
+    tables = (value for module in modules for value in list(vars(module).values()))
+    kinds = (tuple, set, frozenset, list, dict)
+    return {text for value in tables if isinstance(value, kinds) for text in value if isinstance(text, str)}
 
 
 def dangerous_names() -> frozenset[str]:

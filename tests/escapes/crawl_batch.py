@@ -68,7 +68,8 @@ class Runner:
         for count, _ in enumerate(work):
             if count % 16 == 0 and time.process_time() > deadline:
                 break
-            if count % _TELL_EVERY == _TELL_EVERY - 1:
+            # At once what is found: a batch may be killed on a machine that is busy.
+            if count % _TELL_EVERY == _TELL_EVERY - 1 or len(self.walker.findings) > len(self.sent):
                 self.tell()
         self._next_cell()
         for name, value in LENT.items():

@@ -450,6 +450,37 @@ class Lends:
         return lent_by[-1][name != '__class__']
 lent_by = []
 """,
+    "Copied": """
+class Copied:
+    def __init__(self, made):
+        made_instead.append(made)
+    def __new__(cls, *made):
+        return object.__new__(cls) if made else made_instead[-1]
+    def __getstate__(self):
+        return {'x': last}
+made_instead = []
+""",
+    "Stateful": """
+import copy
+class Stateful:
+    def __setstate__(self, state):
+        note('setstate', state, *(state.values() if type(state) is dict else ()))
+    def __deepcopy__(self, memo):
+        return self
+""",
+    "waiting": """
+import asyncio
+async def use_in_loop(thing):
+    for name in dir(thing):
+        if not name.startswith('_') and asyncio.iscoroutinefunction(getattr(thing, name)):
+            try:
+                await asyncio.wait_for(getattr(thing, name)(), 0.001)
+            except Exception as error:
+                note('error', error)
+def waiting(thing):
+    asyncio.run(use_in_loop(thing))
+    return thing
+""",
     "Slotted": """
 class Slotted:
     __slots__ = ('x', '__dict__', '__weakref__')
@@ -556,6 +587,7 @@ SAMPLES: Final[dict[str, tuple[str, ...]]] = {
         *"int str object list dict type Exception super(Giver,Giver(1)) property(last) classmethod(last)".split(),
         *"staticmethod(last) memoryview(b'x') zip([1]) map(last,[1]) dict(a=1).items() ValueError('x') len".split(),
         *"KeyError() ExceptionGroup('x',[KeyError()]) enumerate('x') str.join 'x'.join object()".split(),
+        "AttributeError('x',name='x',obj=len)",
     ),
     "abc": ("abc.ABC",),
     "types": (
@@ -628,6 +660,7 @@ SAMPLES: Final[dict[str, tuple[str, ...]]] = {
         *"numpy.float64(1) numpy.array(['a']) numpy.array([(1,2)],dtype=[('a','i4'),('b','i4')]) numpy.random".split(),
         *"numpy.random.default_rng(1) numpy.nditer([1,2]) numpy.ma.array([1,2]) numpy.poly1d([1]) numpy.int64".split(),
         "numpy.array(['2020-01-01'],dtype='M8[D]')",
+        "(numpy.save(INSIDE+'.npy',numpy.arange(3)),numpy.load(INSIDE+'.npy',mmap_mode='r'))[1]",
         *(
             f"numpy.random.{name}(1)"
             for name in "RandomState PCG64 PCG64DXSM MT19937 Philox SFC64 SeedSequence".split()
@@ -794,6 +827,11 @@ OPERATIONS: Final[dict[str, str]] = {
 }
 """Operations that are expressions; ``A`` and ``B`` are objects, ``WORD`` a word of the wall."""
 
+_WITH_SOME: Final = (
+    "for given in ((), (B,), (B, B)):\n    try:\n        R = R(*given)\n        break\n"
+    "    except Exception as error:\n        note('error', error)\n"
+)
+
 STATEMENTS: Final[dict[str, str]] = {
     "derive": "class R(A):\n    pass",
     "derive_both": "class R(A, B):\n    pass",
@@ -804,9 +842,9 @@ STATEMENTS: Final[dict[str, str]] = {
     "override_make": (
         "class R(A):\n"
         + _methods(["setattr", "getattr", "delattr", "init_subclass", "set_name", "call"], "None")
-        + "\nfor given in ((), (B,), (B, B)):\n    try:\n        R = R(*given)\n        break\n"
-        "    except Exception as error:\n        note('error', error)"
+        + f"\n{_WITH_SOME}"
     ),
+    "entries_give": "class R(Entries(object), metaclass=lambda *a, **k: A):\n    pass",
     "new_gives": "class M(type):\n    def __new__(m, *a, **k):\n        return A\nclass R(metaclass=M):\n    pass",
     "holds": "class R:\n    x = A\n    def method(self): pass",
     "property": "class R:\n    x = property(A)\n    y = A\nR = R().x",
@@ -837,6 +875,11 @@ STATEMENTS: Final[dict[str, str]] = {
     ),
     "set_item": "R = A\nR[0] = B",
     "set_attribute": "R = A\nR.x = B",
+    "forwarding": "class R(A):\n    pass\nR = R.__new__(R)\nsetattr(R, WORD, B)",
+    "copied": f"class R(Stateful, A):\n    pass\n{_WITH_SOME}R = copy.copy(R)",
+    "copied_after_waiting": f"class R(Stateful, A):\n    pass\n{_WITH_SOME}R = copy.copy(waiting(R))",
+    "copied_into": "R = copy.copy(Copied(A))",
+    "cached_in": "R = functools.cached_property(last)\nR.__set_name__(Equal, 'x')\nR = R.__get__(A, Equal)",
     "setattr": "R = A\nsetattr(R, WORD, B)",
     "setattr_of_object": "R = A\nobject.__setattr__(R, WORD, B)",
     "setattr_of_type": "R = A\ntype.__setattr__(R, WORD, B)",

@@ -249,6 +249,7 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
     "copy_state": _setting(shims_copy, "_washed", _same),
     "copy_class": _setting(shims_copy, "_same_class", _second),
     "tasks": _setting(shims, "_harden_tasks", _nothing),
+    "task_stack": _reading("get_stack print_stack", guards_read._plain),
     "path_equal": _asking(_is_null),
     "path_class": _asking(_is_descriptor),
 }
@@ -256,16 +257,31 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
 
 FOUND_BY: Final[dict[str, tuple[str, str]]] = {
     **dict.fromkeys(("proxy_compare", "proxy_or"), ("strict", "reflect")),
-    "wraps": ("strict", "names"),
+    **dict.fromkeys(("wraps", "freeze"), ("strict", "names")),
     "marks": ("strict", "make"),
-    "store_on_functions": ("strict", "stores"),
+    **dict.fromkeys(("store_on_functions", "copy_class", "descriptor"), ("strict", "stores")),
     "private_of_function": ("default", "stores"),
     **dict.fromkeys(
         ("getattribute", "function_part", "state", "format", "private_of_class", "private_of_super"),
         ("strict", "routes"),
     ),
+    **dict.fromkeys(("attrgetter", "proxies_read"), ("strict", "routes")),
+    "library_class": ("strict", "lend"),
+    "claim": ("strict", "bases"),
+    **dict.fromkeys(("catch_warnings", "copy_state"), ("default", "bases")),
+    "forwards": ("tables", "bases"),
+    "hidden": ("tables", "routes"),
     **dict.fromkeys(("raw_of_buffered", "buffers"), ("default", "make")),
+    "buffers_by_module": ("default", "make,labels"),
     **dict.fromkeys(("path_equal", "path_class"), ("default", "make")),
     "namespace_by_name": ("strict", "words"),
 }
-"""The policy and the batches by which each is found, where that was seen."""
+"""The policy and the batches by which each is found."""
+
+HELD_TWICE: Final[dict[str, str]] = {
+    "contextmanager": "what the library copies onto its own function stays private: no code of the session stored it",
+    "tasks": "`get_stack` of a task is refused where it is read",
+    "task_stack": "a task itself refuses to tell its stack while code of the session runs",
+    "bases": "the raw `type`, by whatever way it was come by, makes classes by the session's rules",
+}
+"""Those that are no hole any more, because another part of the wall holds what they let through, and which."""

@@ -22,7 +22,11 @@ SECONDS_A_STEP: Final = 0.4
 _KEPT: Final = 40
 _INNER: Final = 12
 _ONE_OBJECT: Final = tuple(name for name, text in {**OPERATIONS, **STATEMENTS}.items() if "B" not in text.split())
-STORES: Final = frozenset("set_attribute setattr setattr_of_object setattr_of_type own_setattr delattr delete".split())
+STORES: Final = frozenset(
+    """
+    set_attribute setattr setattr_of_object setattr_of_type own_setattr delattr delete copied_into cached_in
+    """.split()
+)
 """Operations by which code of the session stores itself: what libraries may change all the same, it may not."""
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None), bytearray)
 
@@ -317,11 +321,14 @@ class Walker:
 
     def _look(self, value: Any, piece: Piece, origin: str, depth: int, budget: list[int]) -> None:
         budget[0] -= 1
-        if budget[0] < 0 or type(value) in _ATOMS:
+        # What code of the session was handed is judged itself, however much there was to look at before.
+        if (budget[0] < 0 and depth > 1) or type(value) in _ATOMS:
             return
         held = value.finding(piece) if type(value) is _Mark else self.judge.of(value)
         if held is not None:
             self._found(held[0], held[1], origin, (*piece.lines, f"loot = {piece.expression}"))
+            return
+        if budget[0] < 0:
             return
         for text, inner in _contents(value):
             self._look(inner, Piece(inner, f"{piece.expression}{text}", piece.lines), origin, depth + 1, budget)

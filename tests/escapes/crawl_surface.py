@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import crawl_adapter as adapter
@@ -25,6 +25,10 @@ class Target:
     """The class of a method."""
     trusted: bool = False
     """Whether it is Python code, of ours or of a library, and not C code alone."""
+    watched: bool = False
+    """Whether the wall has a hand in it: it has code of ours, or raises an event for the audit hook itself."""
+    words: tuple[str, ...] = ()
+    """The names of modules and classes that the wall holds where that code is."""
 
 
 def surface(session: CrawlSession, pool: Pool) -> list[Target]:
@@ -39,7 +43,9 @@ def surface(session: CrawlSession, pool: Pool) -> list[Target]:
         if issubclass(type(value), type):
             classes.append((expression, value))
         elif callable(value):
-            found[expression] = Target(expression, expression, value, "function", trusted=_is_python(value))
+            found[expression] = Target(
+                expression, expression, value, "function", None, _is_python(value), _is_watched(value)
+            )
     for piece in pool.samples:
         expression = f"type({piece.expression})"
         made = session.make(expression)  # not always the class that it really is
@@ -47,13 +53,24 @@ def surface(session: CrawlSession, pool: Pool) -> list[Target]:
             seen.add(id(made.value))
             classes.append((expression, made.value))
     for expression, cls in classes:
-        python = not _is_c(cls)
-        found[expression] = Target(expression, expression, cls, "class", trusted=python)
+        python, watched = not _is_c(cls), any(map(_is_watched, adapter.dict_of(cls).values()))
+        found[expression] = Target(expression, expression, cls, "class", None, python, watched)
         if cls not in (bool, type(None)):
-            found[f"{expression}:base"] = Target(f"{expression}:base", expression, cls, "base", trusted=python)
+            found[f"{expression}:base"] = Target(
+                f"{expression}:base", expression, cls, "base", None, python, watched or bool(asked_of_itself(cls))
+            )
         for target in _methods(session, expression, cls, seen):
             found.setdefault(target.key, target)
-    return [found[key] for key in sorted(found)]
+    owners = frozenset(adapter.owners_of_the_wall())
+    return [_with_words(found[key], owners) for key in sorted(found)]
+
+
+def _with_words(target: Target, owners: frozenset[str]) -> Target:
+    if not target.watched or target.kind == "base":
+        return target
+    value = target.value
+    beside = adapter.words_beside(adapter.dict_of(value).values() if isinstance(value, type) else [value])
+    return replace(target, words=tuple(sorted(beside & owners)))
 
 
 def _named(session: CrawlSession) -> Iterator[tuple[str, Any]]:
@@ -88,7 +105,7 @@ def _methods(session: CrawlSession, expression: str, cls: type, seen: set[int]) 
             continue
         if callable(value) and not issubclass(type(value), type):
             key = f"{expression}.{name}"
-            yield Target(key, key, value, "method", cls, trusted=_is_python(raw))
+            yield Target(key, key, value, "method", cls, _is_python(raw), _is_watched(raw))
 
 
 def names_of_class(cls: type) -> set[str]:
@@ -114,6 +131,19 @@ def _is_python(value: Any) -> bool:
     return isinstance(inner, types.FunctionType | classmethod | staticmethod | property)
 
 
+def asked_of_itself(cls: type) -> list[str]:
+    """The attributes of an object that a library's ``__getattr__`` reads: it may pass on what they have."""
+    namespaces = map(adapter.dict_of, adapter.mro_of(cls))
+    found = next((names["__getattr__"] for names in namespaces if "__getattr__" in names), None)
+    code = adapter.code_of(found)
+    return [] if code is None else [name for name in code.co_names if name.isidentifier() and not name.startswith("_")]
+
+
+def _is_watched(value: Any) -> bool:
+    code = adapter.code_of(value)
+    return code is not None and (adapter.is_of_the_wall(code) or "audit" in code.co_names)
+
+
 def _is_c(cls: type) -> bool:
     return not any(isinstance(value, types.FunctionType) for value in adapter.dict_of(cls).values())
 
@@ -123,7 +153,7 @@ def names_read_by(target: Target) -> list[str]:
     value = target.value
     if isinstance(value, type):
         value = adapter.dict_of(value).get("__init__")
-    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    code = adapter.code_of(value)
     return [name for name in code.co_names if not name.startswith("__")] if code is not None else []
 
 

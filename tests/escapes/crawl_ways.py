@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import types
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from crawl_batch import Batch, Runner
 from crawl_hostile import ROUTES
 from crawl_session import Piece
 from crawl_steps import STORES
-from crawl_surface import names_of
+from crawl_surface import asked_of_itself, names_of
 
 _ROUTES: Final = (*(f"by_{name}" for name in ROUTES), "by_match")
 _TEXT_ROUTES: Final = frozenset(
@@ -39,6 +40,7 @@ _OWN: Final = ("last", "generator", "function", "Equal", "Recorder().method")
 _REFLECTING: Final = tuple(
     itertools.product(("eq", "ne", "lt", "or", "in", "add"), ("Equal()", "Reflects()", "Mapping()"))
 )
+_DERIVED: Final = ("override_make", "copied", "copied_after_waiting", "entries_give")
 _PROBES: Final = ("Recorder()", "Asked()")
 """They tell what they are asked for."""
 
@@ -49,8 +51,43 @@ class Ways(Runner):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._offered: dict[str, frozenset[str]] = {}
+        self._common: Counter[str] = Counter()
+        """How many kinds of objects have an attribute of that name."""
         self._written: list[Piece] = []
         """Functions and classes of libraries, as far as they are Python."""
+
+    # -- classes of libraries as bases
+
+    def _bases(self, batch: Batch) -> Iterator[Any]:
+        """Derive from each class in each way that has a library use what the session defined, or keep what it holds."""
+        walker = self.walker
+        classes = (piece for piece in walker.callables if isinstance(piece.value, type))
+        keeping = [piece for piece in classes if any(map(adapter.is_private, adapter.dict_of(piece.value)))]
+        for position, index in enumerate(batch.targets):
+            target = self.targets[index]
+            base = Piece(target.value, target.expression)
+            for way in _DERIVED:
+                self._mark(index)
+                walker.operate(way, base, walker.argument(), target.key)
+                self._came_back(index)
+                yield index
+            for word in asked_of_itself(target.value):
+                for victim in walker.random.sample(keeping, 3):
+                    self._mark(index)
+                    walker.operate("forwarding", base, victim, target.key, word)
+                    if (made := self._came_back(index)) is not None:
+                        self._compare_private(made, victim)
+                    yield index
+            self.next = position + 1
+
+    def _compare_private(self, made: Piece, victim: Piece) -> None:
+        """Read what is private to one object through another that holds it."""
+        walker = self.walker
+        for name in sorted(filter(adapter.is_private, names_of(victim.value))):
+            given, value = walker.read(made.value, name)
+            if given and value is walker.native(victim.value, name) and not walker.judge.is_tied(value):
+                lines = (*made.lines, f"loot = {made.expression}.{name}")
+                walker.differs("forwarded by a library's __getattr__: what is private to another", "base", lines)
 
     # -- reads by a text
 
@@ -62,8 +99,12 @@ class Ways(Runner):
         for piece in pieces:
             by_kind.setdefault(type(piece.value), []).append(piece)
         kinds = sorted(by_kind, key=lambda kind: (kind.__module__ or "", kind.__qualname__))
+        self._common = Counter(name for kind in kinds for name in names_of(by_kind[kind][0].value))
+        plain = names_of(object())
+        rich = {kind: len(names_of(by_kind[kind][0].value) & adapter.dangerous_names() - plain) for kind in kinds}
         while True:
-            for kind in walker.random.sample(kinds, len(kinds)):
+            # Sooner what has more that leads on: functions, generators, classes.
+            for kind in sorted(kinds, key=lambda kind: walker.random.random() / (1 + rich[kind])):
                 piece = walker.random.choice(by_kind[kind])
                 self._mark(None)
                 walker.look(piece, f"[{piece.expression}]")
@@ -73,7 +114,9 @@ class Ways(Runner):
         walker, chance = self.walker, self.walker.random
         names = names_of(piece.value)
         telling = sorted(name for name in names if name in adapter.dangerous_names() or adapter.is_private(name))
-        for name in chance.sample(telling, min(_NAMES_A_VISIT, len(telling))):
+        # What few objects have is seldom looked at otherwise: it comes first.
+        telling.sort(key=lambda name: self._common[name] * chance.random())
+        for name in telling[:_NAMES_A_VISIT]:
             given, value = walker.read(piece.value, name)
             if given is None:
                 continue
@@ -208,13 +251,18 @@ class Ways(Runner):
     def _labels(self, batch: Batch) -> Iterator[Any]:
         """Give callables that took a hostile object one whose class says that it is the wall's or a library's."""
         walker, chance = self.walker, self.walker.random
+        watched = {target.expression: target for target in self.targets if target.watched and target.kind != "base"}
         asked = chance.sample(sorted(walker.asked), len(walker.asked))
-        words = adapter.owners_of_the_wall()
+        asked.sort(key=lambda text: text.partition("\t")[0] not in watched)
+        everywhere = adapter.owners_of_the_wall()
         for text in itertools.cycle(asked):
             callee, other = (walker.pool.session.make(part) for part in text.split("\t"))
             if callee is None or other is None:
                 continue
-            for word in chance.sample(words, min(8, len(words))):
+            # A rule about it stands where its code does.
+            words = (callee.expression in watched and watched[callee.expression].words) or everywhere
+            # A few at a time: all callables have their turn before all words have.
+            for word in chance.sample(words, min(4, len(words))):
                 self._mark(None)
                 walker.operate("labelled", callee, other, f"[{callee.expression}]", word)
                 if (made := walker.newest) is not None:
