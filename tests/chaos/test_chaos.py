@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from inventory import Inventory
 from machines import first_failure, run_machine
-from session_processes import runs
+from session_processes import runs, zygote_of
 from waiting import wait_until
 
 from rlm_client.client import call_tool
@@ -95,15 +95,7 @@ class Deaths:
             pid = self.pid_of(the_socket() if target == "daemon" else str(discovery.runtime_dir() / "supervisor.sock"))
         if pid is None or target != "zygote":
             return psutil.Process(pid) if pid is not None else None
-        found = [child for child in psutil.Process(pid).children() if _is_zygote(child, pid)]
-        return min(found, key=psutil.Process.create_time, default=None)
-
-
-def _is_zygote(process: psutil.Process, supervisor: int) -> bool:
-    """Whether it is a zygote, or has just been forked off one; kernels are in sessions (setsid) of their own."""
-    with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-        return "rlm_kernel.worker.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(supervisor)
-    return False
+        return zygote_of(pid)
 
 
 def _call(tool: str, session: str, policy: str | None = None, **arguments: Any) -> dict[str, Any]:

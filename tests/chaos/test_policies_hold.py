@@ -16,17 +16,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from front_process import FrontProcess
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from machines import first_failure, run_machine
 from policy_attacks import ANYTHING, BEGINNING, BUILT_IN, CONTENTS, KNOWN, PATHS, WAYS
-from policy_calls import call, flipping, kill
+from policy_calls import call, flipping, kill, kill_zygote
+from policy_front_ends import attached, attachments_of, by_front, is_listed, started, value_of
+from policy_model import LOOK, PROBES, REWRITE, Model, without_scratch
 from session_processes import end_process
 from typer.testing import CliRunner
 from waiting import wait_until
@@ -37,68 +40,25 @@ from rlm_ipc.daemon_connection import the_socket
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 from rlm_mcp.cli.app import app
 from rlm_sandbox.errors import PolicyError
-from rlm_sandbox.policy import WAYS_OUT, Policy, digest_of, loosened, pin_policy
+from rlm_sandbox.policy import WAYS_OUT, digest_of, loosened, pin_policy
 
 OPS = int(os.environ.get("RLM_POLICY_OPS", "40"))
 SEED = int(os.environ.get("RLM_POLICY_SEED", "1"))
-STEPS = 20
+STEPS = 20 if OPS <= 1000 else 100
+"""In an example; at its end every session ends, which takes as long as some steps."""
 SECONDS = 30.0
 NAMES = ("a", "b", "c", "d")
-LOOK = """
-through = []
-try:
-    import os
-    through.append('through_imports')
-except Exception:
-    pass
-(through, [name for name in dir() if name[:2] in ('m_', 't_')], [str(llm_answers[id]) for id in llm_answers])
-"""
-REWRITE = """
-try:
-    with open({file!r}, 'w') as file:
-        file.write({text!r})
-except Exception:
-    pass
-"""
-PROBES = {
-    "reads": "open('/etc/passwd').read(1) and 'through_reads'",
-    "writes": "with open('{work}/probe', 'w') as file: pass\n'through_writes'",
-    "evals": "eval('1') and 'through_evals'",
-}
-OPERATIONS = """
-    open open open cell cell rewrite rewrite edit turn fork fork fork restart end end save restore restore apply apply
-    kill betray betray betray idle forge forge ask ask answer share replay
+CHEAP = """
+    open open open cell cell rewrite rewrite edit edit turn fork fork fork restart end end save restore restore apply
+    apply ask ask answer share share front
 """.split()
+"""Operations after which the same processes go on."""
+DEAR = "kill betray betray idle forge forge replay attach".split()
+"""Those that take a second or more: a process has to start for each."""
+OPERATIONS = CHEAP * (2 if OPS <= 1000 else 6) + DEAR * 2
 
 done: Counter[str] = Counter()
 """How often each operation was made, and how often it was refused."""
-
-
-@dataclass
-class Model:
-    """A session: what its policy says, which probes that lets through, and what it may know."""
-
-    policy: Policy
-    digest: str
-    text: str
-    probes: set[str]
-    place: str = ""
-    family: Policy | None = None
-    """What the first session had of which this one is a fork."""
-    life: int = 0
-    known: set[str] = field(default_factory=set)
-    """Names of variables and texts."""
-    marks: set[str] = field(default_factory=set)
-    """Words that are in its texts, variables, queries and answers."""
-
-    @property
-    def bound(self) -> Policy:
-        """What it must never be looser than, whatever its own row says."""
-        return self.family or self.policy
-
-    def under(self, other: "Model") -> "Model":
-        """What it knows, under the policy of another."""
-        return replace(other, life=self.life, known=set(self.known), marks=set(self.marks), family=self.family)
 
 
 class Policies(RuleBasedStateMachine):
@@ -119,6 +79,10 @@ class Policies(RuleBasedStateMachine):
         self.written = False
         """Whether any session of this example ever could write the folder `work`."""
         self.client = Client()
+        self.front_end: FrontProcess | None = None
+        """The front of an agent's client, once there is one."""
+        self.looked: dict[str, tuple[int, str, int | None]] = {}
+        """The life, the policy and the kernel for which a session was last tried with every probe."""
         self.trail: list[tuple[str, str, str, str, str, int]] = []
         """The operations so far."""
         self.work = self.root / f"w{self.number}"
@@ -296,7 +260,7 @@ class Policies(RuleBasedStateMachine):
 
     def kill(self, name: str, number: int) -> None:
         """A process is killed."""
-        self.befall(name, ("kernel", "kernel", "daemon", "supervisor")[number % 4])
+        self.befall(name, ("kernel", "kernel", "zygote", "daemon", "supervisor", "kernel")[number % 6])
 
     def betray(self, name: str, text: str, number: int) -> None:
         """The file changes from which a session has its policy; then the session needs another kernel."""
@@ -366,6 +330,41 @@ class Policies(RuleBasedStateMachine):
             through = set(re.findall(r"^'through_(\w+)'|\['through_(\w+)'", cell["output"][1], re.MULTILINE))
             assert {"".join(word) for word in through} <= model.probes, (place, cell)
 
+    def front(self, name: str, number: int) -> None:
+        """The client of an agent starts its front, again if there was one: the session is what it was."""
+        if number % 4 == 0 or self.front_end is None or self.front_end.process.poll() is not None:
+            self.front_end = started(self.front_end, killed=number % 8 == 0)
+        told = by_front(self.front_end, "status", session=name)
+        if told.get("error") == "kernel_died":  # the loss is told once
+            told = by_front(self.front_end, "status", session=name)
+        assert told.get("policy_sha256") == self.sessions[name].digest, told
+        self.knows_its_own(name, by_front(self.front_end, "eval_code", session=name, code=LOOK))
+
+    def attach(self, name: str, number: int) -> None:
+        """A developer opens the session in Jupyter, as its policy says, and closes it or is killed."""
+        rules = self.sessions[name].policy.attachments
+        trusted = self.command("attachments", "add", name, "--trusted", "--yes")
+        assert trusted <= rules.trusted, (name, rules)
+        self.again("status", name)
+        mode = "watch" if number % 3 == 0 or rules.mode == "watch" else "execute"
+        added = self.command("attachments", "add", name, *["--watch"] * (mode == "watch"))
+        assert added <= (rules.mode != "none"), (name, rules)
+        if not (added and is_listed(name, mode)):
+            done["refused"] += 1
+            return
+        with attached(name, mode, killed=number % 2 == 0) as client:
+            text = value_of(client, LOOK)
+            assert bool(text) == (mode == "execute"), (name, mode, text)
+            if text:
+                self.knows_its_own(name, {"success": True, "result": text})
+                for probe, code in self.refused_probes(name):
+                    found = value_of(client, code)
+                    assert f"through_{probe}" not in found, (name, probe)
+        if number == 1:
+            for attachment in attachments_of(name):
+                self.command("attachments", "revoke", attachment)
+            assert attachments_of(name) == []
+
     def befall(self, name: str, way: str) -> None:
         """What a session has to come back from."""
         if way == "restart":
@@ -377,6 +376,9 @@ class Policies(RuleBasedStateMachine):
             pid = self.again("status", name).get("kernel", {}).get("pid")
             if pid is not None:
                 end_process(pid)
+        elif way == "zygote":
+            with suppress(AssertionError, psutil.NoSuchProcess):  # there is none
+                kill_zygote()
         for server in ("daemon", "supervisor"):
             if way in (server, "both"):
                 with suppress(AssertionError, psutil.NoSuchProcess):  # there is none
@@ -472,22 +474,37 @@ class Policies(RuleBasedStateMachine):
         model = self.sessions[name]
         answer = self.again("status", name)
         assert answer.get("policy_sha256") == model.digest, (name, answer)
-        looked = self.again("eval_code", name, code=LOOK)
-        assert looked.get("success"), (name, looked)
-        through, known, answers = eval(looked["result"])
-        for probe, code in PROBES.items():
-            if probe not in model.probes:
-                through.append(self.again("eval_code", name, code=code.replace("{work}", str(self.work))).get("result"))
+        through = self.knows_its_own(name, self.again("eval_code", name, code=LOOK))
+        now = model.life, model.digest, answer.get("kernel", {}).get("pid")
+        if self.looked.get(name) != now:  # a kernel's walls are as they were when it started
+            for _, code in self.refused_probes(name):
+                through.append(self.again("eval_code", name, code=code).get("result"))
+            self.looked[name] = now
         held = {word.strip("'").removeprefix("through_") for word in through if word}
         assert held <= model.probes, (name, held, model.policy)
         rows = self.again("list_vars", name)["variables"]
-        known = {*known, *(row["name"] for row in rows if row["name"][:2] == "t_")}
+        known = {row["name"] for row in rows if row["name"][:2] == "t_"}
         assert known <= model.known, (name, known, model.known)
-        assert set(re.findall(r"MARK\w+", str(answers))) <= model.marks, (name, answers)
         for handle, (life, mark, granted) in list(self.handles.items())[-2:]:
             owners = {each.life: each for each in self.sessions.values()}
             if life not in owners or (life != model.life and name not in granted):
                 assert "error" in self.again("peek", name, name=handle), (name, handle, mark)
+
+    def knows_its_own(self, name: str, looked: dict[str, Any]) -> list[Any]:
+        """A session that has looked around knows what is its own; what it got through."""
+        model = self.sessions[name]
+        assert looked.get("success"), (name, looked)
+        through, known, answers = eval(looked["result"])
+        assert {word.removeprefix("through_") for word in through} <= model.probes, (name, through, model.policy)
+        assert set(known) <= model.known, (name, known, model.known)
+        assert set(re.findall(r"MARK\w+", str(answers))) <= model.marks, (name, answers)
+        return list(through)
+
+    def refused_probes(self, name: str) -> list[tuple[str, str]]:
+        """What the session's policy does not permit, and a cell that tries it."""
+        permitted = self.sessions[name].probes
+        cells = {probe: code.replace("{work}", str(self.work)) for probe, code in PROBES.items()}
+        return [(probe, code) for probe, code in cells.items() if probe not in permitted]
 
     def refuse_remains(self, name: str) -> None:
         """A new session knows nothing of one that had its name, and takes no answer that was meant for that."""
@@ -503,6 +520,8 @@ class Policies(RuleBasedStateMachine):
             self.look(name)
             self.end(name)
         self.client.close()
+        if self.front_end is not None:
+            self.front_end.close()
 
     # -- how it is asked
 
@@ -540,12 +559,6 @@ class Policies(RuleBasedStateMachine):
 
 _PENDING = " where q.state = 'pending'"
 _ROW = " from sessions where id = ?"
-
-
-def without_scratch(policy: Policy) -> Policy:
-    """What a policy lets out: not what is written into the session's own folder, which ends with it."""
-    write = tuple(path for path in policy.files.write if "scratch" not in path)
-    return policy.model_copy(update={"files": policy.files.model_copy(update={"write": write})})
 
 
 @pytest.mark.timeout(0 if OPS > 1000 else 300)

@@ -15,7 +15,7 @@ STRICT, DEFAULT, *_, OURS, ANYTHING = CONTENTS
 BUILT_IN = {"strict": set[str](), "default": {"imports"}, "tables": {"imports", "writes"}}
 PATHS = ("safe", "link", "work")
 """Places that are named by their path; the policy `named` is a file too, but has a name."""
-WAYS = ("restart", "kernel", "host", "daemon", "both", "idle")
+WAYS = ("restart", "kernel", "supervisor", "daemon", "both", "idle")
 BEGINNING = ("open", "fork", "restore")
 """Operations for which there need not be a session."""
 AGAIN = tuple(pair for _ in range(4) for pair in (("fork", "c"), ("end", "d")))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from session_processes import runs, zygote_of
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -56,6 +57,18 @@ def kill(socket: str) -> None:
         process = psutil.Process(discovery.peer(sock).pid)
     process.send_signal(signal.SIGKILL)
     psutil.wait_procs([process], timeout=60)
+
+
+def kill_zygote() -> None:
+    """End the process from which kernels are forked."""
+    sock = discovery.connect(str(discovery.runtime_dir() / "supervisor.sock"))
+    assert sock is not None
+    with sock:
+        zygote = zygote_of(discovery.peer(sock).pid)
+    assert zygote is not None
+    zygote.send_signal(signal.SIGKILL)
+    while runs(zygote):
+        psutil.wait_procs([zygote], timeout=0.01)
 
 
 def kill_everything() -> None:

@@ -45,6 +45,19 @@ def end_process(pid: int) -> None:
             psutil.wait_procs([process], timeout=0.01)
 
 
+def zygote_of(supervisor: int) -> psutil.Process | None:
+    """The zygote of a supervisor, the one that came first."""
+    found = [child for child in psutil.Process(supervisor).children() if _is_zygote(child, supervisor)]
+    return min(found, key=psutil.Process.create_time, default=None)
+
+
+def _is_zygote(process: psutil.Process, supervisor: int) -> bool:
+    """Whether it is a zygote, or has just been forked off one; kernels are in sessions (setsid) of their own."""
+    with suppress(psutil.NoSuchProcess, ProcessLookupError):
+        return "rlm_kernel.worker.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(supervisor)
+    return False
+
+
 def children_with(word: str) -> list[psutil.Process]:
     """The children of the test process that have ``word`` in their command line."""
     return [child for child in psutil.Process().children() if word in _command(child)]
