@@ -156,6 +156,18 @@ def test_its_user_gives_a_session_another_policy(safe: Path) -> None:
     assert cli("policy", "apply", "nobody", "strict").returncode == 1
 
 
+def test_the_name_of_a_policy_that_has_changed_since_is_no_pass(isolation: Any) -> None:
+    """K-28: a client states the name that the session has, but what it names by now lets data out."""
+    own = Path(isolation.config, "policies", "named.yaml")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("extends: default\n")
+    assert cell("closed", "n = 1", "named")["success"]
+    own.write_text("extends: trusted\n")
+    kill_everything()
+    refused = call("eval_code", "closed", "named", code="n")
+    assert refused["error"] == "policy_conflict"
+
+
 def test_a_client_that_lets_data_out_is_kept_from_sessions_that_do_not(safe: Path) -> None:
     """K-28: unless the session is a fork of one that such a client began."""
     assert cell("closed", "n = 1")["success"]

@@ -149,8 +149,6 @@ class Policies:
             PolicyError: the client's policy cannot be read.
         """
         stated = handshake.env.get("RLM_KERNEL_POLICY")
-        if given is None and stated == row.policy and not is_path(stated):
-            return
         own = given or await self.read(policy_for(handshake), workspace_for(handshake))
         if is_path(own.origin) and own.origin == row.policy and own.digest != policy.digest:
             said = f"{own.origin} has changed since session {row.id} began, which keeps what it said then"
