@@ -147,9 +147,12 @@ class Runtime:
             return [Operation(**row) for row in connection.execute(_OWED).mappings()]
 
     async def keep(self, what: Collection[str] = ("log", "notebook", "end")) -> None:
-        """Do ``what`` ends of frames have promised; what fails is tried again with the next call."""
-        for owed in self.owed():
-            if owed.what not in what:
+        """Do ``what`` ends of frames have promised; what fails is tried again with the next call.
+
+        A session ends when all that is to be written of it is: its cells go with it, those of other frames too.
+        """
+        for owed in sorted(self.owed(), key=lambda owed: owed.what == "end"):
+            if owed.what not in what or (owed.what == "end" and self._to_be_written(owed.of_session)):
                 continue
             try:
                 await self._keep(owed)
@@ -180,6 +183,10 @@ class Runtime:
                 connection.execute(_LOGGED, {"named": owed.frame, "at": at})
             connection.execute(_KEPT, {"done": owed.number})
         self._step(f"keep: {owed.what} noted")
+
+    def _to_be_written(self, session: int | None) -> bool:
+        """Whether a log or a notebook is owed that has cells of that session."""
+        return any(owed.of_session == session and owed.what in {"log", "notebook"} for owed in self.owed())
 
     def _in_use(self, session: int) -> bool:
         """Whether a frame runs in that session: its kernel is not one frame's alone."""

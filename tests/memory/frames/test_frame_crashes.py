@@ -331,3 +331,27 @@ def test_every_operation_is_done_or_not_done_wherever_the_daemon_dies(tmp_path: 
     print(f"{OPS} operations, {crashes} crashes: {dict(fuse.places)}")
     assert crashes > OPS / 10
     assert fuse.places.keys() == PLACES
+
+
+def test_a_session_does_not_end_before_all_its_frames_logs_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F-11: a child that failed with its parent shared the session, and a log could not be written at first."""
+    machine = Machine(tmp_path / "rlm.sqlite3", Fuse())
+    machine.open_row(first := sessions.new_key(machine.store))
+    machine.kernels[first] = {}
+    root = tree.of_session(machine.store, sessions.get(machine.store, f"s{first}"), author="t", now=1.0)
+    story = tree.plan(machine.store, tree.Plan("story", [tree.Plan("child")]), root.key, author="t", now=1.0)
+    (child,) = rows.children(machine.store, story.key)
+    _run(machine.runtime.push(story.key, author="t", now=1.0))
+    shared = _run(machine.runtime.push(child.key, author="t", now=1.0, fork=False))
+    machine.cell(shared)
+    _run(machine.runtime.pop(story.key, Outcome(Status.FAILED, children="fail"), author="t", now=2.0))
+    with monkeypatch.context() as broken:
+        broken.setattr(machine, "write_log", None)
+        _run(machine.runtime.keep())
+    assert shared.session in machine.kernels
+    _run(machine.runtime.keep())
+    assert machine.logs[child.key] == ("cell 0",)
+    assert shared.session not in machine.kernels
+    machine.store.close()
