@@ -80,6 +80,8 @@ class Outcome:
     decisions: Sequence[str] = ()
     hand_over: Sequence[str] = ()
     children: Children = "refuse"
+    written: Sequence[str] = ()
+    """Files that were found, which are artifacts beside those that are named. No part of what is asked."""
 
     def digest(self) -> str:
         """Hash what is asked: the same pop is known by it."""
@@ -117,7 +119,8 @@ def compact(store: Store, row: FrameRow, outcome: Outcome, now: float) -> tuple[
     summary = outcome.summary.strip()
     said = limits.storable(summary or _extract(store, row, outcome.status), LONGEST_SUMMARY)
     source = "caller" if summary else "extract"
-    values = {"artifacts": _items(outcome.artifacts), "decisions": _items(outcome.decisions), "at": now}
+    artifacts = list(dict.fromkeys((*outcome.artifacts, *outcome.written)))
+    values = {"artifacts": _items(artifacts), "decisions": _items(outcome.decisions), "at": now}
     with store.transaction() as connection:
         connection.execute(_COMPACT, {"frame": row.key, "source": source, "text": said, **values})
     return said, source

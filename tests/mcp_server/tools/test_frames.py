@@ -231,6 +231,37 @@ async def test_frames_of_another_place_are_not_told_of(connect, tmp_path) -> Non
         assert (await stranger("pop", id="f2"))["error"] == "frame_not_found"
 
 
+async def test_files_that_a_frame_has_written_are_its_artifacts(connect_own) -> None:
+    """F-12: found, whoever wrote them; not those from before, hidden ones, or what a link leads to."""
+    async with connect_own("root") as agent:
+        await agent.run("open('before.txt', 'w').write('x')")
+        await agent("push", goal="write", fork=False)
+        await agent.run("import os; os.mkdir('d'); open('d/out.txt', 'w').write('y'); open('.hidden', 'w').write('z')")
+        scratch = (await agent("status"))["kernel"]["scratch"]
+        Path(scratch, "link").symlink_to("before.txt")
+        asked = {"id": "f2", "summary": "Written.", "artifacts": ["report"]}
+        popped = await agent("pop", **asked)
+        shown = await agent("frame", id="f2")
+        assert shown["artifacts"] == ["report", f"{scratch}/d/out.txt"]
+        await agent.run("open('later.txt', 'w').write('x')")
+        assert (await agent("pop", **asked))["summary"] == popped["summary"]
+        await agent("push", goal="look on", fork=False)
+        await agent("pop", id="f3", summary="Nothing.")
+        assert (await agent("frame", id="f3"))["artifacts"] == []
+
+
+async def test_nothing_is_pushed_or_popped_that_nobody_asked_for(connect_own) -> None:
+    """F-15: whatever runs or is loaded, the tree has the frames that somebody has asked for."""
+    async with connect_own("root") as agent:
+        await agent("load_context", name="log", content="one\ntwo\n")
+        for _ in range(3):
+            await agent.run("raise ValueError('a new goal?')")
+        assert (await agent("frame"))["tree"] == ["f1 in_progress root"]
+        await agent("push", goal="task")
+        await agent.run("print('done: the task is completed')", session="f2")
+        assert (await agent("frame"))["tree"] == ["f1 in_progress root", "  f2 in_progress task"]
+
+
 async def test_the_old_names_show_the_same(connect) -> None:
     """F-3: flame_status and flame_navigate are there for who knows them, and not listed in core."""
     async with connect("root") as agent:

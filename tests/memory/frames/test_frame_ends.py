@@ -144,7 +144,7 @@ def test_reopening_asks_for_what_is_above_first(grown: Grown) -> None:
 
 
 def test_a_models_summary_takes_the_place_of_an_extract_only(grown: Grown) -> None:
-    """What the caller said stays; a frame that runs again gets none."""
+    """F-7: what the caller said stays; a frame that runs again gets none."""
     said, silent, again = grown.push("said"), grown.push("silent"), grown.push("again")
     grown.pop(said, "my words"), grown.pop(silent, ""), grown.pop(again, "")
     ending.reopen(grown.store, again.key, author="t", now=2.0)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.frames.artifacts import changed_since, writable
 from rlm_mcp.service.frames.effects import FrameEffects
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.values import FrameValues
@@ -138,6 +139,8 @@ class Frames:
             above = at if parent is None else self._get(at, parent)
             row = tree.plan(self._store, Plan(goal), above.key, author=author, now=now)
         await self._keep()
+        if row.status is not Status.IN_PROGRESS:
+            self.logs.begin(row.id)
         effects = self._effects(session, policy)
         started = await Runtime(self._store, effects).push(row.key, author=author, now=now, fork=fork)
         fields: dict[str, Any] = {"session": self._session_of(started)}
@@ -168,6 +171,9 @@ class Frames:
             row = self._get(row, frame)
         self._cells.flush()
         runtime = Runtime(self._store, self._effects(session))
+        if (own := self._live.of_key(row.session)) is not None and row.status is Status.IN_PROGRESS:
+            written = await asyncio.to_thread(changed_since, self.logs.began(row.id), writable(own))
+            outcome = replace(outcome, written=written)
         with holding():
             ended = await runtime.pop(row.key, outcome, author=_author(client), now=self._clock())
         parent = rows.frame_key(ended.parent)

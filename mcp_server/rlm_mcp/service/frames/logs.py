@@ -28,6 +28,7 @@ from rlm_memory.store import Store
 __all__ = ["FrameLogs"]
 
 _SPILLED = "cells.jsonl"
+_BEGAN = "began"
 
 
 class FrameLogs:
@@ -43,6 +44,16 @@ class FrameLogs:
     def notebook(self, frame: str) -> Path:
         """Where the notebook of a frame is, or will be."""
         return self._folder / frame / f"frame-{frame}.ipynb"
+
+    def began(self, frame: str) -> Path:
+        """Where the marker is that a frame's files are newer than."""
+        return self._folder / frame / _BEGAN
+
+    def begin(self, frame: str) -> None:
+        """Mark that a frame begins now."""
+        marker = self.began(frame)
+        marker.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        marker.touch(mode=0o600)
 
     def write_log(self, frame: FrameRow, session: int | None) -> str:
         """Write the log; one that is there stays if the journal of its session has gone."""

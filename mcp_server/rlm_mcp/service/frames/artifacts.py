@@ -1,0 +1,76 @@
+"""Which files a frame has written: those below its session's writable folders that changed after the frame began.
+
+The kernel says nothing of the files that it writes, and could say anything. What is compared is a file's change time
+with that of a marker which the daemon writes when the frame begins: the system sets both by one clock, and no code in
+a session can set either.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_sandbox.errors import PolicyError
+from rlm_sandbox.policy import resolve
+
+__all__ = ["DEEPEST", "MOST_LOOKED_AT", "changed_since", "writable"]
+
+MOST_LOOKED_AT = 20_000
+"""Files and folders that are looked at: a pop must not take long because a workspace is large."""
+DEEPEST = 20
+"""Folders below a writable one that are entered, one in the other."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def writable(session: Session) -> tuple[str, ...]:
+    """Return the folders that code of the session may write; none if it has no kernel."""
+    info = session.kernel.info
+    if info is None:
+        return ()
+    try:
+        return resolve(session.policy, session.row.workspace or None, info.scratch).files.write
+    except PolicyError:
+        return ()  # a link has come into a path since the kernel began: no walk goes through it
+
+
+def changed_since(marker: Path, folders: Iterable[str]) -> list[str]:
+    """Return the files below ``folders`` that changed after ``marker``, sorted; none if there is no marker.
+
+    What is hidden or more than `DEEPEST` folders down is left out, and links are not followed.
+    """
+    try:
+        began = marker.stat().st_ctime_ns
+    except OSError:
+        return []
+    below = chain.from_iterable(_below(folder, None, folder, DEEPEST) for folder in folders)
+    return sorted({path for path, changed in islice(below, MOST_LOOKED_AT) if changed > began})
+
+
+def _below(name: str, beside: int | None, path: str, depth: int) -> Iterator[tuple[str, int]]:
+    """Yield each file with its change time in ns, and each folder with 0: that was looked at too.
+
+    Folders are opened from the one above, never by path: a session could put a link in the place of one meanwhile.
+    """
+    try:
+        folder = os.open(name, _FOLDER, dir_fd=beside)
+    except OSError:
+        return
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                inner = f"{path}/{entry.name}"
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue  # it went meanwhile
+                yield inner, found.st_ctime_ns if stat.S_ISREG(found.st_mode) else 0
+                if stat.S_ISDIR(found.st_mode) and depth:
+                    yield from _below(entry.name, folder, inner, depth - 1)
+    finally:
+        os.close(folder)
