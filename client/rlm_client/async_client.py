@@ -17,18 +17,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from rlm_client import calls
-from rlm_client.results import Query
+from rlm_client.results import Popped, Pushed, Query
 from rlm_ipc.daemon_connection_async import AsyncDaemonConnection
 from rlm_ipc.daemon_dialogue import OnProgress
 from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
-from rlm_ipc.errors import ToolFailed
+from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject, plain
 
-__all__ = ["AsyncClient"]
+__all__ = ["AsyncClient", "AsyncGoal", "AsyncPush"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,6 +116,16 @@ class AsyncClient:
     budget: Final = _method(calls.budget)
     interrupt: Final = _method(calls.interrupt)
 
+    # --- goals ---------------------------------------------------------------------------------------
+
+    plan: Final = _method(calls.plan)
+    pop: Final = _method(calls.pop)
+    frame: Final = _method(calls.frame)
+
+    def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> AsyncPush:
+        """Start a goal as `Client.push` does: awaited, or as an asynchronous context manager that ends it."""
+        return AsyncPush(self, calls.push(goal, parent=parent, fork=fork, policy=policy))
+
     # --- the session ---------------------------------------------------------------------------------
 
     status: Final = _method(calls.status)
@@ -126,7 +136,8 @@ class AsyncClient:
 
     async def pending_queries(self) -> list[Query]:
         """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""
-        session = self.session or (await self.status())["session"]
+        named = None if self.session is None or calls.is_frame(self.session) else self.session
+        session = named or (await self.status())["session"]
         control = await AsyncDaemonConnection.open(ListQueries(session))
         control.close()
         return [Query.read(plain(query)) for query in control.reply.queries]
@@ -138,3 +149,58 @@ class AsyncClient:
                 return connection
             connection.close()
         return await AsyncDaemonConnection.open(ServeMcp(), calls.environment(self.session, self.policy))
+
+
+class AsyncGoal(AsyncClient):
+    """A goal that was pushed: a client in its session, with the answers to its push and its pop, as `Goal`."""
+
+    def __init__(self, above: AsyncClient, pushed: Pushed) -> None:
+        super().__init__(pushed.frame, on_progress=above.on_progress)
+        self.pushed = pushed
+        self.popped: Popped | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the frame."""
+        return self.pushed.frame
+
+    async def call(self, tool: str, /, **arguments: Any) -> JsonObject:
+        """Call a tool in the session of the goal; see `AsyncClient.call`."""
+        answer = await super().call(tool, **arguments)
+        if tool == "pop" and answer["frame"] == self.id:
+            self.popped = Popped.read(answer)
+        return answer
+
+
+class AsyncPush:
+    """A push that is to be made. Awaited it gives the goal; as a context manager it also pops it, as `Goal` does."""
+
+    def __init__(self, above: AsyncClient, call: calls.Call[Pushed]) -> None:
+        self._above, self._call = above, call
+        self._goal: AsyncGoal | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncGoal]:
+        return self._made().__await__()
+
+    async def __aenter__(self) -> AsyncGoal:
+        self._goal = await self._made()
+        return self._goal
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        goal = self._goal
+        if goal is None:
+            return
+        try:
+            if goal.popped is None:
+                call = calls.pop(goal.id) if error is None else calls.failure(goal.id, error)
+                goal.popped = call.read(await self._above.call(call.tool, **call.arguments))
+        except KernelError as refused:
+            if error is None:
+                raise
+            error.add_note(f"the frame {goal.id} could not be popped: {refused}")
+        finally:
+            await goal.aclose()
+
+    async def _made(self) -> AsyncGoal:
+        call = self._call
+        return AsyncGoal(self._above, call.read(await self._above.call(call.tool, **call.arguments)))

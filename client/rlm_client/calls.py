@@ -21,9 +21,13 @@ from rlm_client.results import (
     Ended,
     Fork,
     Found,
+    Frame,
     Handle,
     Page,
     Pictures,
+    Planned,
+    Popped,
+    Pushed,
     Rows,
     Undone,
     Variable,
@@ -33,12 +37,15 @@ from rlm_ipc.errors import ToolFailed
 from rlm_ipc.json_lines import handshake_environment
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["Call", "ToolCall", "environment", "signature_of"]
+__all__ = ["Call", "ToolCall", "environment", "failure", "is_frame", "signature_of"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]
 ScanFlag = Literal["case", "fixed", "word", "invert", "count", "per_file"]
+Outcome = Literal["completed", "failed", "blocked"]
+Children = Literal["refuse", "adopt", "fail"]
+Change = Literal["invalidate", "reopen", "forget"]
 _OF_ANSWERS = ("answered", "failed", "still_pending")
 """What an answer to answer_queries has of its own, beside what came of the cell that waited."""
 
@@ -235,6 +242,50 @@ def interrupt() -> Call[list[str]]:
     return Call.of(lambda answer: list(answer["interrupted"]), "interrupt")
 
 
+# --- goals -------------------------------------------------------------------------------------------
+
+
+def plan(goal: str, children: Sequence[str | Mapping[str, Any]] = (), *, parent: str | None = None) -> Call[Planned]:
+    """Write a goal down, with those below it: texts, or mappings with a ``goal`` and ``children`` of their own."""
+    return Call.of(Planned.read, "plan", goal=goal, children=list(children), parent=parent)
+
+
+def push(goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> Call[Pushed]:
+    """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session."""
+    return Call.of(Pushed.read, "push", goal=goal, parent=parent, fork=fork, policy=policy)
+
+
+def pop(
+    id: str | None = None,
+    status: Outcome = "completed",
+    summary: str = "",
+    *,
+    artifacts: Sequence[str] = (),
+    decisions: Sequence[str] = (),
+    hand_over: Sequence[str] = (),
+    children: Children = "refuse",
+) -> Call[Popped]:
+    """End a frame, or the current one; ``hand_over`` names variables for the session above."""
+    lists = {"artifacts": list(artifacts), "decisions": list(decisions), "hand_over": list(hand_over)}
+    return Call.of(Popped.read, "pop", id=id, status=status, summary=summary, children=children, **lists)
+
+
+def frame(id: str | None = None, *, do: Change | None = None) -> Call[Frame]:
+    """Show a frame, or the current one; with ``do`` change what has become of it."""
+    return Call.of(Frame.read, "frame", id=id, do=do)
+
+
+def is_frame(session: str) -> bool:
+    """Tell whether what is named as a session is a frame."""
+    return session[:1] == "f" and session[1:].isdecimal()
+
+
+def failure(frame: str, error: BaseException) -> Call[Popped]:
+    """End a frame whose block raised: with the exception's text, and what still runs below fails with it."""
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return pop(frame, "failed", said, children="fail")
+
+
 # --- the session -------------------------------------------------------------------------------------
 
 
@@ -280,7 +331,11 @@ def _checked(result: JsonObject) -> JsonObject:
 
 def _message(answer: JsonObject) -> str:
     """Return what a tool's error says, as one line."""
-    parts = [str(answer[key]) for key in ("message", "hint", "text") if answer.get(key)]
+    parts: list[str] = []
+    for key in ("message", "hint", "text"):
+        said = str(answer.get(key) or "")
+        if said and not any(said in part for part in parts):
+            parts.append(said)
     if isinstance(available := answer.get("available"), list):
         parts.append(f"available: {', '.join(map(str, available)) or 'nothing'}")
     return "; ".join(parts) or json.dumps(answer, ensure_ascii=False)

@@ -23,13 +23,13 @@ from contextlib import suppress
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from rlm_client import calls
-from rlm_client.results import Query
+from rlm_client.results import Popped, Pushed, Query
 from rlm_ipc.daemon_connection import DaemonConnection, OnProgress, ask
 from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
-from rlm_ipc.errors import ToolFailed
+from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject, plain
 
-__all__ = ["Client", "call_tool"]
+__all__ = ["Client", "Goal", "call_tool"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,6 +118,20 @@ class Client:
     budget: Final = _method(calls.budget)
     interrupt: Final = _method(calls.interrupt)
 
+    # --- goals ---------------------------------------------------------------------------------------
+
+    plan: Final = _method(calls.plan)
+    pop: Final = _method(calls.pop)
+    frame: Final = _method(calls.frame)
+
+    def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> Goal:
+        """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session.
+
+        As a context manager the goal ends with its block.
+        """
+        call = calls.push(goal, parent=parent, fork=fork, policy=policy)
+        return Goal(self, call.read(self.call(call.tool, **call.arguments)))
+
     # --- the session ---------------------------------------------------------------------------------
 
     status: Final = _method(calls.status)
@@ -128,7 +142,8 @@ class Client:
 
     def pending_queries(self) -> list[Query]:
         """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""
-        request = ListQueries(self.session or self.status()["session"])
+        named = None if self.session is None or calls.is_frame(self.session) else self.session
+        request = ListQueries(named or self.status()["session"])
         return [Query.read(plain(query)) for query in ask(request, start=True).queries]
 
     # --- the connection ---------------------------------------------------------------------------
@@ -146,6 +161,45 @@ class Client:
         if connection is not None:
             with suppress(OSError):
                 connection.close()
+
+
+class Goal(Client):
+    """A goal that was pushed: a client in its session. ``pushed`` is the answer to the push, ``popped`` that to a pop.
+
+    At the end of its block it is popped as completed, unless the block has done that. When the block raises, it is
+    popped as failed, with the text of the exception.
+    """
+
+    def __init__(self, above: Client, pushed: Pushed) -> None:
+        super().__init__(pushed.frame, on_progress=above.on_progress)
+        self.pushed = pushed
+        self.popped: Popped | None = None
+        self._above = above
+
+    @property
+    def id(self) -> str:
+        """The id of the frame."""
+        return self.pushed.frame
+
+    def call(self, tool: str, /, **arguments: Any) -> JsonObject:
+        """Call a tool in the session of the goal; see `Client.call`."""
+        answer = super().call(tool, **arguments)
+        if tool == "pop" and answer["frame"] == self.id:
+            self.popped = Popped.read(answer)
+        return answer
+
+    def __exit__(self, *raised: object) -> None:
+        error = next((value for value in raised if isinstance(value, BaseException)), None)
+        try:
+            if self.popped is None:
+                call = calls.pop(self.id) if error is None else calls.failure(self.id, error)
+                self.popped = call.read(self._above.call(call.tool, **call.arguments))
+        except KernelError as refused:
+            if error is None:
+                raise
+            error.add_note(f"the frame {self.id} could not be popped: {refused}")
+        finally:
+            self.close()
 
 
 def call_tool(

@@ -20,10 +20,15 @@ __all__ = [
     "Files",
     "Fork",
     "Found",
+    "Frame",
+    "FrameAnswer",
     "Handle",
     "Match",
     "Page",
     "Pictures",
+    "Planned",
+    "Popped",
+    "Pushed",
     "Query",
     "Result",
     "Rows",
@@ -288,3 +293,81 @@ class Ended(Result):
     """A session that has ended."""
 
     ended: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameAnswer(Result):
+    """What every answer about a frame says: the ``frame`` by its id, and the ``current`` one with the way to it."""
+
+    frame: str = ""
+    goal: str = ""
+    status: str = ""
+    parent: str | None = None
+    current: str = ""
+    breadcrumb: str = ""
+    notice: str | None = None
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it of an answer of plan, push, pop or frame; its lists cannot be changed."""
+        return super().read({key: tuple(said) if isinstance(said, list) else said for key, said in answer.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(FrameAnswer):
+    """Goals that are written down: a line for each, with its id, indented below its parent."""
+
+    planned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed(FrameAnswer):
+    """A frame that runs in ``session``. ``context`` is what a model is to be told.
+
+    ``source`` is ``checkpoint`` when a cell was running in the session ``forked_from``. ``current_unchanged`` says what
+    to pass as session, when another frame stays the current one.
+    """
+
+    session: str
+    context: str = ""
+    forked_from: str | None = None
+    policy: str | None = None
+    source: str | None = None
+    current_unchanged: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Popped(FrameAnswer):
+    """What came of a frame; ``source`` says who said the summary: ``caller`` or ``extract``. ``log`` is a file.
+
+    ``failed``, ``adopted`` and ``invalidated`` are the ids of frames below.
+    """
+
+    summary: str = ""
+    source: str = ""
+    log: str | None = None
+    handed_over: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    adopted: tuple[str, ...] = ()
+    invalidated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame(FrameAnswer):
+    """A frame with its ``context`` and its ``tree``, a line for each frame; or the ids that a change was of."""
+
+    kind: str = ""
+    session: str | None = None
+    children: tuple[str, ...] = ()
+    log: str | None = None
+    summary: str | None = None
+    summary_by: str | None = None
+    artifacts: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    handed_over: tuple[str, ...] = ()
+    tree: tuple[str, ...] = ()
+    context: str = ""
+    invalidated: tuple[str, ...] = ()
+    still_running: tuple[str, ...] = ()
+    reopened: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from rlm_ipc.errors import ToolFailed
 from rlm_mcp.cli.app import app
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_mcp.tools.registry import Tool
+from rlm_memory.frames.states import STEPS
 from rlm_sandbox.policy import load_policy, policy_names
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,8 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
 OUTSIDE = ("docs/python.md", "docs/transcripts.md")
 """The pages whose Python is for programs, not for cells."""
+ALONE = "docs/frames.md"
+"""The page whose examples run on a machine that nobody has used: the ids of its frames are those of the first ones."""
 WAITS_FOR_A_PERSON = {"mcp", "serve", "demo", "web"}
 """Commands that run until they are stopped, or long: here only their help is asked for."""
 
@@ -89,7 +92,8 @@ COMMANDS = dict(_leaves(typer.main.get_command(app)))
 
 def _of(*languages: str) -> pytest.MarkDecorator:
     outside = {(page, "python") for page in OUTSIDE}
-    chosen = [block for block in BLOCKS if block.language in languages and (block.page, block.language) not in outside]
+    shared = [block for block in BLOCKS if block.page != ALONE]
+    chosen = [block for block in shared if block.language in languages and (block.page, block.language) not in outside]
     return pytest.mark.parametrize("block", chosen, ids=str)
 
 
@@ -155,22 +159,6 @@ def test_every_block_says_what_language_it_is_in() -> None:
     assert [str(block) for block in BLOCKS if block.language not in LANGUAGES] == []
 
 
-@_of("console")
-def test_console_examples_run_and_print_what_the_page_shows(block: Block, place: Path) -> None:
-    """Those that end by themselves are run, in the order of the page, and end with the exit code that it states."""
-    for command, shown in _commands(block):
-        program, *arguments = shlex.split(command, comments=True)
-        if program == "make":
-            _check_make(arguments)
-        elif program == "rlm-kernel" and arguments[0] not in WAITS_FOR_A_PERSON:
-            printed = _run(command, place)
-            assert _matches(shown, printed), f"{command}\nprinted\n{printed}"
-        elif program == "rlm-kernel":
-            assert "Usage" in _run(f"rlm-kernel {arguments[0]} --help", place)
-        else:
-            assert program in {"jupyter", "pip", "uv"}, command
-
-
 def _check_make(arguments: list[str]) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {argument for argument in arguments if "=" not in argument} <= targets
@@ -221,6 +209,41 @@ def _shows(shown: Any, answer: Any) -> bool:
     if isinstance(shown, str) and shown.endswith("..."):
         return str(answer).startswith(shown.removesuffix("..."))
     return bool(shown == answer)
+
+
+@_of("console")
+def test_console_examples_run_and_print_what_the_page_shows(block: Block, place: Path) -> None:
+    """Those that end by themselves are run, in the order of the page, and end with the exit code that it states."""
+    _run_block(block, place)
+
+
+@pytest.mark.usefixtures("ended")
+def test_the_page_of_frames_runs_from_its_first_line_to_its_last(tmp_path: Path) -> None:
+    """F-1: as a new user does it, in a folder with the sample, on a machine without any frame."""
+    write_samples(tmp_path, LOG)
+    try:
+        for block in [block for block in BLOCKS if block.page == ALONE]:
+            if block.language == "console":
+                _run_block(block, tmp_path)
+            else:
+                printed = _run(f"python -c {shlex.quote(block.text)}", tmp_path)
+                assert printed.splitlines() == re.findall(r"# prints (.*)", block.text) != []
+    finally:
+        _run("rlm-kernel daemon stop --all", tmp_path)
+
+
+def _run_block(block: Block, place: Path) -> None:
+    for command, shown in _commands(block):
+        program, *arguments = shlex.split(command, comments=True)
+        if program == "make":
+            _check_make(arguments)
+        elif program == "rlm-kernel" and arguments[0] not in WAITS_FOR_A_PERSON:
+            printed = _run(command, place)
+            assert _matches(shown, printed), f"{command}\nprinted\n{printed}"
+        elif program == "rlm-kernel":
+            assert "Usage" in _run(f"rlm-kernel {arguments[0]} --help", place)
+        else:
+            assert program in {"jupyter", "pip", "uv"}, command
 
 
 @_of("toml")
@@ -290,6 +313,14 @@ def test_every_policy_that_ships_is_described(root: Path) -> None:
     page = (root / "docs/policies.md").read_text()
     shipped = policy_names(directories=[root / "policies", root / "policies/samples"])
     assert [name for name in shipped if f"| `{name}` |" not in page] == []
+
+
+def test_the_page_of_frames_has_the_table_of_statuses_and_verbs(root: Path) -> None:
+    """F-1: from where each verb starts and where it leads, as the table of the code has it."""
+    rows = re.findall(r"^\| (\w+) \| ([\w, ]+) \| ([\w, ]+) \| .* \|$", (root / ALONE).read_text(), re.MULTILINE)
+    shown = {verb: (sources.split(", "), targets.split(", ")) for verb, sources, targets in rows[1:]}
+    steps = {verb.value: (sorted(steps), sorted(set().union(*steps.values()))) for verb, steps in STEPS.items()}
+    assert shown == steps
 
 
 def test_links_between_pages_lead_somewhere() -> None:

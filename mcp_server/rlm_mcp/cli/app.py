@@ -15,6 +15,7 @@ from rlm_mcp.cli import (
     clients,
     daemon,
     doctor,
+    frames,
     notebooks,
     policy,
     sessions,
@@ -43,6 +44,12 @@ app.command("top")(watching.top)
 app.command("sessions")(sessions.sessions)
 app.command("journal")(sessions.journal)
 app.command("fork")(sessions.fork)
+app.command("tree")(frames.tree)
+app.command("plan")(frames.plan)
+app.command("push")(frames.push)
+app.command("pop")(frames.pop)
+app.command("frame")(frames.frame)
+app.command("log")(frames.log)
 app.command("save")(snapshots.save)
 app.command("restore")(snapshots.restore)
 app.command("export")(notebooks.export)

@@ -278,7 +278,7 @@ def _frame_status(error: Any) -> ToolFault:
 
 
 def _frames_running(error: Any) -> ToolFault:
-    hint = "pop them first, or pass children='adopt' or children='fail'"
+    hint = "pop them first, or pass children='adopt' (they move up to its parent) or children='fail'"
     return ToolFault("frames_running", str(error), hint, frame=error.frame, running=error.running)
 
 

@@ -21,7 +21,7 @@ from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.values import FrameValues
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal
-from rlm_mcp.service.sessions.names import is_frame_id
+from rlm_mcp.service.sessions.names import is_frame_id, named_session
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import sessions
@@ -312,7 +312,7 @@ class Frames:
 
 
 def _of(client: ClientInfo, asked: str | None) -> Client:
-    return client.pid, asked or ""
+    return client.pid, asked or named_session(client) or ""
 
 
 def _author(client: ClientInfo) -> str:

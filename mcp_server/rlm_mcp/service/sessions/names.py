@@ -25,6 +25,7 @@ __all__ = [
     "check_session_id",
     "is_frame_id",
     "is_handle",
+    "named_session",
     "session_id_for",
     "workspace_for",
 ]
@@ -84,12 +85,14 @@ def is_frame_id(session: str) -> bool:
 
 def session_id_for(handshake: ClientInfo, asked: str | None) -> str:
     """Return a call's session: the one asked for, the environment's, the git root's, or the global one."""
-    if asked:
-        return check_session_id(asked)
-    for variable in SESSION_VARIABLES:
-        if handshake.env.get(variable):
-            return check_session_id(handshake.env[variable])
+    if named := asked or named_session(handshake):
+        return check_session_id(named)
     return _session_of_directory(handshake.cwd, handshake.pid)
+
+
+def named_session(handshake: ClientInfo) -> str | None:
+    """Return the session that a client's environment names, unchecked; None: it names none."""
+    return next((handshake.env[variable] for variable in SESSION_VARIABLES if handshake.env.get(variable)), None)
 
 
 def workspace_for(handshake: ClientInfo) -> str:

@@ -1,0 +1,151 @@
+"""The commands that work on goals: calls of the tools of frames, and the log of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rlm_client.client import call_tool
+from rlm_ipc.messages import JsonObject
+from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, errors, fail, failing, printable, show
+
+__all__ = ["frame", "log", "plan", "pop", "push", "tree"]
+
+FrameId = Annotated[str, typer.Argument(metavar="ID", help="The frame, such as f7; `rlm-kernel tree` lists them.")]
+
+
+@failing
+def tree(session: SessionOption = None, as_json: JsonFlag = False) -> None:
+    """Show the tree of goals of this repository: ids, statuses, goals."""
+    shown = call_tool("frame", {}, session=session)
+    answer = {name: shown[name] for name in ("breadcrumb", "current", "tree")}
+    show(answer, as_json, lambda: _lines(answer["tree"]))
+
+
+@failing
+def plan(
+    goal: Annotated[str, typer.Argument(help="What is to be reached.")],
+    children: Annotated[list[str] | None, typer.Argument(help="Goals below it.")] = None,
+    parent: Annotated[str | None, typer.Option(help="The frame to plan below; default: that of the session.")] = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a goal down, with goals below it. Nothing starts."""
+    given = {"goal": goal, "children": children or [], "parent": parent}
+    answer = call_tool("plan", given, session=session)
+    show(answer, as_json, lambda: _lines(answer["planned"]))
+
+
+@failing
+def push(
+    goal: Annotated[str, typer.Argument(help="What is to be reached, or the id of a planned frame.")],
+    parent: Annotated[
+        str | None, typer.Option(help="The frame to start it below; default: that of the session.")
+    ] = None,
+    fork: Annotated[bool, typer.Option(help="Work in a fork, or in the session above itself.")] = True,
+    policy: Annotated[str | None, typer.Option(help="A stricter policy for the fork; default: the same.")] = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start a goal in a session forked from the one above, with every variable. Use its id as --session."""
+    given = {"goal": goal, "parent": parent, "fork": fork, "policy": policy}
+    answer = call_tool("push", given, session=session)
+    show(answer, as_json, lambda: _print_pushed(answer))
+
+
+def _print_pushed(answer: JsonObject) -> None:
+    _fields(answer, "frame", "status", "goal", "session", "policy", "notice")
+    started = answer["frame"]
+    errors.print(f"work in it with --session {started}, end it with: rlm-kernel pop {started}")
+
+
+@failing
+def pop(
+    frame_id: FrameId,
+    status: Annotated[
+        Literal["completed", "failed", "blocked"], typer.Option(help="What has become of it.")
+    ] = "completed",
+    summary: Annotated[
+        str, typer.Option(help="What others need to know of it; default: an extract of its cells.")
+    ] = "",
+    artifact: Annotated[list[str] | None, typer.Option(help="A file that it made; repeatable.")] = None,
+    decision: Annotated[list[str] | None, typer.Option(help="A decision that it took; repeatable.")] = None,
+    hand_over: Annotated[list[str] | None, typer.Option(help="A variable for the session above; repeatable.")] = None,
+    children: Annotated[
+        Literal["refuse", "adopt", "fail"], typer.Option(help="What becomes of frames that run below.")
+    ] = "refuse",
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """End a frame: its summary, log, notebook and values stay, its kernel goes."""
+    given: JsonObject = {"id": frame_id, "status": status, "summary": summary, "children": children}
+    given |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
+    answer = call_tool("pop", given, session=session)
+    known = ("frame", "status", "summary", "handed_over", "adopted", "failed", "invalidated", "parent", "log")
+    show(answer, as_json, lambda: _fields(answer, *known))
+
+
+@failing
+def frame(
+    frame_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The frame; default: that of the session.")
+    ] = None,
+    do: Annotated[
+        Literal["invalidate", "reopen", "forget"] | None, typer.Option(help="Change what has become of the frame.")
+    ] = None,
+    context: Annotated[bool, typer.Option("--context", help="Print what a model is told of the tree.")] = False,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a frame, or invalidate it, plan it again, or delete it with all that was kept of it."""
+    if do is not None and (frame_id is None or context):
+        fail(f"--do {do} needs the id of a frame, without --context; list the ids with: rlm-kernel tree", USAGE)
+    answer = call_tool("frame", {"id": frame_id, "do": do}, session=session)
+    if context:
+        show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: _lines([answer["context"]]))
+        return
+    told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
+    show(answer, as_json, lambda: _fields(told, *told))
+
+
+@failing
+def log(
+    frame_id: FrameId,
+    path: Annotated[bool, typer.Option("--path", help="Print where log and notebook are, not the log.")] = False,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the log of a frame that has ended: what came of it, and every cell with its output."""
+    answer = call_tool("frame", {"id": frame_id}, session=session)
+    file = None if answer["log"] is None else Path(answer["log"])
+    if file is None or not file.is_file():
+        fail(
+            f"frame {frame_id} is {answer['status']} and has no log; a log is written when a frame ends: "
+            f"rlm-kernel pop {frame_id}",
+            FAILED,
+            as_json=as_json,
+        )
+    notebook = file.with_suffix(".ipynb")
+    where: JsonObject = {"frame": frame_id, "log": str(file), "notebook": str(notebook) if notebook.exists() else None}
+    if path:
+        show(where, as_json)
+        return
+    text = file.read_text(encoding="utf-8")
+    show(where | {"text": text}, as_json, lambda: print(printable(text), end=""))
+
+
+def _fields(answer: Mapping[str, object], *names: str) -> None:
+    """Print what is known under these names, a line each."""
+    for name in names:
+        value = answer.get(name)
+        if value not in (None, [], ""):
+            said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            console.print(printable(f"{name}: {said}"), markup=False)
+
+
+def _lines(said: list[str]) -> None:
+    for line in said:
+        console.print(printable(line), markup=False)
