@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from rlm_ipc.daemon_rows import (
     AnswerUse,
     AskedLine,
+    FrameLine,
     JournalCell,
     NotKept,
     OpenSession,
@@ -235,12 +236,13 @@ class ShowOverview(Request["SessionsSeen"]):
 
 @dataclass(frozen=True, slots=True)
 class SessionsSeen:
-    """Open sessions, those that rest or have ended lately, and what waits for answers."""
+    """Open sessions, those that rest or have ended lately, what waits for answers, and goals that are worked for."""
 
     sessions: tuple[SessionLine, ...]
     resting: tuple[RestingLine, ...]
     past: tuple[PastLine, ...]
     asked: tuple[AskedLine, ...]
+    frames: tuple[FrameLine, ...]
 
 
 @dataclass(frozen=True, slots=True)

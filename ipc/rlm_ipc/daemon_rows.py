@@ -12,6 +12,7 @@ from rlm_ipc.messages import Json
 __all__ = [
     "AnswerUse",
     "AskedLine",
+    "FrameLine",
     "JournalCell",
     "NotKept",
     "OpenSession",
@@ -103,6 +104,18 @@ class AskedLine:
     prompt: str
     model: str | None
     asked: float
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLine:
+    """A goal that is worked for, in the overview; it is cut, and ``session`` is where its cells run, if it has one."""
+
+    id: str
+    parent: str | None
+    goal: str
+    status: str
+    session: str | None
+    started: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import typer
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, ask
 from rlm_ipc.daemon_protocol import ServeWeb, SessionsSeen, ShowOverview
-from rlm_ipc.daemon_rows import SessionLine
+from rlm_ipc.daemon_rows import FrameLine, SessionLine
 from rlm_ipc.messages import plain
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, first_line, show, size, until_interrupted
 
@@ -73,7 +73,7 @@ def top(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show sessions, memory, running cells and pending queries, updated until interrupted."""
+    """Show sessions, memory, running cells, goals and pending queries, updated until interrupted."""
     if once or as_json or not console.is_terminal:
         seen = _look()
         show(plain(seen), as_json, lambda: console.print(_picture(seen)))
@@ -160,7 +160,26 @@ def _picture(seen: SessionsSeen) -> RenderableType:
     line = Text(f"{len(rows)} sessions, {busy} running, {held}, {sum(row.pending for row in rows)} queries\n", "bold")
     asked = [Text(f"{query.session} {query.id}: {first_line(query.prompt)}") for query in seen.asked]
     heading = [Text("\nwaiting for an answer", "bold")] if asked else []
-    return Group(line, grid if rows else Text("no session is open; a client's first call opens one"), *heading, *asked)
+    none = Text("no session is open; a client's first call opens one")
+    return Group(line, grid if rows else none, *_goals(seen.frames), *heading, *asked)
+
+
+def _goals(frames: Sequence[FrameLine]) -> list[RenderableType]:
+    """A line for each goal that is worked for; what the terminal is too narrow for is cut off the goal."""
+    from rich.text import Text
+
+    if not frames:
+        return []
+    widths = [max(len(column) for column in columns) for columns in zip(*map(_columns, frames), strict=True)]
+    lines = []
+    for row in frames:
+        known = [column.ljust(width) for column, width in zip(_columns(row), widths, strict=True)]
+        lines.append(Text("  ".join([*known, first_line(row.goal)]), no_wrap=True, overflow="ellipsis"))
+    return [Text("\nframes", "bold"), *lines]
+
+
+def _columns(row: FrameLine) -> tuple[str, str, str]:
+    return row.id, row.status, row.session or "-"
 
 
 def _refused(row: SessionLine) -> RenderableType:

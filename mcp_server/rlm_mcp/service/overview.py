@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rlm_ipc.daemon_protocol import SessionsSeen
-from rlm_ipc.daemon_rows import AskedLine, PastLine, RestingLine, SessionLine
+from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
@@ -23,6 +23,7 @@ from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import contexts, queries, sessions
+from rlm_memory.frames import survey
 from rlm_memory.frames import tree as frames
 from rlm_memory.journal import JournalEntry
 from rlm_memory.queries import QueryRow
@@ -36,6 +37,7 @@ _MOST_PAST = 20
 """Sessions shown that are no longer open."""
 _MOST_CELLS = 40
 _MOST_QUERIES = 50
+_MOST_GOALS = 100
 _MOST_VARIABLES = 500
 _LONGEST_TEXT = 4000
 """Characters shown of a cell's code, of its output and of a prompt: the journal has more."""
@@ -117,12 +119,16 @@ class Overview:
             ]
             resting = sessions.all_sessions(self.store, SessionStatus.RESTING, most=_MOST_PAST)
             endings = sessions.latest_endings(self.store, _MOST_PAST)
+            goals = survey.running(self.store, _MOST_GOALS)
         asked = ((session.id, query) for session in live for query in pending[session.key])
         return SessionsSeen(
             sessions=tuple(rows),
             resting=tuple(RestingLine(row.id, row.policy, row.last_used_at, row.kept_until) for row in resting),
             past=tuple(PastLine(end.id, end.how.value, end.at) for end in endings),
             asked=tuple(_asked(*one) for one in itertools.islice(asked, _MOST_QUERIES)),
+            frames=tuple(
+                FrameLine(row.id, row.parent, _plain(row.goal), row.status, row.session, row.started) for row in goals
+            ),
         )
 
     def viewer(self, session: str) -> Viewer:

@@ -45,6 +45,7 @@ from rlm_mcp.service.contexts.sql import Tables
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.progress import Progress
@@ -128,6 +129,7 @@ class Service:
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         folder = files.root.parent / "frames"
         self.frames = Frames(store, files, self.sessions, self._forks, self.journal, clock, folder)
+        self.frames_by_hand = FramesByHand(store, self.frames, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()
 

@@ -1,41 +1,38 @@
 """What the page asks and does: JSON, with everything that could be markup written as escapes.
 
-It can look, interrupt, roll back, fork, export and hand in answers. It cannot run code, load files, or open or end
-sessions.
+It can look, interrupt, roll back, fork, export, hand in answers, and do to frames what agents do. It cannot run code,
+load files, or open or end sessions, except those in which the goals that it pushes and pops are worked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_record import SessionRecord
-from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_mcp.service.tool_answers import clean, clean_text
+from rlm_mcp.service.tool_answers import clean_text
+from rlm_mcp.web import frame_calls
+from rlm_mcp.web.answers import PREFIX, Nothing, encode, refused
 
-__all__ = ["BODIES", "PREFIX", "encode", "routes"]
+__all__ = ["BODIES", "PREFIX", "routes"]
 
-PREFIX = "/api/"
 LOOK_SECONDS = 0.5
 """Pause between two looks at the sessions."""
 _QUIET_LOOKS = 20
 """Looks without news after which an empty line tells the page that the daemon lives."""
-_MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
-_STATUS = {"session_not_found": 404, "invalid_arguments": 400, "internal_error": 500}
-
 Act = Callable[[Session, Any], Awaitable[JsonObject]]
 
 
@@ -50,16 +47,12 @@ def routes(service: Service) -> list[Route]:
     return [
         Route(f"{PREFIX}live", functools.partial(_live, service), methods=["GET"]),
         Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
+        *frame_calls.routes(service),
         *(
             Route(f"{PREFIX}sessions/{{session}}/{name}", _deed(service, BODIES[name], act), methods=["POST"])
             for name, act in acts.items()
         ),
     ]
-
-
-def encode(value: Any) -> bytes:
-    """Write JSON that no browser takes for markup, even if it were to guess."""
-    return json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")).translate(_MARKUP).encode()
 
 
 # --- looking --------------------------------------------------------------------------------------
@@ -73,6 +66,7 @@ async def _live(service: Service, request: Request) -> Response:
 async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
     """One line of JSON whenever something has changed: the parts of the page that did."""
     viewer = service.watch.viewer(chosen) if chosen else None
+    frames = service.frames_by_hand.viewer()
     sent: dict[str, bytes] = {}
     quiet = 0
     while True:
@@ -82,6 +76,8 @@ async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
             parts |= {"missing": seen is None, **(seen or {})}
         written = {name: encode(part) for name, part in parts.items()}
         news = {name: text for name, text in written.items() if sent.get(name) != text}
+        if (changed := frames.look()) is not None:
+            news["tree"] = encode(changed)
         quiet = 0 if news or not sent else quiet + 1
         if news or quiet >= _QUIET_LOOKS:
             sent, quiet = written, 0
@@ -100,18 +96,12 @@ async def _export(service: Service, request: Request) -> Response:
             raise ToolFault("invalid_arguments", "a session is exported as .ipynb or .md")
         record = await service.record(request.path_params["session"])
     except ToolFault as fault:
-        return _refused(fault)
+        return refused(fault)
     text = await asyncio.to_thread(make, record, time.time())
     return Response(clean_text(text), media_type="application/octet-stream")
 
 
 # --- doing ----------------------------------------------------------------------------------------
-
-
-class Nothing(BaseModel):
-    """No arguments."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 class RollBack(Nothing):
@@ -151,11 +141,8 @@ def _deed(service: Service, model: type[BaseModel], act: Act) -> Callable[[Reque
             session = service.sessions.named(name)
             with service.sessions.use(session):
                 return Response(encode(await act(session, given)), media_type="application/json")
-        except ValidationError as error:
-            said = "; ".join(detail["msg"] for detail in error.errors(include_url=False, include_input=False))
-            return _refused(ToolFault("invalid_arguments", said))
         except Exception as error:
-            return _refused(fault_from(error))
+            return refused(error)
 
     return do
 
@@ -177,7 +164,3 @@ async def _answer(service: Service, session: Session, given: GiveAnswer) -> Json
     for _, fault in taken.failed:
         raise fault
     return taken.told().fields
-
-
-def _refused(fault: ToolFault) -> Response:
-    return Response(encode(fault.answer()), _STATUS.get(fault.code, 409), media_type="application/json")

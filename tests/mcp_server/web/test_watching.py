@@ -53,6 +53,23 @@ def test_once_prints_a_table_and_ends(sessions: None) -> None:
     assert "trunk q_000: what" in lines
 
 
+def test_each_running_goal_has_a_line_that_fits(sessions: None) -> None:
+    """Id, status, session, and of the goal what the width has room for; what would move the cursor is left out."""
+    goal = "count\x1b[2J the errors of " + "every service " * 10
+    pushed = call_tool("push", {"goal": goal}, session="trunk")
+    planned = call_tool("plan", {"goal": "not begun"}, session="trunk")
+    [line] = [line for line in _on_terminal(60) if line.startswith(f"{pushed['frame']} ")]
+    assert line.split()[:3] == [pushed["frame"], "in_progress", pushed["session"]]
+    assert "count the" in line
+    assert len(line) <= 60
+    assert line.endswith("…")
+    assert planned["frame"] not in _top("--once").split()
+    [row] = [row for row in json.loads(_top("--json"))["frames"] if row["id"] == pushed["frame"]]
+    assert (row["session"], row["goal"][:9]) == (pushed["session"], "count the")
+    call_tool("pop", {"id": pushed["frame"]}, session="trunk")
+    assert pushed["frame"] not in _top("--once").split()
+
+
 def test_it_follows_in_a_terminal_until_it_is_interrupted(sessions: None) -> None:
     """Ctrl-C ends it in order, also where a shell has it ignored, and the terminal has its own screen back."""
     master, slave = pty.openpty()
@@ -69,6 +86,20 @@ def test_it_follows_in_a_terminal_until_it_is_interrupted(sessions: None) -> Non
     os.close(master)
     assert process.wait(60) == 0
     assert seen.rstrip().endswith((b"\x1b[?1049l\x1b[?25h", b"\x1b[?25h\x1b[?1049l"))
+
+
+def _on_terminal(width: int) -> list[str]:
+    """What `top --once` prints on a terminal of that width."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": str(width)}
+    process = subprocess.Popen([PROGRAM, "top", "--once"], stdout=slave, stdin=slave, env=environment)
+    os.close(slave)
+    seen = b""
+    while chunk := _read(master):
+        seen += chunk
+    os.close(master)
+    assert process.wait(60) == 0
+    return [line.rstrip() for line in seen.decode().splitlines()]
 
 
 def _read(master: int) -> bytes:

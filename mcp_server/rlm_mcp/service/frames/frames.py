@@ -7,6 +7,7 @@ follows the client and the session argument of its calls, because sub-agents of 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import sessions
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames import context, ending, rows, tree
-from rlm_memory.frames.results import Outcome
+from rlm_memory.frames.results import Ended, Invalidated, Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import Runtime, handed_over
 from rlm_memory.frames.states import OPEN, Kind, Status
@@ -107,6 +108,16 @@ class Frames:
                 return row
         return own
 
+    def currents(self) -> Counter[int]:
+        """Count, by frame, the clients whose current frame it is."""
+        return Counter(self._current.values())
+
+    def make_current(self, row: FrameRow) -> int:
+        """Make a frame the current one of all clients that have one in its tree; returns how many these are."""
+        moved = [who for who, key in self._current.items() if self._tree_of(key) == row.tree]
+        self._current.update(dict.fromkeys(moved, row.key))
+        return len(moved)
+
     # --- verbs ------------------------------------------------------------------------------------
 
     def plan(
@@ -138,11 +149,8 @@ class Frames:
         else:
             above = at if parent is None else self._get(at, parent)
             row = tree.plan(self._store, Plan(goal), above.key, author=author, now=now)
-        await self._keep()
-        if row.status is not Status.IN_PROGRESS:
-            self.logs.begin(row.id)
-        effects = self._effects(session, policy)
-        started = await Runtime(self._store, effects).push(row.key, author=author, now=now, fork=fork)
+        effects = self.effects(session, policy)
+        started = await self.start(row, effects, author, fork=fork)
         fields: dict[str, Any] = {"session": self._session_of(started)}
         if effects.forked is not None:
             known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
@@ -162,6 +170,13 @@ class Frames:
         fields["context"] = context.assemble(self._store, started.key)
         return self._told(started, started if not parallel else at, fields, ("context",))
 
+    async def start(self, row: FrameRow, effects: FrameEffects, author: str, *, fork: bool) -> FrameRow:
+        """Start a frame that is planned or blocked; what its code writes from now on is an artifact."""
+        await self.keep()
+        if row.status is not Status.IN_PROGRESS:
+            self.logs.begin(row.id)
+        return await Runtime(self._store, effects).push(row.key, author=author, now=self._clock(), fork=fork)
+
     async def pop(
         self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, outcome: Outcome
     ) -> ToolAnswer:
@@ -169,23 +184,30 @@ class Frames:
         row = self.current(session, client, asked)
         if frame is not None:
             row = self._get(row, frame)
-        self._cells.flush()
-        runtime = Runtime(self._store, self._effects(session))
-        if (own := self._live.of_key(row.session)) is not None and row.status is Status.IN_PROGRESS:
-            written = await asyncio.to_thread(changed_since, self.logs.began(row.id), writable(own))
-            outcome = replace(outcome, written=written)
-        with holding():
-            ended = await runtime.pop(row.key, outcome, author=_author(client), now=self._clock())
+        ended = await self.end(row.key, outcome, _author(client), session)
         parent = rows.frame_key(ended.parent)
-        for who in [who for who, key in self._current.items() if key == row.key]:
-            self._current[who] = parent
-        await self._keep()
-        self._tell_kernels(parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
         if sessions.find(self._store, session.id) is not None and not is_frame_id(asked or ""):
             at = self.current(session, client, asked)
         fields: dict[str, Any] = {name: value for name, value in asdict(ended).items() if value != []}
         return self._told(done, at, fields | {"log": done.log}, ("summary",))
+
+    async def end(self, key: int, outcome: Outcome, author: str, caller: Session | None = None) -> Ended:
+        """End a frame, with all that follows from it in kernels, in files and for those whose current frame it was."""
+        self._cells.flush()
+        row = rows.get(self._store, key)
+        if (own := self._live.of_key(row.session)) is not None and row.status is Status.IN_PROGRESS:
+            written = await asyncio.to_thread(changed_since, self.logs.began(row.id), writable(own))
+            outcome = replace(outcome, written=written)
+        with holding():
+            runtime = Runtime(self._store, self.effects(caller))
+            ended = await runtime.pop(key, outcome, author=author, now=self._clock())
+        parent = rows.frame_key(ended.parent)
+        for who in [who for who, current in self._current.items() if current == key]:
+            self._current[who] = parent
+        await self.keep()
+        self._tell_kernels(parent)
+        return ended
 
     def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show a frame with its context and its tree, and make it current if it is named and open."""
@@ -214,32 +236,40 @@ class Frames:
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Invalidate a frame and what is planned below; what runs below is warned of."""
         at = self.current(session, client, asked)
-        self._cells.flush()
         row = self._get(at, frame)
-        done = ending.invalidate(self._store, row.key, author=_author(client), now=self._clock())
-        await self._keep()
+        done = await self.call_off(row.key, _author(client))
         fields: dict[str, Any] = {"invalidated": list(done.invalidated)}
         if done.running:
             fields["still_running"] = list(done.running)
             fields["notice"] = "these run below what is no longer wanted: pop them"
         return self._told(rows.get(self._store, row.key), self.current(session, client, asked), fields)
 
+    async def call_off(self, key: int, author: str) -> Invalidated:
+        """Invalidate a frame and what is planned below it, and write the logs."""
+        self._cells.flush()
+        done = ending.invalidate(self._store, key, author=author, now=self._clock())
+        await self.keep()
+        return done
+
     async def reopen(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Plan an ended frame again, with those that its end took along."""
         at = self.current(session, client, asked)
-        await self._keep()  # its log is of what has ended
+        await self.keep()  # its log is of what has ended
         back = ending.reopen(self._store, self._get(at, frame).key, author=_author(client), now=self._clock())
         return self._told(back[0], at, {"reopened": [row.id for row in back]})
 
     def forget(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Delete a frame with all below it and all that was kept of them."""
         at = self.current(session, client, asked)
-        row = self._get(at, frame)
-        gone = ending.forget(self._store, row.key)
+        return ToolAnswer({"forgotten": self.delete(self._get(at, frame).key)}, ("forgotten",))
+
+    def delete(self, key: int) -> list[str]:
+        """Delete a frame with all below it, in rows and files; returns their ids."""
+        gone = [row.id for row in ending.forget(self._store, key)]
         for found in gone:
-            self.logs.forget(found.id)
+            self.logs.forget(found)
         self._store.purge()
-        return ToolAnswer({"forgotten": [found.id for found in gone]}, ("forgotten",))
+        return gone
 
     # --- what happens to sessions -----------------------------------------------------------------
 
@@ -247,11 +277,11 @@ class Frames:
         """A session is about to end: its goals are blocked, and their logs written while their cells are there."""
         self._cells.flush()
         if ending.end_session(self._store, session.key, author="daemon", now=self._clock()):
-            await Runtime(self._store, self._effects()).keep({"log", "notebook"})
+            await Runtime(self._store, self.effects()).keep({"log", "notebook"})
 
     async def recover(self) -> None:
         """Finish what a daemon before has promised, or take it back."""
-        await Runtime(self._store, self._effects()).recover(now=self._clock())
+        await Runtime(self._store, self.effects()).recover(now=self._clock())
 
     def spill(self) -> None:
         """Take what is beyond the bound of frames that run from the journal into their files; called now and then."""
@@ -260,11 +290,13 @@ class Frames:
                 if row.status is Status.IN_PROGRESS and row.kind is not Kind.SESSION:
                     self.logs.spill(row)
 
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
+        """Do what ends of frames have promised, one call at a time."""
         async with self._keeping:
-            await Runtime(self._store, self._effects()).keep()
+            await Runtime(self._store, self.effects()).keep()
 
-    def _effects(self, caller: Session | None = None, policy: str | None = None) -> FrameEffects:
+    def effects(self, caller: Session | None = None, policy: str | None = None) -> FrameEffects:
+        """Return what a push or pop of that session may do; of nobody's, what needs no session to fork."""
         return FrameEffects(self._live, self._forks, self.logs, self.values, caller, policy)
 
     def _tell_kernels(self, parent: int) -> None:
@@ -282,6 +314,12 @@ class Frames:
         if row.tree != beside.tree:
             raise UnknownFrame(frame)
         return row
+
+    def _tree_of(self, key: int) -> str | None:
+        try:
+            return rows.get(self._store, key).tree
+        except UnknownFrame:
+            return None
 
     def _living(self, keys: set[int]) -> list[int]:
         """Drop from the keys those whose frames are gone or have ended, and list the others."""

@@ -31,7 +31,7 @@ export async function attempt(buttons, deed) {
   }
 }
 
-function ask(title, body, buttons) {
+export function ask(title, body, buttons) {
   const dialog = byId("ask");
   byId("ask-title").textContent = title;
   byId("ask-body").replaceChildren(...body);
@@ -39,7 +39,7 @@ function ask(title, body, buttons) {
   dialog.showModal();
 }
 
-function deedButton(label, deed) {
+export function deedButton(label, deed) {
   const button = h("button", { class: "main" }, label);
   button.addEventListener("click", async () => {
     if (await attempt([button], deed)) byId("ask").close();

@@ -20,20 +20,21 @@ export const theirs = (text, name = "bdi", attributes = {}) => h(name, attribute
 /** Make the children of `list` those of `items`, and keep the ones that stay: their focus, their text, their state. */
 export function keep(list, items, keyOf, make) {
   const known = new Map([...list.children].map((child) => [child.dataset.key, child]));
+  const wanted = new Set(items.map((item) => String(keyOf(item))));
+  for (const [key, node] of known) if (!wanted.has(key)) node.remove(); // first: what is moved loses its focus
   let place = list.firstElementChild;
   for (const item of items) {
     const key = String(keyOf(item));
     let node = known.get(key);
-    known.delete(key);
     if (node === undefined) {
       node = make(item);
       node.dataset.key = key;
+      known.set(key, node);
     }
     node.refresh?.(item);
     if (node === place) place = place.nextElementSibling;
     else list.insertBefore(node, place);
   }
-  for (const node of known.values()) node.remove();
 }
 
 /** Show or hide. */

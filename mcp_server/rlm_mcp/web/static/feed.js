@@ -79,13 +79,23 @@ function inTime(promise) {
 
 const address = (session, what) => `/api/sessions/${encodeURIComponent(session)}/${what}`;
 
-/** Have something done; throws an error with what the daemon says. */
-export async function act(session, deed, given = {}) {
+/** Have something done to a session; throws an error with what the daemon says. */
+export const act = (session, deed, given = {}) => post(address(session, deed), given);
+
+/** Have something done to a frame. */
+export const actOnFrame = (frame, deed, given = {}) => post(`/api/frames/${encodeURIComponent(frame)}/${deed}`, given);
+
+/** Get the whole of a frame. */
+export async function wholeFrame(frame) {
+  const answer = await read(await reach(`/api/frames/${encodeURIComponent(frame)}`, { headers: headers() }));
+  return answer.json();
+}
+
+async function post(url, given) {
   const body = JSON.stringify(given);
   const more = { "Content-Type": "application/json" };
-  return read(await reach(address(session, deed), { method: "POST", headers: headers(more), body })).then((answer) =>
-    answer.json(),
-  );
+  const answer = await read(await reach(url, { method: "POST", headers: headers(more), body }));
+  return answer.json();
 }
 
 /** Save a session as a file. */

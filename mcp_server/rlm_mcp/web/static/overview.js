@@ -17,7 +17,8 @@ export const STATES = {
 
 export const link = (session) => `#/s/${encodeURIComponent(session)}`;
 
-export function renderOverview({ sessions, resting, past, asked }, chosen) {
+export function renderOverview({ sessions, resting, past, asked, frames }, chosen) {
+  write(byId("frames-running"), frames.length ? `${frames.length} running` : "");
   const rows = asTree(sessions);
   keep(byId("tree"), rows, (row) => row.session, makeSession);
   for (const node of byId("tree").children) mark(node, chosen);

@@ -2,11 +2,13 @@
 
 import { byId, h, show, write } from "./dom.js";
 import { Feed, takeToken } from "./feed.js";
+import { choose, learnFrames } from "./frames.js";
 import { renderOverview } from "./overview.js";
 import { clearSession, renderSession } from "./session.js";
 import { clock } from "./words.js";
 
 let chosen = null;
+let inFrames = false;
 let parts = {};
 let lastHeard = null;
 
@@ -16,10 +18,11 @@ function learn(news) {
   lastHeard = Date.now() / 1000;
   Object.assign(parts, news);
   document.body.dataset.known = "";
+  if ("tree" in news) learnFrames(news.tree);
   renderOverview(parts, chosen);
   const there = chosen !== null && parts.missing === false;
   if (there) renderSession(parts, news);
-  show(byId("home"), chosen === null);
+  show(byId("home"), chosen === null && !inFrames);
   show(byId("session"), there);
   message(chosen !== null && parts.missing === true ? missing() : null);
 }
@@ -57,7 +60,7 @@ const unreachable = () => [
 function lock() {
   parts = {};
   delete document.body.dataset.known;
-  for (const id of ["home", "session"]) show(byId(id), false);
+  for (const id of ["home", "session", "frames"]) show(byId(id), false);
   document.body.classList.add("locked");
   message([
     h("h1", {}, "This page needs its key"),
@@ -69,20 +72,26 @@ function lock() {
 function route() {
   const renewed = takeToken();
   if (!renewed && location.hash && !location.hash.startsWith("#/")) return; // a jump inside the page
-  const wanted = /^#\/s\/(.+)$/.exec(location.hash);
+  const session = /^#\/s\/(.+)$/.exec(location.hash);
+  const frame = /^#\/f(?:\/(f\d+))?$/.exec(location.hash);
   const before = chosen;
-  chosen = wanted === null ? null : decodeURIComponent(wanted[1]);
-  if (before !== undefined && before === chosen && lastHeard !== null && !renewed) return;
+  const wasInFrames = inFrames;
+  chosen = session === null ? null : decodeURIComponent(session[1]);
+  inFrames = frame !== null;
+  choose(inFrames ? (frame[1] ?? null) : null, inFrames);
+  if (before === chosen && wasInFrames === inFrames && lastHeard !== null && !renewed) return;
   document.body.classList.remove("locked");
-  document.body.classList.toggle("chosen", chosen !== null);
-  document.title = chosen === null ? "rlm-kernel" : `${chosen} · rlm-kernel`;
-  parts = { sessions: parts.sessions, resting: parts.resting, past: parts.past, asked: parts.asked };
+  document.body.classList.toggle("chosen", chosen !== null || inFrames);
+  document.title = inFrames ? "Frames · rlm-kernel" : chosen === null ? "rlm-kernel" : `${chosen} · rlm-kernel`;
+  const { sessions, resting, past, asked, frames } = parts;
+  parts = { sessions, resting, past, asked, frames };
   clearSession(chosen);
   message(null);
-  show(byId("home"), chosen === null);
+  show(byId("home"), chosen === null && !inFrames);
   show(byId("session"), chosen !== null);
+  show(byId("frames"), inFrames);
   if (parts.sessions !== undefined) renderOverview(parts, chosen);
-  if (before !== chosen && lastHeard !== null) byId("main").focus();
+  if ((before !== chosen || wasInFrames !== inFrames) && lastHeard !== null) byId("main").focus();
   feed.start(chosen);
 }
 

@@ -2,6 +2,7 @@
 
 import { fork, interrupt, open, rollBack, save } from "./dialogs.js";
 import { byId, h, keep, show, theirs, write } from "./dom.js";
+import { frameLink, framesIn } from "./frames.js";
 import { STATES, link } from "./overview.js";
 import { makeQuery } from "./queries.js";
 import { bytes, clock, duration, firstLine, moment, several } from "./words.js";
@@ -41,7 +42,7 @@ const RENDER = {
 export function renderSession(parts, news) {
   known = parts;
   for (const [name, render] of Object.entries(RENDER)) if (name in news) render(parts[name], parts);
-  if ("sessions" in news && !("about" in news)) renderAbout(parts.about, parts);
+  if (("sessions" in news || "tree" in news) && !("about" in news)) renderAbout(parts.about, parts);
   if ("about" in news || "running" in news) renderButtons(parts);
   byId("session").setAttribute("aria-busy", "false");
 }
@@ -62,6 +63,9 @@ function renderAbout(about, { sessions }) {
   const row = sessions.find((other) => other.session === about.session);
   const facts = [h("span", { class: "state pill", "data-state": about.state }, STATES[about.state] ?? about.state)];
   if (row?.parent) facts.push(h("span", {}, "forked from ", h("a", { href: link(row.parent) }, theirs(row.parent))));
+  for (const frame of framesIn(about.session)) {
+    facts.push(h("span", { class: "works" }, "works for ", h("a", { href: frameLink(frame.id) }, frame.id), " ", theirs(frame.goal)));
+  }
   if (about.workspace) facts.push(theirs(about.workspace, "span", { class: "their path" }));
   if (about.created) facts.push(h("span", {}, `since ${moment(about.created)}`));
   if (about.pid) facts.push(h("span", {}, `process ${about.pid}`));

@@ -1,0 +1,199 @@
+"""Frames as a person sees and changes them: by id, of every tree, from no session.
+
+Looking opens no session and makes no frame. What a person does goes through the same steps as what an agent does, with
+``page`` as its author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlm_ipc.messages import JsonObject, plain
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.sessions.sessions import Clock
+from rlm_memory import sessions
+from rlm_memory.errors import SessionEnded
+from rlm_memory.frames import ending, rows, tree
+from rlm_memory.frames.results import Outcome
+from rlm_memory.frames.rows import FrameRow
+from rlm_memory.frames.runtime import handed_over
+from rlm_memory.frames.states import OPEN, STEPS, Kind, Status, Verb
+from rlm_memory.frames.survey import FrameGlance, Survey
+from rlm_memory.frames.tree import Plan
+from rlm_memory.store import Store
+
+__all__ = ["EventLine", "FrameDetail", "FrameViewer", "FramesByHand"]
+
+_AUTHOR = "page"
+_MOST_EVENTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """What somebody did to a frame; ``at`` in epoch seconds."""
+
+    at: float
+    author: str
+    verb: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameDetail:
+    """One frame, whole. Times are epoch seconds; ``may`` names what may be done to it now."""
+
+    id: str
+    parent: str | None
+    kind: str
+    goal: str
+    status: str
+    author: str
+    session: str | None
+    created: float
+    started: float | None
+    ended: float | None
+    summary: str
+    summary_by: str
+    artifacts: tuple[str, ...]
+    decisions: tuple[str, ...]
+    handed_over: tuple[str, ...]
+    log: str | None
+    may: tuple[str, ...]
+    events: tuple[EventLine, ...]
+
+
+class FramesByHand:
+    """What a person asks and does; each verb raises what the tool of that name does."""
+
+    def __init__(self, store: Store, frames: Frames, clock: Clock) -> None:
+        self._store, self._frames, self._clock = store, frames, clock
+
+    def viewer(self) -> FrameViewer:
+        """Return what follows all frames for somebody who watches them."""
+        return FrameViewer(self._store, self._frames)
+
+    def detail(self, frame: str) -> FrameDetail:
+        """Return a frame with all that is kept of it; raises UnknownFrame."""
+        with self._store.transaction():
+            row = self._get(frame)
+            kept = rows.compaction_of(self._store, row.key)
+            events = rows.events_of(self._store, key=row.key)[-_MOST_EVENTS:]
+            return FrameDetail(
+                id=row.id,
+                parent=None if row.parent is None else rows.frame_id(row.parent),
+                kind=row.kind.value,
+                goal=row.goal,
+                status=row.status.value,
+                author=row.author,
+                session=self._session_of(row),
+                created=row.created_at,
+                started=row.started_at,
+                ended=row.ended_at,
+                summary=kept.text if kept else "",
+                summary_by=kept.source if kept else "",
+                artifacts=kept.artifacts if kept else (),
+                decisions=kept.decisions if kept else (),
+                handed_over=tuple(value.name for value in handed_over(self._store, row.key)),
+                log=row.log,
+                may=tuple(_may(row)),
+                events=tuple(EventLine(e.at, e.author, e.verb, str(e.data.get("status", ""))) for e in events),
+            )
+
+    def plan(self, frame: str, goals: Sequence[Plan]) -> JsonObject:
+        """Write goals down below a frame: all of them or none."""
+        with self._store.transaction():
+            above = self._get(frame)
+            made = [tree.plan(self._store, goal, above.key, author=_AUTHOR, now=self._clock()) for goal in goals]
+        return {"planned": [row.id for row in made]}
+
+    async def push(self, frame: str, goal: str | None, *, fork: bool) -> JsonObject:
+        """Start a planned or blocked frame; with a goal, start that below the frame."""
+        row = self._get(frame)
+        if goal is not None:
+            row = tree.plan(self._store, Plan(goal), row.key, author=_AUTHOR, now=self._clock())
+        started = await self._frames.start(row, self._frames.effects(), _AUTHOR, fork=fork)
+        return {"frame": started.id, "session": self._session_of(started)}
+
+    async def pop(self, frame: str, outcome: Outcome) -> JsonObject:
+        """End a frame that runs."""
+        return plain(await self._frames.end(self._get(frame).key, outcome, _AUTHOR))
+
+    async def invalidate(self, frame: str) -> JsonObject:
+        """Invalidate a frame and what is planned below it."""
+        return plain(await self._frames.call_off(self._get(frame).key, _AUTHOR))
+
+    async def reopen(self, frame: str) -> JsonObject:
+        """Plan an ended frame again, with those that its end took along."""
+        await self._frames.keep()  # its log is of what has ended
+        back = ending.reopen(self._store, self._get(frame).key, author=_AUTHOR, now=self._clock())
+        return {"reopened": [row.id for row in back]}
+
+    async def forget(self, frame: str) -> JsonObject:
+        """Delete a frame with all below it and all that was kept of them."""
+        return {"forgotten": self._frames.delete(self._get(frame).key)}
+
+    async def make_current(self, frame: str) -> JsonObject:
+        """Make it the current frame of the clients that have one in its tree."""
+        row = self._get(frame)
+        if row.status not in OPEN:
+            raise ToolFault("frame_status", f"{row.id} has ended: it cannot be current", "reopen it first")
+        return {"current": row.id, "clients": self._frames.make_current(row)}
+
+    def _get(self, frame: str) -> FrameRow:
+        return rows.get(self._store, rows.frame_key(frame))
+
+    def _session_of(self, row: FrameRow) -> str | None:
+        if row.session is None:
+            return None
+        try:
+            return sessions.name_of(self._store, row.session)
+        except SessionEnded:
+            return None
+
+
+class FrameViewer:
+    """All frames, looked at again and again: only what has changed is told again."""
+
+    def __init__(self, store: Store, frames: Frames) -> None:
+        self._survey = Survey(store)
+        self._frames = frames
+        self._told: dict[str, FrameGlance] = {}
+        self._current: dict[int, int] = {}
+        self._first = True
+
+    def look(self) -> JsonObject | None:
+        """Return rows that are new or have changed, ids that are gone, and the current ones; None: no news.
+
+        ``whole`` says that these rows are all: what somebody knows from an earlier look is to be dropped.
+        """
+        current = dict(self._frames.currents())
+        first, self._first = self._first, False
+        if not self._survey.look() and not first and current == self._current:
+            return None
+        known = self._survey.known
+        rows_ = [plain(row) for key, row in known.items() if self._told.get(key) != row]
+        gone = [key for key in self._told if key not in known]
+        news = bool(rows_ or gone) or current != self._current or first
+        self._told, self._current = dict(known), current
+        if not news:
+            return None
+        named = {rows.frame_id(key): count for key, count in current.items()}
+        return {"whole": first, "rows": rows_, "gone": gone, "current": named}
+
+
+def _may(row: FrameRow) -> list[str]:
+    """What the table of steps allows; the verb itself decides."""
+    goal = row.kind is not Kind.SESSION
+    allowed = {
+        "push": row.status in STEPS[Verb.START],
+        "push_below": row.status in OPEN,
+        "plan": row.status in OPEN,
+        "pop": goal and row.status in STEPS[Verb.POP],
+        "current": row.status in OPEN,
+        "invalidate": goal and row.status in STEPS[Verb.INVALIDATE],
+        "reopen": goal and row.status in STEPS[Verb.REOPEN],
+        "forget": row.status is not Status.IN_PROGRESS,
+    }
+    return [name for name, allows in allowed.items() if allows]

@@ -1,0 +1,125 @@
+"""What the page asks of frames and does to them: the whole of one, and the verbs that agents have."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rlm_ipc.messages import JsonObject, plain
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.frames.by_hand import FramesByHand
+from rlm_mcp.service.service import Service
+from rlm_mcp.web.answers import PREFIX, Nothing, encode, refused
+from rlm_memory.frames.results import Outcome
+from rlm_memory.frames.states import Status
+from rlm_memory.frames.tree import MOST_PLANNED, Plan
+
+__all__ = ["BODIES", "routes"]
+
+_DEEPEST = 50
+"""How deep goals may be nested in one plan."""
+
+
+class Goal(Nothing):
+    """A goal, and those below it."""
+
+    goal: str
+    children: list[Goal] = Field(default_factory=list)
+
+
+class PlanBody(Nothing):
+    """Goals to write down below the frame."""
+
+    goals: Annotated[list[Goal], Field(min_length=1, max_length=MOST_PLANNED)]
+
+
+class PushBody(Nothing):
+    """A goal to start below the frame; none: the frame itself. ``fork``: in a session of its own."""
+
+    goal: str | None = None
+    fork: bool = True
+
+
+class PopBody(Nothing):
+    """What came of the frame."""
+
+    status: Literal["completed", "failed", "blocked"] = "completed"
+    summary: str = ""
+    artifacts: list[str] = Field(default_factory=list)
+    decisions: list[str] = Field(default_factory=list)
+    hand_over: list[str] = Field(default_factory=list)
+    children: Literal["refuse", "adopt", "fail"] = "refuse"
+
+
+BODIES: Mapping[str, type[BaseModel]] = {
+    "plan": PlanBody,
+    "push": PushBody,
+    "pop": PopBody,
+    "invalidate": Nothing,
+    "reopen": Nothing,
+    "forget": Nothing,
+    "current": Nothing,
+}
+"""What each call takes."""
+
+Act = Callable[[FramesByHand, str, Any], Awaitable[JsonObject]]
+
+
+def routes(service: Service) -> list[Route]:
+    """Return what the page may call about frames."""
+    frames = service.frames_by_hand
+    acts: dict[str, Act] = {
+        "plan": _plan,
+        "push": lambda frames, frame, given: frames.push(frame, given.goal, fork=given.fork),
+        "pop": _pop,
+        "invalidate": lambda frames, frame, _: frames.invalidate(frame),
+        "reopen": lambda frames, frame, _: frames.reopen(frame),
+        "forget": lambda frames, frame, _: frames.forget(frame),
+        "current": lambda frames, frame, _: frames.make_current(frame),
+    }
+    one = f"{PREFIX}frames/{{frame}}"
+    return [
+        Route(one, functools.partial(_detail, frames), methods=["GET"]),
+        *(Route(f"{one}/{name}", _deed(frames, BODIES[name], act), methods=["POST"]) for name, act in acts.items()),
+    ]
+
+
+def _deed(frames: FramesByHand, model: type[BaseModel], act: Act) -> Callable[[Request], Awaitable[Response]]:
+    async def do(request: Request) -> Response:
+        try:
+            given = model.model_validate_json(await request.body())
+            done = await act(frames, request.path_params["frame"], given)
+        except Exception as error:
+            return refused(error)
+        return Response(encode(done), media_type="application/json")
+
+    return do
+
+
+async def _detail(frames: FramesByHand, request: Request) -> Response:
+    try:
+        found = frames.detail(request.path_params["frame"])
+    except Exception as error:
+        return refused(error)
+    return Response(encode(plain(found)), media_type="application/json")
+
+
+async def _plan(frames: FramesByHand, frame: str, given: PlanBody) -> JsonObject:
+    return frames.plan(frame, [_planned(goal) for goal in given.goals])
+
+
+async def _pop(frames: FramesByHand, frame: str, given: PopBody) -> JsonObject:
+    lists = given.artifacts, given.decisions, given.hand_over
+    return await frames.pop(frame, Outcome(Status(given.status), given.summary, *lists, given.children))
+
+
+def _planned(given: Goal, depth: int = 1) -> Plan:
+    if depth > _DEEPEST:
+        raise ToolFault("invalid_arguments", f"goals are nested more than {_DEEPEST} deep; plan deeper ones apart")
+    return Plan(given.goal, [_planned(child, depth + 1) for child in given.children])

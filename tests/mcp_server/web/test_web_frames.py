@@ -1,0 +1,155 @@
+"""Frames on the page's wire: what it is told of them, what it may do to them, and what is refused."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_client.client import call_tool
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
+VERBS = ["plan", "push", "pop", "invalidate", "reopen", "forget", "current"]
+
+
+def trees(page: Any) -> Iterator[dict[str, Any]]:
+    """Follow what the page knows of all frames: one state after each piece of news of them."""
+    known: dict[str, Any] = {}
+    for line in page.lines():
+        news = json.loads(line).get("tree")
+        if news is None:
+            continue
+        if news["whole"]:
+            known.clear()
+        known |= {row["id"]: row for row in news["rows"]}
+        for gone in news["gone"]:
+            del known[gone]
+        yield known
+
+
+def do(page: Any, frame: str, verb: str, **given: Any) -> tuple[int, Any]:
+    """Have something done to a frame."""
+    told: tuple[int, Any] = page.told("POST", f"/api/frames/{frame}/{verb}", given)
+    return told
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A folder of its own, so a tree of its own; the name of the session that works there."""
+    monkeypatch.chdir(tmp_path)
+    return f"project-{tmp_path.name[-12:]}"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_without_the_token_no_frame_is_told_or_changed(page: Any, verb: str) -> None:
+    """401, as for everything else."""
+    assert page.told("GET", "/api/frames/f1", Authorization=None)[0] == 401
+    assert page.told("POST", f"/api/frames/f1/{verb}", {}, Authorization=None)[0] == 401
+
+
+def test_each_verb_does_what_the_tool_does_and_who_watches_is_told(page: Any, project: str) -> None:
+    """Plan, push, pop, invalidate, reopen, forget from no session; only the rows that changed are told again."""
+    call_tool("eval_code", {"code": "n = 41"}, session=project)
+    root = call_tool("frame", {}, session=project)["frame"]
+    seen = trees(page)
+    assert root in next(seen)
+
+    def until(condition: Any) -> dict[str, Any]:
+        return next(known for known in seen if condition(known))
+
+    goals = [{"goal": "story", "children": [{"goal": "part"}]}, {"goal": "other"}]
+    status, done = do(page, root, "plan", goals=goals)
+    assert status == 200
+    story, other = done["planned"]
+    known = until(lambda known: other in known)
+    assert (known[story]["parent"], known[story]["status"], known[story]["session"]) == (root, "planned", None)
+    assert do(page, root, "plan", goals=[{"goal": "kept?"}, {"goal": " "}])[0] == 409
+    assert "kept?" not in {row["goal"] for row in known.values()}
+
+    status, pushed = do(page, story, "push")
+    assert (status, pushed["frame"]) == (200, story)
+    assert call_tool("eval_code", {"code": "n += 1; n"}, session=pushed["session"])["result"] == "42"
+    assert until(lambda known: known[story]["session"])[story]["session"] == pushed["session"]
+    shared = do(page, story, "push", goal="here", fork=False)[1]
+    assert shared["session"] == pushed["session"] or shared["session"] is not None
+    status, said = do(page, story, "pop", summary="It is 42.")
+    assert (status, said["error"], said["running"]) == (409, "frames_running", [shared["frame"]])
+    given = {"summary": "It is 42.", "artifacts": ["a.md"], "hand_over": ["n"], "children": "fail"}
+    assert do(page, story, "pop", **given)[0] == 200
+    assert do(page, story, "pop", **given)[0] == 200, "the same pop gets the same answer"
+    row = until(lambda known: known[story]["status"] == "completed")[story]
+    assert (row["summary"], row["artifacts"]) == ("It is 42.", 1)
+    assert call_tool("eval_code", {"code": "n"}, session=project)["result"] == "42"
+
+    status, detail = page.told("GET", f"/api/frames/{story}")
+    assert (status, detail["artifacts"], detail["handed_over"]) == (200, ["a.md"], ["n"])
+    assert Path(detail["log"]).is_file()
+    assert [event["author"] for event in detail["events"]] == ["page"] * len(detail["events"])
+    assert detail["may"] == ["reopen", "forget"]
+
+    assert do(page, other, "invalidate")[1]["invalidated"] == [other]
+    assert do(page, other, "push")[0] == 409
+    assert do(page, other, "reopen")[1]["reopened"] == [other]
+    assert do(page, other, "forget")[1]["forgotten"] == [other]
+    assert other not in until(lambda known: other not in known)
+    assert do(page, other, "forget")[0] == 404
+
+
+def test_a_current_frame_is_moved_for_those_who_have_one(page: Any, project: str) -> None:
+    """A client that has none, or has ended in another tree, is left alone."""
+    pushed = call_tool("push", {"goal": "first", "fork": False}, session=project)
+    later = call_tool("plan", {"goal": "later"}, session=project)["frame"]
+    status, done = do(page, later, "current")
+    assert (status, done) == (200, {"current": later, "clients": 1})
+    assert call_tool("frame", {}, session=project)["current"] == later
+    do(page, pushed["frame"], "pop")
+    status, said = do(page, pushed["frame"], "current")
+    assert (status, said["error"]) == (409, "frame_status")
+
+
+def test_a_hostile_goal_holds_no_markup_on_the_wire(page: Any, project: str) -> None:
+    """Neither in the rows, nor in the whole of one, nor in a refusal."""
+    pushed = call_tool("push", {"goal": HOSTILE, "fork": False}, session=project)["frame"]
+    for line in page.lines():
+        assert not set(line) & set(b"<>&")
+        if any(row["goal"] == HOSTILE for row in json.loads(line).get("tree", {"rows": []})["rows"]):
+            break
+    with page.ask("GET", f"/api/frames/{pushed}") as answer:
+        text = answer.read()
+    assert not set(text) & set(b"<>&")
+    assert json.loads(text)["goal"] == HOSTILE
+
+
+@pytest.mark.parametrize("frame", ["f0", "f999999", "none", "%3Cscript%3E", "f99999999999999999999"])
+def test_a_frame_that_is_none_is_said_to_be_missing(page: Any, frame: str) -> None:
+    """404 for each verb, and nothing is made."""
+    assert page.told("GET", f"/api/frames/{frame}")[0] == 404
+    assert do(page, frame, "push")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("verb", "given"),
+    [
+        ("plan", {"goals": []}),
+        ("plan", {"goals": ["text"]}),
+        ("pop", {"status": "planned"}),
+        ("pop", {"more": 1}),
+        ("push", {"fork": "yes"}),
+        ("forget", {"all": True}),
+    ],
+)
+def test_nonsense_about_a_frame_is_refused(page: Any, verb: str, given: dict[str, Any]) -> None:
+    """400, and what is wrong."""
+    status, said = do(page, "f1", verb, **given)
+    assert (status, said["error"]) == (400, "invalid_arguments")
+
+
+def test_goals_nested_too_deeply_are_refused(page: Any, project: str) -> None:
+    """Not a stack that overflows."""
+    root = call_tool("frame", {}, session=project)["frame"]
+    goal: dict[str, Any] = {"goal": "x"}
+    for _ in range(60):
+        goal = {"goal": "x", "children": [goal]}
+    status, said = do(page, root, "plan", goals=[goal])
+    assert (status, said["error"]) == (400, "invalid_arguments")
