@@ -147,6 +147,6 @@ def test_each_tool_has_a_method() -> None:
 
 def test_an_answer_that_is_none_is_told(client: Client) -> None:
     """A daemon of another version that leaves a field out is no TypeError deep inside."""
-    with pytest.raises(ProtocolError, match="versions mixed"):
+    with pytest.raises(ProtocolError, match="use one version of rlm-kernel"):
         Context.read({"name": "x"})
     assert Cell.read({"success": True, "unknown": 1}).raw["unknown"] == 1

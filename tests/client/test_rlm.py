@@ -227,7 +227,7 @@ def test_out_of_turns_the_model_has_a_last_word(model: ModelEndpoint) -> None:
 
 def test_a_model_that_is_not_configured_is_refused_by_name(model: ModelEndpoint) -> None:
     """The names that there are are told."""
-    with pytest.raises(ModelMisconfigured, match=r"'other'.*there is test"):
+    with pytest.raises(ModelMisconfigured, match=r"'other'.*configured are test"):
         RLM("other").completion("?", "text")
 
 

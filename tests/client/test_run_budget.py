@@ -46,7 +46,7 @@ def test_at_the_limit_no_call_is_made(
     with pytest.raises(RunBudgetExceeded) as caught:
         budget.take_call()
     assert caught.value.limit == name
-    assert str(caught.value) == f"the budget of {said} is used up; raise the limit {name!r} to go on"
+    assert str(caught.value) == f"the budget of {said} is used up; raise the limit {name!r} to continue"
     assert budget.calls == at.get("calls", 0)
 
 

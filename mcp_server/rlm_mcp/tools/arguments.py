@@ -217,7 +217,7 @@ class PlanGoal(Arguments):
 
     goal: str
     parent: str | None = None
-    children: Annotated[list[Any], BeforeValidator(_listed), WithJsonSchema({"type": "array"})] = []
+    children: Annotated[list[str | dict[str, Any]], BeforeValidator(_listed), WithJsonSchema({"type": "array"})] = []
 
 
 class Push(Arguments):

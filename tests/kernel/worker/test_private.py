@@ -242,7 +242,7 @@ async def test_a_fork_of_a_session_without_it_says_so(supervisor, spawn, fork, p
     """Behind the walls that stand no other root can be entered: strict does not require it, and reports it missing."""
     child = (await fork(await spawn(), policy("strict"))).kernel
     assert not child.walls["private"].standing
-    assert "forked from" in child.walls["private"].detail
+    assert "the parent session has none" in child.walls["private"].detail
     assert await value(child, "1 + 1") == "2"
 
 

@@ -128,7 +128,7 @@ async def test_a_cell_that_could_not_begin_is_not_blamed(supervisor, spawn, poli
     await until(busy.exists)
     held_up = await supervisor.execute(kernel.kernel_id, "kept = 2").result()
     assert held_up.error.ename == "KernelRolledBack"
-    assert "never begun" in held_up.error.evalue
+    assert "never began" in held_up.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
     await supervisor.shutdown(kernel.kernel_id)
 

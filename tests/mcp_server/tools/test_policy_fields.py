@@ -273,7 +273,7 @@ CASES = [
          cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
          "are lost", "as they were before", OFF),
     Case("reopen", False, True, come_back, "NameError", "come back"),
-    Case("tools", "core", "all", list_tools, "wait status.", "end_session"),
+    Case("tools", "core", "all", list_tools, "plan push pop frame.", "end_session"),
     Case("extends", "strict", "default", cell("import os\nos.sep"), "language.imports", "'/'", extends=None),
 ]  # fmt: skip
 
