@@ -19,6 +19,15 @@ SHOWN = {
     "3-queries": ("[DEFERRED", "| q_001 |", "disk: FREE SOME SPACE", "I need the configuration"),
     "4-policies": ('it ran: {"mean": 3}', "ImportRefused", "PathRefused", "'mine'", "CellRefused: 'eval'"),
     "5-forks-and-rollback": ("| nb-trunk | {'apple': 3, 'pear': 4} |", "'quince': 9} False", "'spoiled'"),
+    "6-frames": (
+        "planned explain the outage",
+        "{'timeout': 2, 'disk': 1}",
+        "failed LookupError: no metrics for that day",
+        "The database first: 2 of 3 errors.",
+        "<summary>Two time-outs, one full disk.</summary>",
+        "invalidated",
+        "in output of a finished goal",
+    ),
 }
 """What a reader has to see, by notebook: each teaches something that these outputs show."""
 

@@ -23,17 +23,23 @@ from mcp_types import (
     ImageContent,
     InputRequiredResult,
     ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
     TextContent,
 )
 
 from rlm_ipc.version import VERSION
 from rlm_mcp.client_info import ClientInfo, current_handshake
-from rlm_mcp.daemon import prompts
+from rlm_mcp.daemon import prompts, resources
 from rlm_mcp.service.cells.pictures import PNG
+from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.queries.sampling import InputRequired, Sampling
 from rlm_mcp.service.service import Caller, Service
+from rlm_mcp.service.sessions.names import frame_named
 from rlm_mcp.service.sessions.policies import policy_for
 from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
@@ -67,6 +73,16 @@ def build_server(service: Service) -> Server[Any]:
         images = [ImageContent(data=image, mime_type=PNG) for image in outcome.images]
         return CallToolResult(content=[TextContent(text=outcome.text), *images], is_error=outcome.is_error)
 
+    async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        try:
+            found = await resources.read(service, _caller(context, None), params.uri)
+        except Exception as error:
+            fault = fault_from(error)
+            raise MCPError(INVALID_PARAMS, f"{fault.message}; {fault.hint}") from error
+        if found is None:
+            raise MCPError(INVALID_PARAMS, f"there is nothing at {params.uri[:200]!r}; ask for resources/list")
+        return found
+
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncIterator[Service]:
         # The service is opened once, by `create`; every transport that enters the server shares it.
@@ -82,6 +98,9 @@ def build_server(service: Service) -> Server[Any]:
         on_call_tool=call_tool,
         on_list_prompts=_list_prompts,
         on_get_prompt=_get_prompt,
+        on_list_resources=_list_resources,
+        on_list_resource_templates=_list_templates,
+        on_read_resource=read_resource,
     )
     # The SDK's one middleware makes a span of each message, for a tracer that the daemon never sets up.
     server.middleware.clear()
@@ -111,11 +130,19 @@ async def _list_prompts(context: Context, params: PaginatedRequestParams | None)
 
 
 async def _get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
-    found = prompts.get_prompt(params.name)
+    found = prompts.get_prompt(params.name, params.arguments)
     if found is None:
         names = ", ".join(prompt.name for prompt in prompts.list_prompts())
         raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}; available: {names}")
     return found
+
+
+async def _list_resources(context: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    return ListResourcesResult(resources=resources.RESOURCES)
+
+
+async def _list_templates(context: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    return ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
 
 
 def _caller(context: Context, sampling: Sampling | None) -> Caller:
@@ -124,4 +151,5 @@ def _caller(context: Context, sampling: Sampling | None) -> Caller:
     async def progress(done: float, message: str, total: float | None = None) -> None:
         await context.session.report_progress(done, total, message)
 
-    return Caller(current_handshake.get(), asked if isinstance(asked, str) and asked else None, progress, sampling)
+    named = asked if isinstance(asked, str) and asked else None
+    return Caller(current_handshake.get(), named or frame_named(current_handshake.get()), progress, sampling)

@@ -1,8 +1,11 @@
-"""The prompts that clients show as slash commands: how an agent works with the context kernel."""
+"""The prompts that clients show as slash commands: how to work with the context kernel, and the verbs of goals."""
 
 from __future__ import annotations
 
-from mcp_types import GetPromptResult, Prompt, PromptMessage, TextContent
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
 __all__ = ["INSTRUCTIONS", "get_prompt", "list_prompts"]
 
@@ -36,28 +39,83 @@ You work with the context kernel: large texts live in a shared Python session, a
 Limits: 100 MB of loaded text per session, 60 seconds and 1 MB of output per cell. Errors say what to do next.
 """
 
+_PLAN = """\
+Write the plan down as goals before you begin: call `plan(goal=…, children=[…])`. A child is a text, or {"goal":
+…, "children": […]}. Keep goals so small that each can be worked on by itself. Nothing starts until you `push` a
+goal by its id.
+
+{goal}"""
+_PUSH = """\
+Start a goal: call `push(goal=…)` with a text, or with the id of a planned frame. It gets a fork of this session
+with every variable. Work on it with `session` set to its id, or give a sub-agent that id and the `context` of
+the answer, and no more. When it has ended, call `pop`.
+
+{goal}"""
+_POP = """\
+End a goal: call `pop(summary=…)` for the current frame, or with its `id`. Say in the summary what was found and
+what was decided, with names, numbers and line numbers that others will need; say what failed, with
+status="failed". Name files in `artifacts`, choices in `decisions`, and in `hand_over` the variables that the
+session above is to have. The cells and their output stay in the log of the frame, so do not repeat them.
+
+{goal}"""
+_STATUS = """\
+Show where we are: call `frame()`. Tell the user in a few lines the way down to the current goal, what has ended
+and what came of it, what runs, and what is planned next. Change nothing."""
+_FRAME = """\
+Call `frame(id=…)` with the id below, or without one for the current frame. Read its `context` and go on from
+there; an open frame becomes the current one. Its `log` has every cell with its output.
+
+{id}"""
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt, and the name and meaning of the one argument that its text takes, if it takes one."""
+
+    title: str
+    description: str
+    text: str
+    argument: tuple[str, str] | None = None
+
+
 _PROMPTS = {
-    "context-kernel": (
-        Prompt(
-            name="context-kernel",
-            title="Context kernel",
-            description="How to work on large texts by name: load once, scan, return insights, unload.",
-        ),
+    "context-kernel": _Prompt(
+        "Context kernel",
+        "How to work on large texts by name: load once, scan, return insights, unload.",
         CONTEXT_KERNEL,
-    )
+    ),
+    "plan": _Prompt(
+        "Plan", "Write goals down as a tree, before work begins.", _PLAN, ("goal", "what is to be reached")
+    ),
+    "push": _Prompt("Push", "Start a goal in a fork of the session.", _PUSH, ("goal", "a text, or the id of a frame")),
+    "pop": _Prompt("Pop", "End a goal and keep what came of it.", _POP, ("goal", "what came of it, or the frame's id")),
+    "status": _Prompt("Status", "Tell what has been reached, what runs, what is planned.", _STATUS),
+    "frame": _Prompt("Frame", "Go to a goal and go on with it.", _FRAME, ("id", "the frame, such as f7")),
 }
 
 
 def list_prompts() -> list[Prompt]:
     """List the prompts."""
-    return [prompt for prompt, _ in _PROMPTS.values()]
+    return [_listed(name, prompt) for name, prompt in _PROMPTS.items()]
 
 
-def get_prompt(name: str) -> GetPromptResult | None:
-    """Return a prompt's text, or None when there is none of that name."""
-    found = _PROMPTS.get(name)
-    if found is None:
+def get_prompt(name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult | None:
+    """Return a prompt's text, or None when there is none of that name. Arguments that it does not know are left out."""
+    prompt = _PROMPTS.get(name)
+    if prompt is None:
         return None
-    prompt, text = found
+    text = prompt.text
+    if prompt.argument is not None:
+        # One replacement, no format string: the text of an argument is nobody's template.
+        argument, _ = prompt.argument
+        text = text.replace(f"{{{argument}}}", (arguments or {}).get(argument, "")).rstrip()
     message = PromptMessage(role="user", content=TextContent(text=text))
     return GetPromptResult(description=prompt.description, messages=[message])
+
+
+def _listed(name: str, prompt: _Prompt) -> Prompt:
+    taken = None
+    if prompt.argument is not None:
+        argument, meaning = prompt.argument
+        taken = [PromptArgument(name=argument, description=meaning, required=False)]
+    return Prompt(name=name, title=prompt.title, description=prompt.description, arguments=taken)

@@ -20,7 +20,6 @@ from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments
 from rlm_mcp.service.queries.sampling import InputRequired
 from rlm_mcp.service.service import Caller, Service
-from rlm_mcp.service.sessions.names import is_frame_id, named_session
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer, clean, encode
 from rlm_mcp.tools.arguments import Arguments, Tier
@@ -118,7 +117,7 @@ class Registry:
         try:
             tool = self._find(name)
             arguments = _validated(tool, given or {})
-            caller = replace(caller, session=arguments.session or caller.session or _frame_named(caller))
+            caller = replace(caller, session=arguments.session or caller.session)
             async with service.session(caller) as session:
                 answer = await tool.function(service, session, arguments, caller)
                 return ToolOutcome(await service.render(session, answer), images=answer.images)
@@ -138,12 +137,6 @@ class Registry:
                 available=list(self._tools),
             )
         return tool
-
-
-def _frame_named(caller: Caller) -> str | None:
-    """Return the frame that stands for a session in the client's environment."""
-    named = named_session(caller.handshake)
-    return named if named is not None and is_frame_id(named) else None
 
 
 def _validated(tool: Tool, given: Mapping[str, Any]) -> Arguments:

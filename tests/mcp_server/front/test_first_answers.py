@@ -94,7 +94,7 @@ def test_a_first_start_is_answered_before_the_daemon_is_up(monkeypatch: pytest.M
     answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines()) if "id" in answer}
     assert answers[0]["result"]["serverInfo"]["name"] == "rlm-kernel"
     assert {tool["name"] for tool in answers[1]["result"]["tools"]} >= {"load_context", "eval_code"}
-    assert [prompt["name"] for prompt in answers[2]["result"]["prompts"]] == ["context-kernel"]
+    assert [prompt["name"] for prompt in answers[2]["result"]["prompts"]][:2] == ["context-kernel", "plan"]
 
 
 def test_an_answer_that_came_with_the_package_is_not_written_again(tmp_path: Path) -> None:

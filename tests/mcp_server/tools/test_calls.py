@@ -151,7 +151,7 @@ async def test_an_error_with_many_names_stays_readable(connect) -> None:
 async def test_the_prompt_teaches_the_practices(connect) -> None:
     """K-26: insights not data, scan before peek, unload when done, as a prompt and in the instructions."""
     async with connect() as agent:
-        (prompt,) = (await agent.client.list_prompts()).prompts
+        prompt, *_ = (await agent.client.list_prompts()).prompts
         assert prompt.name == "context-kernel"
         (message,) = (await agent.client.get_prompt("context-kernel")).messages
         assert message.content.text == CONTEXT_KERNEL

@@ -16,6 +16,7 @@ from typing import Any
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.artifacts import changed_since, writable
 from rlm_mcp.service.frames.effects import FrameEffects
 from rlm_mcp.service.frames.logs import FrameLogs
@@ -270,6 +271,24 @@ class Frames:
             self.logs.forget(found)
         self._store.purge()
         return gone
+
+    # --- what is read without a change ------------------------------------------------------------
+
+    def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
+        """Return the tree, a line for each frame."""
+        root = rows.above(self._store, self.current(session, client, asked).key)[-1]
+        return "\n".join(_line(found, 0) for found in _in_order(ending.whole(self._store, root.key)))
+
+    def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
+        """Return the context of a frame."""
+        return context.assemble(self._store, self._get(self.current(session, client, asked), frame).key)
+
+    def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
+        """Return the log of a frame that has ended."""
+        row = self._get(self.current(session, client, asked), frame)
+        if row.log is None or not self.logs.log(row.id).exists():
+            raise ToolFault("no_log", f"frame {row.id} is {row.status} and has no log", "pop it: that writes its log")
+        return self.logs.log(row.id).read_text(encoding="utf-8", errors="replace")
 
     # --- what happens to sessions -----------------------------------------------------------------
 

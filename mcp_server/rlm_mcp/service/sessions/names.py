@@ -23,6 +23,7 @@ __all__ = [
     "RESERVED",
     "check_context_name",
     "check_session_id",
+    "frame_named",
     "is_frame_id",
     "is_handle",
     "named_session",
@@ -93,6 +94,12 @@ def session_id_for(handshake: ClientInfo, asked: str | None) -> str:
 def named_session(handshake: ClientInfo) -> str | None:
     """Return the session that a client's environment names, unchecked; None: it names none."""
     return next((handshake.env[variable] for variable in SESSION_VARIABLES if handshake.env.get(variable)), None)
+
+
+def frame_named(handshake: ClientInfo) -> str | None:
+    """Return the frame that stands for a session in a client's environment."""
+    named = named_session(handshake)
+    return named if named is not None and is_frame_id(named) else None
 
 
 def workspace_for(handshake: ClientInfo) -> str:
