@@ -99,6 +99,36 @@ def _work() -> None:
     clauses = "clauses = {number: 'clause ' * number for number in range(200)}"
     call_tool("eval_code", {"code": clauses}, session="contract-review", policy="strict")
     call_tool("end_session", {}, session="first")
+    _pursue_goals()
+
+
+def _pursue_goals() -> None:
+    """A tree of goals: some reached, one failed, one given up, one in progress, the others to come."""
+    at = "checkout-incident"
+    story = call_tool("plan", {"goal": "Find out why checkout was slow on Sunday", "children": GOALS}, session=at)
+    first = int(story["frame"][1:])
+    frames = [f"f{first + step}" for step in range(1, len(GOALS) + 1)]
+    for frame, (status, summary, artifacts) in zip(frames, ENDS, strict=False):
+        call_tool("push", {"goal": frame, "fork": False}, session=at)
+        given = {"id": frame, "status": status, "summary": summary, "artifacts": artifacts}
+        call_tool("pop", given | {"decisions": ["retries count as one request"]}, session=at)
+    call_tool("push", {"goal": frames[3]}, session=at)
+    call_tool("frame", {"id": frames[5], "do": "invalidate"}, session=at)
+
+
+GOALS = [
+    "Count errors by service and hour",
+    "Compare with the week before",
+    "Ask the tracing backend for the slowest spans",
+    "Reproduce with the regular expression of service-3",
+    "Write the report for the on-call team",
+    "Check whether the cache was cold",
+]
+ENDS: list[tuple[str, str, list[str]]] = [
+    ("completed", "412 errors, 9 of 10 from service-3 between 09:10 and 09:40.", ["errors.csv", "by-hour.png"]),
+    ("completed", "Latency is up by 38 % against the week before; traffic is not.", ["weeks.csv"]),
+    ("failed", "The backend keeps spans for two days only.", []),
+]
 
 
 def _log() -> str:
@@ -121,10 +151,10 @@ def _open(page: Page, address: str, session: str = "") -> None:
 def test_the_overview_shows_all_sessions(page: Page, audited: str, picture: Picture) -> None:
     """Open sessions as a tree, sums, and the queries that wait for somebody."""
     _open(page, audited)
-    expect(page.locator("#tree li")).to_have_count(4)
+    expect(page.locator("#tree li")).to_have_count(5)
     expect(page.locator("#past li")).to_have_count(1)
     expect(page.locator("#totals")).to_contain_text("Running1")
-    expect(page.locator("#home-queries li")).to_have_count(2)
+    expect(page.locator("#home-queries li")).to_have_count(3)
     picture(page, "web-overview")
 
 
@@ -140,6 +170,21 @@ def test_a_session_shows_what_it_holds_and_did(page: Page, address: str, picture
     expect(page.locator("#journal li").nth(1).locator("pre.output")).to_contain_text("outside the readable folders")
     page.evaluate("window.scrollTo(0, 0); document.activeElement.blur()")
     picture(page, f"web-session-{scheme}")
+
+
+def test_the_tree_of_frames_shows_goals_and_what_came_of_them(page: Page, address: str, picture: Picture) -> None:
+    """Status, goal, summary and artifacts in rows; the whole of one beside them."""
+    page.set_viewport_size({"width": 1360, "height": 720})
+    _open(page, address)
+    page.locator("#frames-link").click()
+    row = page.get_by_role("treeitem").filter(has_text="Count errors by service")
+    expect(row).to_have_attribute("data-status", "completed")
+    row.click()
+    expect(page.locator("#frame")).to_contain_text("by-hour.png")
+    expect(page.get_by_role("treeitem").filter(has_text="cache was cold")).to_have_attribute(
+        "data-status", "invalidated"
+    )
+    picture(page, "web-frames")
 
 
 def test_a_running_cell_is_followed(page: Page, audited: str, picture: Picture) -> None:

@@ -50,6 +50,7 @@ export function learnFrames(news) {
 /** Show a frame of the tree, or only the tree. */
 export function choose(frame, shown) {
   visible = shown;
+  byId("frames-link").toggleAttribute("data-current", shown);
   if (selected !== frame) {
     selected = frame;
     detail();
@@ -153,7 +154,7 @@ function makeRow(line) {
     write(came, now.summary);
     show(mark, (current[id] ?? 0) > 0);
     write(files, now.artifacts ? several(now.artifacts, "artifact") : "");
-    show(where, now.session !== null);
+    show(where, now.session !== null && now.status === "in_progress"); // where the others ran stands among the details
     write(where, now.session ?? "");
     where.href = link(now.session ?? "");
   };
