@@ -26,12 +26,14 @@ class ClientInfo:
 
     ``cwd`` is the client's working directory (empty: not known, as over HTTP), ``env`` at most the variables
     of :data:`rlm_ipc.json_lines.HANDSHAKE_ENVIRONMENT`, ``pid`` its process id (-1: not known). All of it is the
-    client's claim, checked for shape only: it says which session to use, never what is allowed.
+    client's claim, checked for shape only: it says which session to use, never what is allowed. ``agent`` is which of
+    its agents makes a call (empty: the client does not say).
     """
 
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     pid: int = -1
+    agent: str = ""
 
 
 @dataclass(frozen=True)

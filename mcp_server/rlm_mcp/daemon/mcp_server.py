@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -50,6 +51,7 @@ from rlm_sandbox.policy import load_policy
 __all__ = ["build_server", "create", "tier_for"]
 
 NAME = "rlm-kernel"
+_LONGEST_AGENT = 128
 Context = ServerRequestContext[Any]
 
 
@@ -146,10 +148,14 @@ async def _list_templates(context: Context, params: PaginatedRequestParams | Non
 
 
 def _caller(context: Context, sampling: Sampling | None) -> Caller:
-    asked = (context.meta or {}).get("session")
+    meta = context.meta or {}
+    asked, agent = meta.get("session"), meta.get("threadId")
 
     async def progress(done: float, message: str, total: float | None = None) -> None:
         await context.session.report_progress(done, total, message)
 
+    client = current_handshake.get()
+    if isinstance(agent, str):
+        client = replace(client, agent=agent[:_LONGEST_AGENT])
     named = asked if isinstance(asked, str) and asked else None
-    return Caller(current_handshake.get(), named or frame_named(current_handshake.get()), progress, sampling)
+    return Caller(client, named or frame_named(client), progress, sampling)

@@ -12,6 +12,8 @@ from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer, moment
 from rlm_memory import contexts, queries, sessions
+from rlm_memory.frames import rows
+from rlm_memory.frames.states import Status as FrameStatus
 from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
 
@@ -125,6 +127,9 @@ class SessionControl:
             raise ToolFault(
                 "cannot_undo", str(error), "undo fewer cells, or call restart_session to start again"
             ) from error
+        for row in rows.in_session(self._store, session.key):
+            if row.status is FrameStatus.IN_PROGRESS:
+                rows.note(self._store, row.key, "rollback", "client", self._clock(), undone=len(done.undone))
         among = done.queries
         cancelled = queries.cancel_pending(self._store, session.key, self._clock(), among=among) if among else []
         fields: JsonObject = {

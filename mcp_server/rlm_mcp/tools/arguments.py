@@ -206,8 +206,9 @@ class Wait(Arguments):
 
 
 class ForkSession(Arguments):
-    """Arguments of fork_session."""
+    """Arguments of fork_session. With ``goal`` it is a push."""
 
+    goal: str | None = None
     name: Annotated[str | None, Field(max_length=128)] = None
     policy: Annotated[str | None, Field(max_length=64)] = None
 

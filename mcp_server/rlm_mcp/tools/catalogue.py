@@ -195,6 +195,9 @@ async def frame(service: Service, session: Session, given: take.ShowFrame, calle
 )
 async def fork_session(service: Service, session: Session, given: take.ForkSession, caller: Caller) -> ToolAnswer:
     """Make a new session from this one."""
+    if given.goal is not None:
+        who = caller.handshake, caller.session
+        return await service.frames.push(session, *who, given.goal, policy=given.policy, name=given.name)
     return await service.fork(session, given.name, given.policy)
 
 

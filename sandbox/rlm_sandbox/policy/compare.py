@@ -160,6 +160,7 @@ RULES: dict[str, Rule] = {
     "limits.unanswered_seconds": _at_most("limits.unanswered_seconds"),
     "limits.image_bytes": _at_most("limits.image_bytes"),
     "limits.answer_chars": _at_most("limits.answer_chars"),
+    "limits.context_tokens": _at_most("limits.context_tokens"),
     "walls.require": _require,
     "walls.private": _private,
     "llm.mode": _mode,

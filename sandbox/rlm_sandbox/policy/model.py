@@ -168,6 +168,12 @@ class Limits(_Section):
     answer_chars: int = Field(
         8000, ge=256, description="Characters one tool result may have; beyond, it is a preview and a name."
     )
+    context_tokens: int = Field(
+        4000,
+        ge=600,
+        description="Tokens (estimated) that the context of a frame may have: goals above it, what siblings came to, "
+        "the frame itself. What there is room for shrinks in proportion.",
+    )
 
 
 class WallPolicy(_Section):

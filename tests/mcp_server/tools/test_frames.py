@@ -84,6 +84,53 @@ async def test_parallel_pushes_leave_the_current_frame_and_say_what_to_pass(conn
         assert (await agent("pop", summary="one is done"))["current"] == "f1"
 
 
+async def test_agents_that_a_client_names_have_a_current_frame_each(connect_own) -> None:
+    """Codex names the thread of each call: two of one connection do not move each other's frame."""
+    async with connect_own("root") as agent:
+        one, two = {"threadId": "thread-one"}, {"threadId": "thread-two"}
+        assert (await agent("push", meta=one, goal="one", fork=False))["current"] == "f2"
+        assert (await agent("frame", meta=two))["current"] == "f1"
+        pushed = await agent("push", meta=two, goal="two", fork=False)
+        assert (pushed["current"], pushed["parent"]) == ("f3", "f1")
+        assert "current_unchanged" not in pushed
+        assert [(await agent("frame", meta=meta))["current"] for meta in (one, two, {"threadId": 7})] == [
+            "f2",
+            "f3",
+            "f1",
+        ]
+
+
+async def test_a_fork_with_a_goal_is_a_push(connect_own) -> None:
+    """It has the name that it was to have, and ends with its frame; one without a goal stands for itself."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        forked = await agent("fork_session", goal="try it", name="trial")
+        assert (forked["frame"], forked["current"], forked["session"]) == ("f2", "f2", "trial")
+        assert (await agent.run("n + 1", session="f2"))["result"] == "2"
+        await agent("pop", summary="tried")
+        assert (await agent("list_vars", session="f2"))["session"] == "root"
+        assert (await agent("fork_session", name="aside"))["session"] == "aside"
+        assert (await agent("frame"))["tree"] == [
+            "f1 in_progress root",
+            "  f2 completed try it",
+            "  f3 in_progress aside",
+        ]
+
+
+async def test_a_rollback_is_in_the_log_of_the_frames_that_it_concerns(connect_own, tmp_path) -> None:
+    """It undoes memory only: the frame and its cells stay, and the log says what happened."""
+    strict = tmp_path / "kept.yaml"
+    strict.write_text("extends: default\ncheckpoint: strict\n")
+    async with connect_own("root", RLM_KERNEL_POLICY=str(strict)) as agent:
+        await agent("push", goal="task")
+        await agent.run("n = 1", session="f2")
+        await agent.run("n = 2", session="f2")
+        assert len((await agent("rollback", session="f2"))["undone"]) == 1
+        log = Path((await agent("pop", id="f2", summary="done"))["log"]).read_text()
+        assert "rollback" in log
+        assert "n = 2" in log
+
+
 async def test_a_frame_may_share_its_parents_session(connect_own, own) -> None:
     """F-6: cells are told apart by what they were run for, and the shared kernel lives on."""
     async with connect_own("root") as agent:

@@ -52,6 +52,14 @@ async def load_two_kilobytes(agent: Any, own: Any, clock: Any) -> str:
     return json.dumps(await agent("load_context", name="text", content="x" * 2048))
 
 
+async def show_a_long_goal(agent: Any, own: Any, clock: Any) -> str:
+    """Begin a frame, and look at its context."""
+    began = await agent("push", goal="x" * 1200, fork=False)
+    shown = await agent("frame")
+    assert shown["context"] == began["context"]
+    return str(began["context"])
+
+
 async def idle_two_minutes(agent: Any, own: Any, clock: Any) -> str:
     """Let time pass between two cells."""
     await agent.run("kept = 'still here'")
@@ -256,6 +264,8 @@ CASES = [
          "    except PermissionError: pass\n6 * 7"), "session_ended", '"result": "42"', OFF),
     Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),
     Case("limits.answer_chars", 300, 8000, cell("print('x' * 2000)"), "full_output", "x" * 2000),
+    Case("limits.context_tokens", 600, 4000, show_a_long_goal, "x\N{HORIZONTAL ELLIPSIS}</goal>",
+         f"{'x' * 1200}</goal>"),
     Case("walls.require", ["process_creation"], [], cell("6 * 7"), "process_creation", '"result": "42"',
          {"limits.processes": 1}, "trusted"),
     Case("walls.private", True, False, cell("import os\nos.path.exists('/etc/passwd')"),

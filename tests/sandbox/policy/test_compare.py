@@ -62,7 +62,7 @@ def test_a_looser_value_is_found_and_named(field: str) -> None:
         tight, loose = (policy(field, value) for value in LOOSE[field])
     else:
         kind = int if next(doc for doc in policy_fields() if doc.name == field).type != "number" else float
-        lowest = {"limits.open_files": 16, "limits.answer_chars": 256}.get(field, 1)
+        lowest = {"limits.open_files": 16, "limits.answer_chars": 256, "limits.context_tokens": 600}.get(field, 1)
         tight, loose = policy(field, kind(lowest)), policy(field, kind(lowest + 1))
     assert set(loosened(loose, tight)) == {field}
     assert loosened(tight, loose) == {}

@@ -19,7 +19,10 @@ __all__ = ["FrameEffects"]
 
 @dataclass
 class FrameEffects:
-    """The effects of one call: ``caller`` is its session, ``policy`` what a push is to have (None: its parent's)."""
+    """The effects of one call: ``caller`` is its session.
+
+    ``policy`` and ``name`` are what the session of a push is to have (None: its parent's, and one that is made up).
+    """
 
     live: Sessions
     forks: Forks
@@ -27,6 +30,7 @@ class FrameEffects:
     values: FrameValues
     caller: Session | None = None
     policy: str | None = None
+    name: str | None = None
     forked: dict[str, Any] | None = None
     """What is told of the session that a push has opened."""
 
@@ -36,7 +40,7 @@ class FrameEffects:
         parent = parent or self.caller
         if parent is None:
             raise ToolFault("no_kernel", f"no session above frame {frame.id} is open", "push it from a session")
-        _, answer = await self.forks.fork(parent, None, self.policy, opened)
+        _, answer = await self.forks.fork(parent, self.name, self.policy, opened)
         self.forked = answer.fields
 
     async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:

@@ -43,8 +43,8 @@ _MOST_LISTED = 200
 """Frames of a tree that one answer lists."""
 _MOST_CLIENTS = 1000
 _CUTTABLE = ("context", "tree")
-Client = tuple[int, str]
-"""Who has a current frame: a client's process, and the session that its calls name."""
+Client = tuple[int, str, str]
+"""Who has a current frame: a client's process, the agent that it names, and the session that its calls name."""
 
 
 class Frames:
@@ -141,8 +141,12 @@ class Frames:
         parent: str | None = None,
         fork: bool = True,
         policy: str | None = None,
+        name: str | None = None,
     ) -> ToolAnswer:
-        """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session."""
+        """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session.
+
+        ``name`` is that of the fork.
+        """
         at = self.current(session, client, asked)
         now, author = self._clock(), _author(client)
         if is_frame_id(goal):
@@ -150,7 +154,7 @@ class Frames:
         else:
             above = at if parent is None else self._get(at, parent)
             row = tree.plan(self._store, Plan(goal), above.key, author=author, now=now)
-        effects = self.effects(session, policy)
+        effects = self.effects(session, policy, name)
         started = await self.start(row, effects, author, fork=fork)
         fields: dict[str, Any] = {"session": self._session_of(started)}
         if effects.forked is not None:
@@ -168,7 +172,7 @@ class Frames:
             fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
         else:
             self._current[who] = started.key
-        fields["context"] = context.assemble(self._store, started.key)
+        fields["context"] = self._context(session, started)
         return self._told(started, started if not parallel else at, fields, ("context",))
 
     async def start(self, row: FrameRow, effects: FrameEffects, author: str, *, fork: bool) -> FrameRow:
@@ -231,7 +235,7 @@ class Frames:
             fields["handed_over"] = values
         root = rows.above(self._store, row.key)[-1]
         fields["tree"] = [_line(found, 0) for found in _in_order(ending.whole(self._store, root.key))[:_MOST_LISTED]]
-        fields["context"] = context.assemble(self._store, row.key)
+        fields["context"] = self._context(session, row)
         return self._told(row, at, fields)
 
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
@@ -314,9 +318,11 @@ class Frames:
         async with self._keeping:
             await Runtime(self._store, self.effects()).keep()
 
-    def effects(self, caller: Session | None = None, policy: str | None = None) -> FrameEffects:
+    def effects(
+        self, caller: Session | None = None, policy: str | None = None, name: str | None = None
+    ) -> FrameEffects:
         """Return what a push or pop of that session may do; of nobody's, what needs no session to fork."""
-        return FrameEffects(self._live, self._forks, self.logs, self.values, caller, policy)
+        return FrameEffects(self._live, self._forks, self.logs, self.values, caller, policy, name)
 
     def _tell_kernels(self, parent: int) -> None:
         """Have the kernel above look, before its next cell, at what came of a frame."""
@@ -326,6 +332,9 @@ class Frames:
             found.kernel.handed_over = True
 
     # --- answers ----------------------------------------------------------------------------------
+
+    def _context(self, session: Session, row: FrameRow) -> str:
+        return context.assemble(self._store, row.key, tokens=session.policy.limits.context_tokens)
 
     def _get(self, beside: FrameRow, frame: str) -> FrameRow:
         """Return a frame of the same tree; of other trees it is not told what there is."""
@@ -369,7 +378,7 @@ class Frames:
 
 
 def _of(client: ClientInfo, asked: str | None) -> Client:
-    return client.pid, asked or named_session(client) or ""
+    return client.pid, client.agent, asked or named_session(client) or ""
 
 
 def _author(client: ClientInfo) -> str:
