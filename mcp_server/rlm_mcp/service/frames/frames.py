@@ -43,8 +43,11 @@ _MOST_LISTED = 200
 """Frames of a tree that one answer lists."""
 _MOST_CLIENTS = 1000
 _CUTTABLE = ("context", "tree")
-Client = tuple[int, str, str]
-"""Who has a current frame: a client's process, the agent that it names, and the session that its calls name."""
+Client = tuple[int, str, str, str]
+"""Who has a current frame: a client's process, the agent that it names, and the session of its calls.
+
+That is the one that they name, or else the one that the client was started in.
+"""
 
 
 class Frames:
@@ -285,7 +288,7 @@ class Frames:
 
     def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the context of a frame."""
-        return context.assemble(self._store, self._get(self.current(session, client, asked), frame).key)
+        return self._context(session, self._get(self.current(session, client, asked), frame))
 
     def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the log of a frame that has ended."""
@@ -378,7 +381,8 @@ class Frames:
 
 
 def _of(client: ClientInfo, asked: str | None) -> Client:
-    return client.pid, client.agent, asked or named_session(client) or ""
+    where = (asked, "") if asked else ("", named_session(client) or "")
+    return client.pid, client.agent, *where
 
 
 def _author(client: ClientInfo) -> str:
