@@ -149,7 +149,7 @@ def test_a_session_is_forked(show: Any) -> None:
     button(page, "Fork…").click()
     page.get_by_role("textbox", name="Name", exact=True).fill("trunk")
     button(page, "Fork").click()
-    expect(page.locator("#said")).to_contain_text("there is a session 'trunk' already")
+    expect(page.locator("#said")).to_contain_text("a session 'trunk' exists already")
     expect(page.locator("#ask")).to_be_visible()
 
 
