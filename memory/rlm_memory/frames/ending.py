@@ -167,10 +167,17 @@ def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]
         along = select(frames.c.key).where(
             frames.c.cause == row.cause, frames.c.status == Status.INVALIDATED.value, frames.c.key != key
         )
-        same = sorted(connection.execute(along).scalars())
+        same = sorted((get(store, other) for other in connection.execute(along).scalars()), key=_from_above)
+        back = [key]
         for other in same:
-            step(store, get(store, other), Verb.REOPEN, Status.PLANNED, author=author, now=now, along_with=row.id)
-        return [get(store, found) for found in (key, *same)]
+            if first_closed(above(store, other.key)[1:]) is None:  # what failed between stays, with what is below it
+                step(store, other, Verb.REOPEN, Status.PLANNED, author=author, now=now, along_with=row.id)
+                back.append(other.key)
+        return [get(store, found) for found in back]
+
+
+def _from_above(row: FrameRow) -> tuple[int, int]:
+    return row.depth, row.key
 
 
 def forget(store: Store, key: int) -> list[FrameRow]:

@@ -143,6 +143,17 @@ def test_reopening_asks_for_what_is_above_first(grown: Grown) -> None:
         ending.reopen(grown.store, task.key, author="t", now=3.0)
 
 
+def test_below_what_failed_nothing_is_brought_back(grown: Grown) -> None:
+    """F-10: a goal that failed with the one above stays failed, and its plans wait until it is reopened itself."""
+    story = grown.push("story")
+    child, beside = grown.push("child", story), grown.plan("beside", story)
+    planned = grown.plan("planned", child)
+    grown.pop(story, status=F, children="fail")
+    assert grown.status(child, beside, planned) == [F, X, X]
+    assert [row.id for row in ending.reopen(grown.store, story.key, author="t", now=2.0)] == [story.id, beside.id]
+    assert [row.id for row in ending.reopen(grown.store, child.key, author="t", now=3.0)] == [child.id, planned.id]
+
+
 def test_a_models_summary_takes_the_place_of_an_extract_only(grown: Grown) -> None:
     """F-7: what the caller said stays; a frame that runs again gets none."""
     said, silent, again = grown.push("said"), grown.push("silent"), grown.push("again")
