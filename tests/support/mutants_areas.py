@@ -67,6 +67,22 @@ AREAS = {
             "tests/memory/transcripts/test_properties.py",
         ),
     ),
+    "frames": Area(
+        (
+            *(f"memory/rlm_memory/frames/{name}.py" for name in ("context", "ending", "results", "rows", "runtime")),
+            *(f"memory/rlm_memory/frames/{name}.py" for name in ("states", "tree")),
+            f"{SERVICE}/frames/artifacts.py",
+        ),
+        (
+            "tests/memory/frames/test_frame_tree.py",
+            "tests/memory/frames/test_frame_ends.py",
+            "tests/memory/frames/test_frame_context.py",
+            "tests/memory/frames/test_frame_crashes.py",
+            "tests/mcp_server/service/test_frame_artifacts.py",
+            f"{TOOLS}/test_frames.py::test_files_that_a_frame_has_written_are_its_artifacts",
+            f"{TOOLS}/test_frames.py::test_invalidation_warns_of_what_runs_and_reopening_brings_back_the_same",
+        ),
+    ),
     "search": Area(
         (
             "contexts/rlm_contexts/search/scan.py",
