@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.artifacts import changed_since, writable
 from rlm_mcp.service.frames.effects import FrameEffects
+from rlm_mcp.service.frames.lines import lines
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.values import FrameValues
 from rlm_mcp.service.sessions.forks import Forks
@@ -131,7 +131,7 @@ class Frames:
         at = self.current(session, client, asked)
         above = at if parent is None else self._get(at, parent)
         made = tree.plan(self._store, wanted, above.key, author=_author(client), now=self._clock())
-        fields = {"planned": [_line(row, made.depth) for row in _in_order(ending.whole(self._store, made.key))]}
+        fields = {"planned": lines(ending.whole(self._store, made.key), made.depth)}
         return self._told(made, at, fields, ("planned",))
 
     async def push(
@@ -237,7 +237,7 @@ class Frames:
         if values := [value.name for value in handed_over(self._store, row.key)]:
             fields["handed_over"] = values
         root = rows.above(self._store, row.key)[-1]
-        fields["tree"] = [_line(found, 0) for found in _in_order(ending.whole(self._store, root.key))[:_MOST_LISTED]]
+        fields["tree"] = lines(ending.whole(self._store, root.key))[:_MOST_LISTED]
         fields["context"] = self._context(session, row)
         return self._told(row, at, fields)
 
@@ -284,7 +284,7 @@ class Frames:
     def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
         """Return the tree, a line for each frame."""
         root = rows.above(self._store, self.current(session, client, asked).key)[-1]
-        return "\n".join(_line(found, 0) for found in _in_order(ending.whole(self._store, root.key)))
+        return "\n".join(lines(ending.whole(self._store, root.key)))
 
     def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the context of a frame."""
@@ -387,20 +387,3 @@ def _of(client: ClientInfo, asked: str | None) -> Client:
 
 def _author(client: ClientInfo) -> str:
     return f"client {client.pid}" if client.pid >= 0 else "client"
-
-
-def _in_order(found: Sequence[FrameRow]) -> list[FrameRow]:
-    """Sort frames as a tree is printed: each behind its parent, siblings by age."""
-    below: dict[int | None, list[FrameRow]] = {}
-    for row in found[1:]:
-        below.setdefault(row.parent, []).append(row)
-    ordered: list[FrameRow] = []
-    left = [found[0]]
-    while left:
-        ordered.append(row := left.pop())
-        left += reversed(below.get(row.key, []))
-    return ordered
-
-
-def _line(row: FrameRow, depth: int) -> str:
-    return f"{'  ' * (row.depth - depth)}{row.id} {row.status} {row.goal[:120]}"
