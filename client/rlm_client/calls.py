@@ -294,9 +294,10 @@ def status() -> Call[JsonObject]:
     return Call.of(dict, "status")
 
 
-def fork_session(name: str | None = None, *, policy: StrPath | None = None) -> Call[Fork]:
-    """Make a session with every variable of this one; ``Client(fork.session)`` works in it."""
-    return Call.of(Fork.read, "fork_session", name=name, policy=None if policy is None else os.fspath(policy))
+def fork_session(name: str | None = None, *, policy: StrPath | None = None, goal: str | None = None) -> Call[Fork]:
+    """Make a session with every variable of this one; ``Client(fork.session)`` works in it. With ``goal`` it is a push."""
+    path = None if policy is None else os.fspath(policy)
+    return Call.of(Fork.read, "fork_session", name=name, policy=path, goal=goal)
 
 
 def rollback(cells: int = 1) -> Call[Undone]:

@@ -249,7 +249,7 @@ class Rows(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Fork(Result):
-    """A forked session; ``source`` is ``live``, or ``checkpoint`` when a cell was running."""
+    """A forked session; ``source`` is ``live``, or ``checkpoint`` when a cell was running. ``frame`` has its goal."""
 
     session: str
     forked_from: str
@@ -257,6 +257,7 @@ class Fork(Result):
     source: str
     connection_file: str | None = None
     notice: str | None = None
+    frame: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

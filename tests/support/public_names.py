@@ -27,11 +27,12 @@ def described(folder: Path) -> Iterator[str]:
 
 
 def _public(tree: ast.Module) -> list[str]:
-    """What ``__all__`` of a module lists."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return list(ast.literal_eval(node.value))
-    return []
+    """What ``__all__`` of a module lists, or the table of homes that it is made of."""
+    values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    listed = values.get("__all__")
+    if listed is not None and ast.unparse(listed) == "list(_HOMES)":
+        listed = values["_HOMES"]
+    return [] if listed is None else list(ast.literal_eval(listed))
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
