@@ -217,7 +217,6 @@ def test_console_examples_run_and_print_what_the_page_shows(block: Block, place:
     _run_block(block, place)
 
 
-@pytest.mark.usefixtures("ended")
 def test_the_page_of_frames_runs_from_its_first_line_to_its_last(tmp_path: Path) -> None:
     """F-1: as a new user does it, in a folder with the sample, on a machine without any frame."""
     write_samples(tmp_path, LOG)
