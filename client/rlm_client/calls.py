@@ -295,7 +295,7 @@ def status() -> Call[JsonObject]:
 
 
 def fork_session(name: str | None = None, *, policy: StrPath | None = None, goal: str | None = None) -> Call[Fork]:
-    """Make a session with every variable of this one; ``Client(fork.session)`` works in it. With ``goal`` it is a push."""
+    """Make a session with every variable of this one, for `Client(fork.session)`; with ``goal`` it is a push."""
     path = None if policy is None else os.fspath(policy)
     return Call.of(Fork.read, "fork_session", name=name, policy=path, goal=goal)
 

@@ -4,6 +4,7 @@ Read from the sources and not from what they make at run time: what a reader of 
 """
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def described(folder: Path) -> Iterator[str]:
     """Describe each module below a package's folder that says what of it is public, in their order."""
     for path in sorted(folder.rglob("*.py")):
         tree = ast.parse(path.read_text())
-        names = _public(tree)
+        names = _public(tree, path)
         if names:
             module = ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
             yield f"# {module}"
@@ -26,13 +27,22 @@ def described(folder: Path) -> Iterator[str]:
             yield ""
 
 
-def _public(tree: ast.Module) -> list[str]:
-    """What ``__all__`` of a module lists, or the table of homes that it is made of."""
-    values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
-    listed = values.get("__all__")
-    if listed is not None and ast.unparse(listed) == "list(_HOMES)":
-        listed = values["_HOMES"]
-    return [] if listed is None else list(ast.literal_eval(listed))
+def _public(tree: ast.Module, path: Path) -> list[str]:
+    """What ``__all__`` of a module lists; a package that computes it from a table is asked."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            if isinstance(node.value, ast.Call):
+                return list(importlib.import_module(_dotted(path)).__all__)
+            return list(ast.literal_eval(node.value))
+    return []
+
+
+def _dotted(path: Path) -> str:
+    """The name by which the module of a file is imported."""
+    parts = [] if path.stem == "__init__" else [path.stem]
+    while (path := path.parent).joinpath("__init__.py").exists():
+        parts.insert(0, path.name)
+    return ".".join(parts)
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:

@@ -12,8 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rlm_ipc.session_record import SessionRecord
-from rlm_mcp.formats.frame_log import FrameLog, as_log
-from rlm_mcp.formats.notebook import as_text
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.record import cell_of, query_of
 from rlm_mcp.service.sessions.sessions import Clock
@@ -57,6 +55,8 @@ class FrameLogs:
 
     def write_log(self, frame: FrameRow, session: int | None) -> str:
         """Write the log; one that is there stays if the journal of its session has gone."""
+        from rlm_mcp.formats.frame_log import FrameLog, as_log  # they load nbformat, which takes 0.2 s
+
         target = self.log(frame.id)
         record = self._record(frame, session)
         if record is None and target.exists():
@@ -81,6 +81,8 @@ class FrameLogs:
 
     def write_notebook(self, frame: FrameRow, session: int) -> None:
         """Write the notebook; one that is there stays if the journal of its session has gone."""
+        from rlm_mcp.formats.notebook import as_text
+
         record = self._record(frame, session)
         if record is not None:
             self._write(self.notebook(frame.id), as_text(record, self._clock()))
