@@ -3,6 +3,7 @@
 import builtins
 import contextlib
 import io
+import math
 import random
 import re
 import sys
@@ -155,7 +156,11 @@ def _plain(source: str) -> tuple[str, BaseException | None]:
         code = compile(source, "<cell>", "exec", dont_inherit=True)
         exec(code, {"__name__": "__main__", "__builtins__": builtins})
 
-    return _outcome(run)
+    pi = math.pi
+    try:
+        return _outcome(run)
+    finally:
+        math.pi = pi  # type: ignore[misc]  # nothing but the wall keeps a program from assigning it for every later test
 
 
 def _walled(wall: LanguageWall, source: str) -> tuple[str, BaseException | None]:

@@ -129,7 +129,7 @@ def _text(file: Path) -> str:
         raw = _bytes(file)
         return raw.decode("utf-8")
     except OSError as error:
-        raise _unreadable(file, f"cannot be read ({error.strerror}); check path and permissions") from None
+        raise _unreadable(file, f"cannot be read ({error.strerror}); check its path and permissions") from None
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise _problem(file, line, (), "not UTF-8 text; save the file as UTF-8") from None

@@ -233,7 +233,7 @@ async def test_what_a_tool_asks_counts_for_the_code_that_runs_next(attach, tmp_p
     async with attach(f"s{secrets.token_hex(4)}", RLM_KERNEL_POLICY=str(rules)) as agent:
         await agent.run("kept = llm_query('by code')")
         await agent("llm_query", prompt="by tool")
-        assert "QueryLimit: this session may ask 2 queries" in (await agent.run("llm_query('one more')"))["error"]
+        assert "QueryLimit: this session may ask only 2 queries" in (await agent.run("llm_query('one more')"))["error"]
         assert await pending(agent) == ["q_000", "q_t000"]
         await agent("end_session")
 

@@ -65,7 +65,7 @@ async def test_the_last_byte_is_taken_and_one_more_is_refused(connect, limited, 
         await _refused(agent, name="text", **given("over"))
         refused = await _refused(agent, name="more", **given("over"))
         if way == "path":  # known before it is read
-            assert (refused["used_bytes"], refused["message"].count("1,001 more asked")) == (LIMIT, 1)
+            assert (refused["used_bytes"], refused["message"].count("1,001 more requested")) == (LIMIT, 1)
 
 
 async def test_one_byte_more_beside_what_is_held_is_refused(connect, limited, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ async def test_one_byte_more_beside_what_is_held_is_refused(connect, limited, tm
         await agent("load_context", name="most", content="m" * 600)
         refused = await _refused(agent, name="rest", path="more")
         assert refused["used_bytes"] == 600
-        assert "600 bytes held, 401 more asked" in refused["message"]
+        assert "600 bytes held, 401 more requested" in refused["message"]
         assert (await agent("load_context", name="rest", path="rest"))["size"] == 400
         assert (await agent("status"))["content_bytes"] == LIMIT
         assert (await _refused(agent, name="one", content="1"))["used_bytes"] == LIMIT
@@ -210,7 +210,7 @@ async def test_a_variable_of_code_is_met_by_the_same_limit(connect_own, limited)
         await agent("load_context", name="held", content="h" * 10)
         refused = await _refused(agent, name="text", variable="over")
         assert refused["used_bytes"] == 10
-        assert "10 bytes held, 1,001 more asked" in refused["message"]
+        assert "10 bytes held, 1,001 more requested" in refused["message"]
         await agent("unload", name="held")
         assert set(await _held(agent)) == {"fits", "over"}
         loaded = await agent("load_context", name="text", variable="fits")

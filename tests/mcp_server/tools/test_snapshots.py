@@ -177,7 +177,7 @@ async def test_a_file_fills_no_session_beyond_its_quota(connect_own, own, tmp_pa
     request = RestoreSession("", str(rewrite(file, forged, change)), "copy", str(small))
     answer = await own.restore_session(request, HELLO)
     assert answer.contexts == ("a", "b")
-    assert "800 bytes held, 400 more asked" in reasons(answer.not_restored)["c"]
+    assert "800 bytes held, 400 more requested" in reasons(answer.not_restored)["c"]
     async with connect_own("copy") as agent:
         assert (await agent("status"))["content_bytes"] == (800 if origin == "attached" else 0)
 
@@ -399,7 +399,7 @@ FORGED = {
     "a listed member that is missing": (lambda m, _: m["files"].update(gone={}), "members"),
     "a variable without its bytes": (
         lambda m, _: m["variables"].append({"name": "v", "type": "x", "file": "../../etc/passwd"}),
-        "not there",
+        "is missing",
     ),
     "a digest that is a path": (lambda m, _: m["contexts"][0].update(digest="../../x"), "digest"),
 }

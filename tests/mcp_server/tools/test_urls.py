@@ -151,7 +151,7 @@ async def test_a_redirect_to_what_is_not_permitted_is_refused(
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=site + page)
         assert answer["error"] == "cannot_read"
-        assert "leads to" in answer["message"]
+        assert "redirects to" in answer["message"]
     assert set(sites[0].RequestHandlerClass.asked) == {page}
     assert sites[1].RequestHandlerClass.asked == []
 

@@ -228,7 +228,7 @@ def test_policies_that_extend_each_other_are_refused(write: Write) -> None:
     write("extends: mine\n", "other.yaml")
     error = refused(path, [path.parent])
     assert error.field == "extends"
-    assert "circle" in str(error)
+    assert "extends this policy in turn" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_files_that_are_no_text_are_refused(write: Write, content: bytes, advice
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     """A wrong path is an error of the same kind."""
     for path in (tmp_path / "missing.yaml", tmp_path):
-        assert "check path and permissions" in str(refused(path))
+        assert "check its path and permissions" in str(refused(path))
 
 
 def test_deep_nesting_is_refused(write: Write) -> None:
