@@ -5,6 +5,7 @@ No process is needed to ask it; that copies are what the book says is shown by t
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +14,16 @@ from waiting import until
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
+from rlm_ipc.worker_requests import Variables
 from rlm_kernel.supervisor import checkpoint_timer
+from rlm_kernel.supervisor import checkpoints as checkpoints_module
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoint_timer import COPY_EVERY_SECONDS, CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.rollback import History, UndoneCell
 from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
-from rlm_kernel.supervisor.worker_link import ForkRefused
+from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied
 from rlm_sandbox.policy import load_policy
 
 
@@ -222,3 +225,57 @@ def test_of_a_cell_that_binds_very_many_names_the_first_thousand_are_remembered(
     request.queries = [AskedQuery(0, "why?", None, "deferred", None, recursive=False)]
     history.note(1, request, names)
     assert history.undo_after(0) == [UndoneCell(1, "x" * 200, names[:1000], ["q_000"])]
+
+
+@pytest.mark.anyio
+async def test_a_rollback_keeps_the_older_copies_and_ends_the_newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy from after the cells that were undone is of a session that no longer is."""
+
+    async def leads(*_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(Checkpoints, "_lead_copy", leads)
+    copies = [copy_of(1), copy_of(2), copy_of(3)]
+    checkpoints, before = book(3, *copies), Sleeping()
+    checkpoints.live = before  # type: ignore[assignment]
+    await checkpoints.go_back(1)
+    assert (checkpoints.cells, checkpoints.copies, checkpoints.newest) == (2, copies[:2], copies[1])
+    assert [copy.peer.dropped for copy in copies] == [False, False, True]  # type: ignore[attr-defined]
+    assert before.dropped
+
+
+@pytest.mark.anyio
+async def test_a_copy_without_its_threads_is_permitted_a_second_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is forked in a fork of its own; no other copy may make one."""
+
+    async def copied(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(attached={})
+
+    permitted: list[int] = []
+
+    def permit(_source: object, forks: int) -> Any:
+        permitted.append(forks)
+        return nullcontext()
+
+    monkeypatch.setattr(checkpoints_module, "fork", copied)
+    checkpoints, source = book(0), SimpleNamespace(forking=asyncio.Lock(), attached={"log": 1})
+    checkpoints.gate = SimpleNamespace(permit=permit)  # type: ignore[assignment]
+    for asked in ({}, {"leave_threads": False}, {"leave_threads": True}):
+        copy = await checkpoints.fork(source, **asked)  # type: ignore[arg-type]
+        assert copy.attached == {"log": 1}
+    assert permitted == [1, 1, 2]
+
+
+@pytest.mark.anyio
+async def test_a_request_that_a_limit_ends_tells_which() -> None:
+    """So that its caller hears of the time limit, and not of a kernel that has died."""
+    died: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    died.set_exception(PeerDied("it has ended"))
+    live = SimpleNamespace(expect=lambda _tag: died, send=lambda *_: None, stopped_for=None)
+    checkpoints = book(0)
+    checkpoints.live = live  # type: ignore[assignment]
+    limits: Any = SimpleNamespace(reason="the time limit", end=lambda: None)
+    checkpoints.limits = lambda _link: limits
+    with pytest.raises(PeerDied):
+        await checkpoints.ask(Variables())
+    assert live.stopped_for == "the time limit"
