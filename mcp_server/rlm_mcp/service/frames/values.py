@@ -15,9 +15,9 @@ from typing import Any
 
 from rlm_contexts.errors import ContextError
 from rlm_contexts.store.store import ContextStore
-from rlm_ipc.errors import KernelError
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.saved_variables import hand_in, hand_out
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_memory import contexts
 from rlm_memory.contexts import ContextOrigin, StoredContent
@@ -119,20 +119,14 @@ class FrameValues:
 
     async def _serialised(self, session: Session, names: Sequence[str]) -> dict[str, bytes]:
         limit = session.policy.limits.memory_bytes // 4
-        reply, blobs = await session.kernel.ask(
-            lambda client, kernel: client.save_variables(kernel, names, limit, limit)
-        )
-        try:
-            for failed in reply["failed"]:
-                raise _not_stored(str(failed["name"]), str(failed["reason"]), [])
-            made = {}
-            for row, blob in zip(reply["variables"], blobs, strict=True):
-                if row["content_of"] is not None:
-                    why = f"it is the text of {row['content_of']!r}: hand that over"
-                    raise _not_stored(str(row["name"]), why, [])
-                made[str(row["name"])] = blob
-        except (KeyError, TypeError, ValueError) as error:
-            raise KernelError("the kernel answered with something that is no list of variables") from error
+        told, blobs = await hand_out(session, names, limit, limit)
+        for failed in told.failed:
+            raise _not_stored(failed.name, failed.reason, [])
+        made = {}
+        for row, blob in zip(told.variables, blobs, strict=True):
+            if row.content_of is not None:
+                raise _not_stored(row.name, f"it is the text of {row.content_of!r}: hand that over", [])
+            made[row.name] = blob
         for name in names:
             if name not in made:
                 raise _not_stored(name, "there is no such variable, or no room for it", sorted(session.kernel.names))
@@ -146,13 +140,10 @@ async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, by
         with os.fdopen(os.dup(file), "wb") as whole:
             whole.writelines(blobs.values())
         listed = [{"name": name, "bytes": len(blob), "content_of": None} for name, blob in blobs.items()]
-        reply = await client.restore_variables(kernel, [], listed, file, ())
+        told = await hand_in(client, kernel, file, listed)
     finally:
         os.close(file)
-    try:
-        return [f"{item['name']}: {item['reason']}" for item in reply["failed"]]
-    except (KeyError, TypeError) as error:
-        raise KernelError("the kernel answered with something that is no list of variables") from error
+    return [f"{item.name}: {item.reason}" for item in told.failed]
 
 
 def _not_stored(name: str, why: str, available: list[str]) -> ToolFault:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from rlm_ipc.daemon_rows import NotKept
@@ -21,7 +20,7 @@ from rlm_mcp.formats.snapshot import Archive, Code, Missing, SavedVariable, Writ
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
-__all__ = ["PutBack", "SavedVariables", "missing", "put_back", "save_variables"]
+__all__ = ["HandedOut", "PutBack", "SavedVariables", "hand_in", "hand_out", "missing", "put_back", "save_variables"]
 
 T = TypeVar("T")
 _LARGEST_VARIABLE = 128 << 20
@@ -37,7 +36,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _HandedOut:
+class HandedOut:
     """What `rlm_kernel.worker.snapshot.save` says of the bytes that come with it."""
 
     variables: tuple[_Row, ...]
@@ -75,8 +74,7 @@ async def save_variables(session: Session, writer: Writer) -> SavedVariables:
     names: Sequence[str] | None = None
     while names is None or names:
         before = names
-        said, blobs = await session.kernel.ask(partial(_handed_out, names=names, limit=limit))
-        told = _read(_HandedOut, said)
+        told, blobs = await hand_out(session, names, limit, _ROOM)
         try:
             saved.shadowed.update(told.shadowed)
             saved.code += [Code(name=item.name, source=clean_text(item.source)) for item in told.code]
@@ -93,10 +91,34 @@ async def save_variables(session: Session, writer: Writer) -> SavedVariables:
     return saved
 
 
-async def _handed_out(
-    client: SupervisorClient, kernel: str, names: Sequence[str] | None, limit: int
-) -> tuple[Json, tuple[bytes, ...]]:
-    return await client.save_variables(kernel, names, limit, _ROOM)
+async def hand_out(
+    session: Session, names: Sequence[str] | None, limit: int, room: int
+) -> tuple[HandedOut, tuple[bytes, ...]]:
+    """Have a kernel hand out variables of ``limit`` bytes each at most, and ``room`` together; raises KernelError."""
+
+    async def ask(client: SupervisorClient, kernel: str) -> tuple[Json, tuple[bytes, ...]]:
+        return await client.save_variables(kernel, names, limit, room)
+
+    said, blobs = await session.kernel.ask(ask)
+    told = _read(HandedOut, said)
+    if len(told.variables) != len(blobs):
+        raise _nonsense()
+    return told, blobs
+
+
+async def hand_in(
+    client: SupervisorClient,
+    kernel: str,
+    file: int,
+    rows: Sequence[Mapping[str, Json]],
+    code: Sequence[Mapping[str, Json]] = (),
+    shadow: Collection[str] = (),
+) -> PutBack:
+    """Hand variables to a kernel, whose bytes are in ``file``, and sources; raises KernelError.
+
+    Of contexts only those in ``shadow`` lose their names to them.
+    """
+    return _read(PutBack, await client.restore_variables(kernel, code, rows, file, shadow))
 
 
 def _kept(writer: Writer, row: _Row, blob: bytes, number: int) -> SavedVariable:
@@ -125,7 +147,7 @@ async def put_back(
     try:
         await asyncio.to_thread(_copy, archive, taken, file)
         code = [item.model_dump() for item in manifest.code]
-        told = _read(PutBack, await client.restore_variables(kernel, code, rows, file, shadow))
+        told = await hand_in(client, kernel, file, rows, code, shadow)
     finally:
         os.close(file)
     failed = (missing(item.name, item.reason) for item in told.failed)
