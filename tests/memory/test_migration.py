@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlm_memory import attachments, budgets, contexts, handles, journal, queries, sessions
-from rlm_memory.frames import ending, rows, tree
+from rlm_memory.frames import rows, tree
 from rlm_memory.frames.states import Kind, Status
 from rlm_memory.queries import QueryState
 from rlm_memory.sessions import How, SessionStatus
@@ -184,7 +184,7 @@ def test_forks_of_version_3_are_frames_of_one_tree(with_forks: Path, tmp_path: P
         store = Store.open(with_forks)
         root = rows.root_of(store, str(tmp_path / "repo" / ".git"))
         assert root is not None
-        shape = [(row.id, row.parent, row.depth, row.goal, row.session) for row in ending.whole(store, root.key)]
+        shape = [(row.id, row.parent, row.depth, row.goal, row.session) for row in rows.whole(store, root.key)]
         assert shape == [
             ("f1", None, 0, "repo", 1),
             ("f2", 1, 1, "branch", 2),
@@ -192,7 +192,7 @@ def test_forks_of_version_3_are_frames_of_one_tree(with_forks: Path, tmp_path: P
             ("f3", 2, 2, "twig", 3),
             ("f5", 4, 2, "wt-f1", 5),
         ]
-        assert {(row.kind, row.status) for row in ending.whole(store, root.key)} == {(Kind.SESSION, Status.IN_PROGRESS)}
+        assert {(row.kind, row.status) for row in rows.whole(store, root.key)} == {(Kind.SESSION, Status.IN_PROGRESS)}
         assert tree.parents(store, range(1, 7)) == {2: "trunk", 3: "branch", 5: "wt"}
         assert [cell.frame for cell in journal.of_session(store, 1)] == [None]
         with store.transaction() as connection:

@@ -27,11 +27,13 @@ from rlm_memory.frames.rows import (
     note,
     step,
     under,
+    unfold,
+    whole,
 )
 from rlm_memory.frames.states import Kind, Status, Verb, check_step
 from rlm_memory.store import Store
 
-__all__ = ["check_pop", "end_session", "forget", "invalidate", "pop", "popped", "reopen", "whole"]
+__all__ = ["check_pop", "end_session", "forget", "invalidate", "pop", "popped", "reopen"]
 
 _OWE = insert(operations)
 _CANCEL = delete(operations).where(operations.c.frame == bindparam("of"), operations.c.what == "push")
@@ -45,7 +47,6 @@ _LIFT = text("""
     WITH RECURSIVE moved(key) AS (
         SELECT :named UNION ALL SELECT frames.key FROM frames JOIN moved ON frames.parent = moved.key
     ) UPDATE frames SET depth = depth - :by WHERE key IN (SELECT key FROM moved)""")
-_UNFOLD = text("UPDATE frames SET folded_count = folded_count - 1 WHERE key = :parent AND folded >= :ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +193,11 @@ def forget(store: Store, key: int) -> list[FrameRow]:
             if found.status is Status.IN_PROGRESS:
                 raise FrameStatusRefused(found.id, found.status, "forget", "pop it first, or end its session")
         row = gone[0]
-        if row.ended is not None:
-            connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
+        unfold(store, row)
         connection.execute(delete(frames).where(frames.c.key == key))
         if row.parent is not None:
             _clear(store, get(store, row.parent))
         return gone
-
-
-def whole(store: Store, key: int) -> list[FrameRow]:
-    """List a frame and all below it, whatever became of them."""
-    found = [get(store, key)]
-    for row in found:
-        found += children(store, row.key)
-    return found
 
 
 def end_session(store: Store, session: int, *, author: str, now: float) -> list[FrameRow]:

@@ -32,6 +32,7 @@ __all__ = [
     "frame_key",
     "get",
     "goals_in",
+    "goals_running",
     "in_session",
     "last_event",
     "nearest_session",
@@ -40,6 +41,8 @@ __all__ = [
     "running_below",
     "step",
     "under",
+    "unfold",
+    "whole",
 ]
 
 _ID = re.compile(r"f([1-9][0-9]{0,17})")
@@ -79,6 +82,11 @@ _UNDER = text("""
         SELECT frames.key FROM frames JOIN under ON frames.parent = under.key
         WHERE frames.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
     ) SELECT frames.* FROM under JOIN frames ON frames.key = under.key ORDER BY frames.depth, frames.key""")
+_WHOLE = text("""
+    WITH RECURSIVE whole(key) AS (
+        SELECT key FROM frames WHERE key = :named
+        UNION ALL SELECT frames.key FROM frames JOIN whole ON frames.parent = whole.key
+    ) SELECT frames.* FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key""")
 # What ran in no session of its own hands on what came of those below it.
 _CAME_TO = text("""
     WITH RECURSIVE here(key) AS (
@@ -197,10 +205,14 @@ def in_session(store: Store, session: int) -> list[FrameRow]:
     return _list(store, _IN_SESSION, {"of": session})
 
 
+def goals_running(store: Store, session: int) -> list[FrameRow]:
+    """List the goals that are worked for in a session, the oldest first; no frame that stands for it."""
+    return [row for row in _running(store, session) if row.kind is not Kind.SESSION]
+
+
 def goals_in(store: Store, session: int) -> bool:
     """Whether a goal is worked for in a session, or one below a frame that stands for it is still open."""
-    running = [row for row in in_session(store, session) if row.status is Status.IN_PROGRESS]
-    return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in running)
+    return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in _running(store, session))
 
 
 def came_to(store: Store, session: int, most: int) -> list[FrameRow]:
@@ -226,6 +238,18 @@ def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
 def under(store: Store, key: int) -> list[FrameRow]:
     """List what is planned, runs, is blocked or invalidated below a frame, the highest first."""
     return _list(store, _UNDER, {"named": key})
+
+
+def whole(store: Store, key: int) -> list[FrameRow]:
+    """List a frame and all below it, whatever became of them, the highest first.
+
+    Raises:
+        UnknownFrame: there is no such frame.
+    """
+    found = _list(store, _WHOLE, {"named": key})
+    if not found:
+        raise UnknownFrame(frame_id(key))
+    return found
 
 
 def running_below(store: Store, key: int) -> list[FrameRow]:
@@ -311,9 +335,20 @@ def step(
                 "runs_in": None if goes_on else row.session,
             },
         )
-        if goes_on and row.ended is not None and row.parent is not None:
-            connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
+        if goes_on:
+            unfold(store, row)
     return number
+
+
+def unfold(store: Store, row: FrameRow) -> None:
+    """Count a frame no more among the folded children of the one above: it starts again, or goes."""
+    if row.ended is not None and row.parent is not None:
+        with store.transaction() as connection:
+            connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
+
+
+def _running(store: Store, session: int) -> list[FrameRow]:
+    return [row for row in in_session(store, session) if row.status is Status.IN_PROGRESS]
 
 
 def _has_open(store: Store, key: int) -> bool:

@@ -17,7 +17,7 @@ from rlm_memory.sessions import How
 def test_a_goal_is_written_down_with_those_below_it(grown: Grown) -> None:
     """F-1, F-10: a plan is rows with goals and statuses, nested as deep as one likes; nothing of it has a session."""
     epic = grown.plan("ship", None, Plan("build", [Plan("api"), Plan("page")]), Plan("test"))
-    made = ending.whole(grown.store, epic.key)
+    made = rows.whole(grown.store, epic.key)
     assert [(row.id, row.goal, row.depth, row.parent) for row in made] == [
         ("f2", "ship", 1, 1),
         ("f3", "build", 2, 2),
@@ -110,12 +110,12 @@ def test_what_is_no_id_is_refused(said: str) -> None:
 
 def test_a_plan_is_written_whole_or_not_at_all(grown: Grown) -> None:
     """An empty goal somewhere in it, or too many of them, leaves nothing."""
-    before = ending.whole(grown.store, grown.root.key)
+    before = rows.whole(grown.store, grown.root.key)
     with pytest.raises(RowRequestError, match="a goal is empty"):
         grown.plan("good", None, Plan("fine"), Plan("  "))
     with pytest.raises(RowRequestError, match="501 goals in one plan"):
         grown.plan("good", None, *[Plan("x")] * (tree.MOST_PLANNED))
-    assert ending.whole(grown.store, grown.root.key) == before
+    assert rows.whole(grown.store, grown.root.key) == before
 
 
 def test_below_what_has_ended_nothing_is_planned_or_started(grown: Grown) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from rlm_memory.frames import context, ending, rows, tree
 from rlm_memory.frames.results import Ended, Invalidated, Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import Runtime, handed_over
-from rlm_memory.frames.states import OPEN, Kind, Status
+from rlm_memory.frames.states import OPEN, Status
 from rlm_memory.frames.tree import Plan
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
@@ -85,11 +85,7 @@ class Frames:
 
     def of_cell(self, session: Session, client: ClientInfo, asked: str | None) -> int | None:
         """Return the frame that a cell is run for: the one named, the client's current one, the session's own."""
-        here = [
-            row
-            for row in rows.in_session(self._store, session.key)
-            if row.status is Status.IN_PROGRESS and row.kind is not Kind.SESSION
-        ]
+        here = rows.goals_running(self._store, session.key)
         named = self._current.get(_of(client, asked))
         if asked is not None and is_frame_id(asked):
             named = rows.frame_key(asked)
@@ -103,15 +99,8 @@ class Frames:
         own = tree.of_session(self._store, session.row, author=_author(client), now=self._clock())
         if asked is not None and is_frame_id(asked):
             return self._get(own, asked)
-        key = self._current.get(_of(client, asked))
-        if key is not None:
-            try:
-                row = rows.get(self._store, key)
-            except UnknownFrame:
-                return own
-            if row.tree == own.tree and row.status in OPEN:
-                return row
-        return own
+        row = self._find(self._current.get(_of(client, asked)))
+        return row if row is not None and row.tree == own.tree and row.status in OPEN else own
 
     def currents(self) -> Counter[int]:
         """Count, by frame, the clients whose current frame it is."""
@@ -119,7 +108,7 @@ class Frames:
 
     def make_current(self, row: FrameRow) -> int:
         """Make a frame the current one of all clients that have one in its tree; returns how many these are."""
-        moved = [who for who, key in self._current.items() if self._tree_of(key) == row.tree]
+        moved = [who for who, key in self._current.items() if (at := self._find(key)) and at.tree == row.tree]
         self._current.update(dict.fromkeys(moved, row.key))
         return len(moved)
 
@@ -132,7 +121,7 @@ class Frames:
         at = self.current(session, client, asked)
         above = at if parent is None else self._get(at, parent)
         made = tree.plan(self._store, wanted, above.key, author=_author(client), now=self._clock())
-        fields = {"planned": lines(ending.whole(self._store, made.key), made.depth)}
+        fields = {"planned": lines(rows.whole(self._store, made.key), made.depth)}
         return self._told(made, at, fields, ("planned",))
 
     async def push(
@@ -169,9 +158,9 @@ class Frames:
             gone = next(iter(self._pushed))
             del self._pushed[gone]
             self._current.pop(gone, None)
-        beside = [rows.get(self._store, key) for key in self._living(self._pushed.get(who, set()))]
-        parallel = any(row.parent == started.parent and row.status is Status.IN_PROGRESS for row in beside)
-        self._pushed.setdefault(who, set()).add(started.key)
+        beside = self._running(self._pushed.get(who, ()))
+        parallel = any(row.parent == started.parent for row in beside)
+        self._pushed[who] = {started.key, *(row.key for row in beside)}
         if parallel:
             fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
         else:
@@ -238,7 +227,7 @@ class Frames:
         if values := [value.name for value in handed_over(self._store, row.key)]:
             fields["handed_over"] = values
         root = rows.above(self._store, row.key)[-1]
-        fields["tree"] = lines(ending.whole(self._store, root.key))[:_MOST_LISTED]
+        fields["tree"] = lines(rows.whole(self._store, root.key))[:_MOST_LISTED]
         fields["context"] = self._context(session, row)
         return self._told(row, at, fields)
 
@@ -285,7 +274,7 @@ class Frames:
     def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
         """Return the tree, a line for each frame."""
         root = rows.above(self._store, self.current(session, client, asked).key)[-1]
-        return "\n".join(lines(ending.whole(self._store, root.key)))
+        return "\n".join(lines(rows.whole(self._store, root.key)))
 
     def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the context of a frame."""
@@ -313,9 +302,8 @@ class Frames:
     def spill(self) -> None:
         """Take what is beyond the bound of frames that run from the journal into their files; called now and then."""
         for session in self._live:
-            for row in rows.in_session(self._store, session.key):
-                if row.status is Status.IN_PROGRESS and row.kind is not Kind.SESSION:
-                    self.logs.spill(row)
+            for row in rows.goals_running(self._store, session.key):
+                self.logs.spill(row)
 
     async def keep(self) -> None:
         """Do what ends of frames have promised, one call at a time."""
@@ -347,21 +335,16 @@ class Frames:
             raise UnknownFrame(frame)
         return row
 
-    def _tree_of(self, key: int) -> str | None:
+    def _find(self, key: int | None) -> FrameRow | None:
+        """Return a frame of any tree, unless somebody has forgotten it."""
         try:
-            return rows.get(self._store, key).tree
+            return None if key is None else rows.get(self._store, key)
         except UnknownFrame:
             return None
 
-    def _living(self, keys: set[int]) -> list[int]:
-        """Drop from the keys those whose frames are gone or have ended, and list the others."""
-        for key in list(keys):
-            try:
-                if rows.get(self._store, key).status is not Status.IN_PROGRESS:
-                    keys.discard(key)
-            except UnknownFrame:
-                keys.discard(key)
-        return sorted(keys)
+    def _running(self, keys: Iterable[int]) -> list[FrameRow]:
+        """List those of the frames that run."""
+        return [row for key in keys if (row := self._find(key)) and row.status is Status.IN_PROGRESS]
 
     def _session_of(self, row: FrameRow) -> str | None:
         if row.session is None or row.status is not Status.IN_PROGRESS:
