@@ -120,11 +120,12 @@ class Agent:
         assert answer.get("result") == result, answer
 
     def _fork(self, session: str) -> None:
-        child = f"f{uuid.uuid4().hex[:10]}"
+        child = f"copy-{uuid.uuid4().hex[:10]}"
         answer = self._call("fork_session", session, name=child)
         if answer.get("error") == "kernel_died" and self.killed[session]:
             return
-        assert answer.get("session") == child, answer
+        assert "error" not in answer, answer
+        assert answer["session"] == child
         try:
             assert self._call("eval_code", child, "cell of a fork", code="y = 1\ny").get("result") == "1"
             assert self._call("peek", child, name="log", limit=1).get("returned") == 1

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import yaml
 
 from rlm_ipc.session_record import SessionRecord
-from rlm_mcp.formats.notebook import cells_as_markdown
 
 __all__ = ["FrameLog", "as_log"]
 
@@ -34,6 +33,8 @@ class FrameLog:
 
 def as_log(about: FrameLog, record: SessionRecord | None) -> str:
     """Return the log. ``record`` has the frame's cells; None: they have gone with their session."""
+    from rlm_mcp.formats.notebook import cells_as_markdown  # loads nbformat, which takes 0.2 s
+
     cells = record.cells if record is not None else ()
     times = about.started_at, about.ended_at
     front = {

@@ -13,7 +13,6 @@ from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer, moment
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.frames import rows
-from rlm_memory.frames.states import Status as FrameStatus
 from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
 
@@ -63,6 +62,8 @@ class SessionControl:
         idle = session.last_used + limits.idle_seconds
         if session.policy.reopen:
             return {"variables": None, "texts_and_queries": None}
+        if self._sessions.comes_back(session):
+            return {"variables": moment(idle), "texts_and_queries": None}
         pending = queries.pending_ids(self._store, session.key)
         until = idle + (limits.unanswered_seconds if pending else 0.0)
         return {"variables": moment(idle), "texts_and_queries": moment(until)}
@@ -128,8 +129,7 @@ class SessionControl:
                 "cannot_undo", str(error), "undo fewer cells, or call restart_session to start again"
             ) from error
         for row in rows.in_session(self._store, session.key):
-            if row.status is FrameStatus.IN_PROGRESS:
-                rows.note(self._store, row.key, "rollback", "client", self._clock(), undone=len(done.undone))
+            rows.note(self._store, row.key, "rollback", "client", self._clock(), undone=len(done.undone))
         among = done.queries
         cancelled = queries.cancel_pending(self._store, session.key, self._clock(), among=among) if among else []
         fields: JsonObject = {

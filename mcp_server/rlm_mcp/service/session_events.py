@@ -204,11 +204,12 @@ class KernelEvents:
         if (session := self._session()) is not None:
             self._events.soon(self._expel(session))
 
-    async def fill(self, client: SupervisorClient, kernel_id: str) -> None:
-        """Give a kernel that has just started the variables that were saved of the session."""
+    async def fill(self, client: SupervisorClient, kernel_id: str) -> bool:
+        """Give a kernel that has just started the variables that were saved of the session, if there are any."""
         session = self._session()
-        if session is not None and session.policy.reopen:
-            await self._parts.snapshots.revive(session, client, kernel_id)
+        if session is None or not session.policy.reopen:
+            return False
+        return await self._parts.snapshots.revive(session, client, kernel_id)
 
     async def deliver(self, client: SupervisorClient, kernel_id: str, *, again: bool) -> None:
         """Give a kernel what frames below have handed over."""

@@ -209,8 +209,6 @@ def end_session(store: Store, session: int, *, author: str, now: float) -> list[
     blocked = []
     with store.transaction() as connection:
         for row in sorted(in_session(store, session), key=lambda row: -row.depth):
-            if row.status is not Status.IN_PROGRESS:
-                continue
             if row.kind is Kind.SESSION:
                 connection.execute(update(frames).where(frames.c.key == row.key).values(session=None))
                 _clear(store, get(store, row.key))

@@ -38,7 +38,6 @@ __all__ = [
     "nearest_session",
     "note",
     "root_of",
-    "running_below",
     "step",
     "under",
     "unfold",
@@ -51,7 +50,11 @@ _ID = re.compile(r"f([1-9][0-9]{0,17})")
 _GET = select(frames).where(frames.c.key == bindparam("named"))
 _ROOT = select(frames).where(frames.c.tree == bindparam("of"), frames.c.parent.is_(None))
 _CHILDREN = select(frames).where(frames.c.parent == bindparam("named")).order_by(frames.c.key)
-_IN_SESSION = select(frames).where(frames.c.session == bindparam("of")).order_by(frames.c.key)
+_IN_SESSION = (
+    select(frames)
+    .where(frames.c.session == bindparam("of"), frames.c.status == Status.IN_PROGRESS.value)
+    .order_by(frames.c.key)
+)
 _NOTE = insert(events).returning(events.c.number)
 _STEP = (
     update(frames)
@@ -201,18 +204,18 @@ def children(store: Store, key: int) -> list[FrameRow]:
 
 
 def in_session(store: Store, session: int) -> list[FrameRow]:
-    """List the frames that run or ran in a session, the oldest first."""
+    """List the frames that run in a session, the oldest first."""
     return _list(store, _IN_SESSION, {"of": session})
 
 
 def goals_running(store: Store, session: int) -> list[FrameRow]:
     """List the goals that are worked for in a session, the oldest first; no frame that stands for it."""
-    return [row for row in _running(store, session) if row.kind is not Kind.SESSION]
+    return [row for row in in_session(store, session) if row.kind is not Kind.SESSION]
 
 
 def goals_in(store: Store, session: int) -> bool:
     """Whether a goal is worked for in a session, or one below a frame that stands for it is still open."""
-    return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in _running(store, session))
+    return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in in_session(store, session))
 
 
 def came_to(store: Store, session: int, most: int) -> list[FrameRow]:
@@ -250,11 +253,6 @@ def whole(store: Store, key: int) -> list[FrameRow]:
     if not found:
         raise UnknownFrame(frame_id(key))
     return found
-
-
-def running_below(store: Store, key: int) -> list[FrameRow]:
-    """List the frames below that run, the highest first."""
-    return [row for row in under(store, key) if row.status is Status.IN_PROGRESS]
 
 
 def nearest_session(store: Store, key: int) -> FrameRow | None:
@@ -345,10 +343,6 @@ def unfold(store: Store, row: FrameRow) -> None:
     if row.ended is not None and row.parent is not None:
         with store.transaction() as connection:
             connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
-
-
-def _running(store: Store, session: int) -> list[FrameRow]:
-    return [row for row in in_session(store, session) if row.status is Status.IN_PROGRESS]
 
 
 def _has_open(store: Store, key: int) -> bool:

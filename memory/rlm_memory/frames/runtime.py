@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, delete, select, text, update
 from rlm_memory.frame_schema import frames, handovers, operations
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Ended, HandedOver, Outcome
-from rlm_memory.frames.rows import FrameRow, get, nearest_session
+from rlm_memory.frames.rows import FrameRow, get, in_session, nearest_session
 from rlm_memory.store import Store
 
 __all__ = ["Effects", "Operation", "Runtime", "Undelivered", "delivered", "handed_over", "undelivered"]
@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 _OWED = select(operations).order_by(operations.c.number)
 _KEPT = delete(operations).where(operations.c.number == bindparam("done"))
 _LOGGED = update(frames).where(frames.c.key == bindparam("named")).values(log=bindparam("at"))
-_IN_USE = text("SELECT 1 FROM frames WHERE session = :session AND status = 'in_progress' LIMIT 1")
+_TO_BE_WRITTEN = text(
+    "SELECT 1 FROM frame_operations WHERE of_session = :session AND what IN ('log', 'notebook') LIMIT 1"
+)
 _VALUE = handovers.c["frame", "name", "digest", "size", "form"]
 _DELIVERED = (
     update(handovers)
@@ -175,7 +177,9 @@ class Runtime:
                 at = await self._effects.write_log(row, owed.of_session)
             case "notebook" if owed.of_session is not None:
                 await self._effects.write_notebook(row, owed.of_session)
-            case "end" if owed.of_session is not None and not self._in_use(owed.of_session):
+            case "end" if owed.of_session is not None and not in_session(
+                self._store, owed.of_session
+            ):  # others run there
                 await self._effects.end_session(owed.of_session)
         self._step(f"keep: {owed.what}")
         with self._store.transaction() as connection:
@@ -186,12 +190,8 @@ class Runtime:
 
     def _to_be_written(self, session: int | None) -> bool:
         """Whether a log or a notebook is owed that has cells of that session."""
-        return any(owed.of_session == session and owed.what in {"log", "notebook"} for owed in self.owed())
-
-    def _in_use(self, session: int) -> bool:
-        """Whether a frame runs in that session: its kernel is not one frame's alone."""
         with self._store.transaction() as connection:
-            return connection.execute(_IN_USE, {"session": session}).first() is not None
+            return connection.execute(_TO_BE_WRITTEN, {"session": session}).first() is not None
 
 
 def undelivered(store: Store, session: int, *, again: bool = False) -> list[Undelivered]:

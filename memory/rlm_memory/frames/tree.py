@@ -23,7 +23,6 @@ from rlm_memory.frames.rows import (
     first_closed,
     get,
     in_session,
-    nearest_session,
     note,
     root_of,
     step,
@@ -85,7 +84,7 @@ def of_session(store: Store, session: SessionRow, *, author: str, now: float) ->
     Of several that share the session it is the highest in the tree.
     """
     with store.transaction():
-        running = [row for row in in_session(store, session.key) if row.status is Status.IN_PROGRESS]
+        running = in_session(store, session.key)
         if running:
             return min(running, key=lambda row: (row.depth, row.key))
         root = root_of(store, tree := tree_of(session.workspace, session.id))
@@ -151,9 +150,7 @@ def start(
         if session is not None:
             _run_in(store, key, session, None)
         if push:
-            source = nearest_session(store, key)
-            owed = {"frame": key, "what": "push", "of_session": source.session if source else None}
-            connection.execute(_OWE, owed)
+            connection.execute(_OWE, {"frame": key, "what": "push", "of_session": None})
         return get(store, key)
 
 

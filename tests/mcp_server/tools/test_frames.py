@@ -342,3 +342,87 @@ async def test_an_idle_session_with_a_goal_rests(connect_own, own: Service, cloc
         assert (shown["status"], shown["session"]) == ("in_progress", "root-f1")
         assert (await agent.run("1 + 1", session="f2"))["result"] == "2"
         assert "before" in Path((await agent("pop", id="f2"))["log"]).read_text()
+
+
+async def test_a_text_that_is_handed_over_is_there_in_the_first_cell(connect_own) -> None:
+    """F-5: also if the session above has had no text of that name."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        await agent("push", goal="load it")
+        await agent("load_context", name="fresh", content="one\ntwo\n", session="f2")
+        await agent("pop", id="f2", hand_over=["fresh"])
+        assert (await agent.run("print(fresh['line_count'])"))["stdout"] == "2\n"
+
+
+async def test_a_frame_that_ends_while_values_are_delivered_is_delivered_too(connect_own, own: Service) -> None:
+    """F-5: sub-agents that work side by side pop when they are done."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        for name in ("f2", "f3"):
+            pushed = await agent("push", goal="a task", parent="f1")
+            assert pushed["frame"] == name, pushed
+            await agent.run(f"v_{name} = '{name}'", session=name)
+        await agent("pop", id="f2", hand_over=["v_f2"])
+        events = own.sessions.get("root").kernel._events
+        deliver = type(events).deliver
+
+        async def meanwhile(self, *given, **options) -> None:
+            await deliver(self, *given, **options)
+            type(events).deliver = deliver
+            await agent("pop", id="f3", hand_over=["v_f3"])
+
+        type(events).deliver = meanwhile
+        try:
+            first = await agent.run("v_f2")
+            assert first.get("result") == "'f2'", first
+        finally:
+            type(events).deliver = deliver
+        assert (await agent.run("v_f3"))["result"] == "'f3'"
+
+
+async def test_the_session_of_a_frame_that_rests_is_forked_and_ended_as_if_it_did_not(connect_own, own, clock) -> None:
+    """F-4, F-14: a push forks the nearest session above, and a pop leaves none behind that nobody can end."""
+    async with connect_own("root") as agent:
+        await agent("push", goal="task")
+        await agent("load_context", name="log", content="one\n", session="f2")
+        clock.now += 10_000
+        assert "root-f1" in await own.sweep()
+        pushed = await agent("push", goal="below", parent="f2")
+        assert pushed["forked_from"] == "root-f1"
+        assert (await agent.run("log['content']", session=pushed["frame"]))["result"] == "'one\\n'"
+        await agent("pop", id=pushed["frame"])
+        clock.now += 10_000
+        assert "root-f1" in await own.sweep()
+        await agent("pop", id="f2")
+        assert own.sessions.get("root-f1") is None
+        assert "root-f1" not in [row.session for row in own.control.resting()]
+
+
+async def test_what_a_session_with_a_goal_holds_is_kept_until_somebody_ends_it(connect_own) -> None:
+    """F-14: as `status` says."""
+    async with connect_own("root") as agent:
+        await agent("push", goal="task", fork=False)
+        assert (await agent("status"))["kept_until"]["texts_and_queries"] is None
+        await agent("pop", id="f2")
+        assert (await agent("status"))["kept_until"]["texts_and_queries"] is not None
+
+
+async def test_saved_variables_are_not_undone_by_what_was_handed_over_before(connect_own, own, clock, tmp_path) -> None:
+    """F-11: a session that comes back has its variables as they were saved, and what was handed over since."""
+    policy = tmp_path / "back.yaml"
+    policy.write_text("extends: default\nreopen: true\n")
+    async with connect_own("root", RLM_KERNEL_POLICY=str(policy)) as agent:
+        for value in (1, 2):
+            await agent.run("n = 0")
+            frame = (await agent("push", goal=f"find {value}"))["frame"]
+            await agent.run(f"v = {value}", session=frame)
+            if value == 2:
+                clock.now += 10_000
+                assert "root" in await own.sweep()
+                await agent.run(f"v = {value}", session=frame)
+            await agent("pop", id=frame, hand_over=["v"])
+            assert (await agent.run("v"))["result"] == str(value)
+            await agent.run("v += 10")
+        clock.now += 10_000
+        assert "root" in await own.sweep()
+        assert (await agent.run("v"))["result"] == "12"

@@ -14,7 +14,6 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_memory import sessions
-from rlm_memory.errors import SessionEnded
 from rlm_memory.frames import ending, rows, tree
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
@@ -145,12 +144,7 @@ class FramesByHand:
         return rows.get(self._store, rows.frame_key(frame))
 
     def _session_of(self, row: FrameRow) -> str | None:
-        if row.session is None:
-            return None
-        try:
-            return sessions.name_of(self._store, row.session)
-        except SessionEnded:
-            return None
+        return None if row.session is None else sessions.name_of(self._store, row.session)
 
 
 class FrameViewer:

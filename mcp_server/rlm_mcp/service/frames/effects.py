@@ -36,8 +36,7 @@ class FrameEffects:
 
     async def open_session(self, frame: FrameRow, source: int | None, opened: Callable[[int], None]) -> None:
         """Fork the session ``source``, else that of the caller."""
-        parent = self.live.of_key(source) if source is not None else None
-        parent = parent or self.caller
+        parent = await self.live.woken(source) or self.caller
         if parent is None:
             raise ToolFault("no_kernel", f"no session above frame {frame.id} is open", "push it from a session")
         _, answer = await self.forks.fork(parent, self.name, self.policy, opened)
@@ -45,7 +44,7 @@ class FrameEffects:
 
     async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:
         """Serialise variables of the frame's session."""
-        session = self.live.of_key(frame.session)
+        session = await self.live.woken(frame.session)
         if session is None:
             hint = "pop without hand_over, or pass what matters in the summary"
             raise ToolFault("no_kernel", f"frame {frame.id} has no session that is open", hint)
@@ -53,14 +52,14 @@ class FrameEffects:
 
     async def write_log(self, frame: FrameRow, session: int | None) -> str:
         """Write the Markdown log."""
-        return self.logs.write_log(frame, session)
+        return await self.logs.write_log(frame, session)
 
     async def write_notebook(self, frame: FrameRow, session: int) -> None:
         """Write the notebook."""
-        self.logs.write_notebook(frame, session)
+        await self.logs.write_notebook(frame, session)
 
     async def end_session(self, session: int) -> None:
         """End a session that ran for frames only."""
-        found = self.live.of_key(session)
+        found = await self.live.woken(session)
         if found is not None:
             await self.live.end(found)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
@@ -44,6 +44,7 @@ _MOST_LISTED = 200
 """Frames of a tree that one answer lists."""
 _MOST_CLIENTS = 1000
 _CUTTABLE = ("context", "tree")
+T = TypeVar("T")
 Client = tuple[int, str, str, str]
 """Who has a current frame: a client's process, the agent that it names, and the session of its calls.
 
@@ -154,17 +155,13 @@ class Frames:
             known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
             fields |= {name: effects.forked[name] for name in known if name in effects.forked}
         who = _of(client, asked)
-        while len(self._pushed) > _MOST_CLIENTS:
-            gone = next(iter(self._pushed))
-            del self._pushed[gone]
-            self._current.pop(gone, None)
         beside = self._running(self._pushed.get(who, ()))
         parallel = any(row.parent == started.parent for row in beside)
-        self._pushed[who] = {started.key, *(row.key for row in beside)}
+        _put(self._pushed, who, {started.key, *(row.key for row in beside)})
         if parallel:
             fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
         else:
-            self._current[who] = started.key
+            _put(self._current, who, started.key)
         fields["context"] = self._context(session, started)
         return self._told(started, started if not parallel else at, fields, ("context",))
 
@@ -212,7 +209,7 @@ class Frames:
         at = self.current(session, client, asked)
         row = at if frame is None else self._get(at, frame)
         if frame is not None and row.status in OPEN:
-            self._current[_of(client, asked)] = row.key
+            _put(self._current, _of(client, asked), row.key)
             at = row
         kept = rows.compaction_of(self._store, row.key)
         fields: dict[str, Any] = {
@@ -226,8 +223,7 @@ class Frames:
             fields |= {"artifacts": list(kept.artifacts), "decisions": list(kept.decisions)}
         if values := [value.name for value in handed_over(self._store, row.key)]:
             fields["handed_over"] = values
-        root = rows.above(self._store, row.key)[-1]
-        fields["tree"] = lines(rows.whole(self._store, root.key))[:_MOST_LISTED]
+        fields["tree"] = self._tree(row)[:_MOST_LISTED]
         fields["context"] = self._context(session, row)
         return self._told(row, at, fields)
 
@@ -273,8 +269,7 @@ class Frames:
 
     def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
         """Return the tree, a line for each frame."""
-        root = rows.above(self._store, self.current(session, client, asked).key)[-1]
-        return "\n".join(lines(rows.whole(self._store, root.key)))
+        return "\n".join(self._tree(self.current(session, client, asked)))
 
     def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the context of a frame."""
@@ -321,12 +316,16 @@ class Frames:
         near = rows.nearest_session(self._store, parent)
         found = None if near is None else self._live.of_key(near.session)
         if found is not None:
-            found.kernel.handed_over = True
+            found.kernel.frames_ended += 1
 
     # --- answers ----------------------------------------------------------------------------------
 
     def _context(self, session: Session, row: FrameRow) -> str:
         return context.assemble(self._store, row.key, tokens=session.policy.limits.context_tokens)
+
+    def _tree(self, row: FrameRow) -> list[str]:
+        root = rows.root_of(self._store, row.tree)
+        return [] if root is None else lines(rows.whole(self._store, root.key))
 
     def _get(self, beside: FrameRow, frame: str) -> FrameRow:
         """Return a frame of the same tree; of other trees it is not told what there is."""
@@ -367,6 +366,14 @@ class Frames:
 def _of(client: ClientInfo, asked: str | None) -> Client:
     where = (asked, "") if asked else ("", named_session(client) or "")
     return client.pid, client.agent, *where
+
+
+def _put(told: dict[Client, T], who: Client, what: T) -> None:
+    """Note something of a client, and forget those that have said nothing for longest."""
+    told.pop(who, None)
+    told[who] = what
+    while len(told) > _MOST_CLIENTS:
+        del told[next(iter(told))]
 
 
 def _author(client: ClientInfo) -> str:

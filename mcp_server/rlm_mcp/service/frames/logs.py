@@ -5,13 +5,16 @@ Each is written under another name and then renamed: there is the whole of it, o
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from rlm_ipc.session_record import SessionRecord
+from rlm_mcp.formats.frame_log import FrameLog, as_log
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.record import cell_of, query_of
 from rlm_mcp.service.sessions.sessions import Clock
@@ -53,10 +56,8 @@ class FrameLogs:
         marker.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         marker.touch(mode=0o600)
 
-    def write_log(self, frame: FrameRow, session: int | None) -> str:
+    async def write_log(self, frame: FrameRow, session: int | None) -> str:
         """Write the log; one that is there stays if the journal of its session has gone."""
-        from rlm_mcp.formats.frame_log import FrameLog, as_log  # they load nbformat, which takes 0.2 s
-
         target = self.log(frame.id)
         record = self._record(frame, session)
         if record is None and target.exists():
@@ -76,16 +77,14 @@ class FrameLogs:
             summary_by=kept.source if kept else "",
             events=[(event.at, event.author, event.verb) for event in rows.events_of(self._store, key=frame.key)],
         )
-        self._write(target, as_log(about, record))
+        await asyncio.to_thread(lambda: _write(target, as_log(about, record)))
         return str(target)
 
-    def write_notebook(self, frame: FrameRow, session: int) -> None:
+    async def write_notebook(self, frame: FrameRow, session: int) -> None:
         """Write the notebook; one that is there stays if the journal of its session has gone."""
-        from rlm_mcp.formats.notebook import as_text
-
         record = self._record(frame, session)
         if record is not None:
-            self._write(self.notebook(frame.id), as_text(record, self._clock()))
+            await asyncio.to_thread(_write_notebook, self.notebook(frame.id), record, self._clock())
 
     def spill(self, frame: FrameRow) -> None:
         """Take the cells of a frame that runs which are beyond its bound out of the journal, into its file."""
@@ -130,18 +129,22 @@ class FrameLogs:
         cells = tuple(cell_of(cell, asked) for cell in self.cells(frame))
         return SessionRecord(name, policy, frame.status.value, cells=cells)
 
-    def _write(self, target: Path, content: str) -> None:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = target.with_name(f".{target.name}.new")
-        with open(beside, "w", encoding="utf-8", errors="replace", opener=_private) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
+
+def _write_notebook(target: Path, record: SessionRecord, now: float) -> None:
+    from rlm_mcp.formats.notebook import as_text
+
+    _write(target, as_text(record, now))
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+def _write(target: Path, content: str) -> None:
+    """Write a file whole. Two that write the same at once do not meet: each has a name of its own until it is done."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(target)
 
 
 def _parsed(line: str) -> JournalEntry | None:

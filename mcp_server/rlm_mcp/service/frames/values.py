@@ -87,24 +87,26 @@ class FrameValues:
         if blobs:
             failed += await _restore(client, kernel, blobs)
         if failed:
-            session.kernel.notice = f"could not be made variables: {'; '.join(failed)}"
+            said = f"could not be made variables: {'; '.join(failed)}"
+            session.kernel.notice = "; ".join(filter(None, (session.kernel.notice, said)))
         runtime.delivered(self._store, waiting, now=self._clock())
         if any(value.form == _TEXT for value in waiting):
-            session.kernel.changed()
+            session.kernel.bound.stale = True
 
     def _outcomes(self, session: Session) -> dict[str, dict[str, Any]]:
         """What came of the frames below those of a session, by id."""
         told = {}
-        for row in rows.came_to(self._store, session.key, _MOST_SHOWN):
-            kept = rows.compaction_of(self._store, row.key)
-            told[row.id] = {
-                "goal": row.goal,
-                "status": row.status.value,
-                "summary": kept.text if kept else "",
-                "artifacts": list(kept.artifacts) if kept else [],
-                "decisions": list(kept.decisions) if kept else [],
-                "values": [value.name for value in runtime.handed_over(self._store, row.key)],
-            }
+        with self._store.transaction():
+            for row in rows.came_to(self._store, session.key, _MOST_SHOWN):
+                kept = rows.compaction_of(self._store, row.key)
+                told[row.id] = {
+                    "goal": row.goal,
+                    "status": row.status.value,
+                    "summary": kept.text if kept else "",
+                    "artifacts": list(kept.artifacts) if kept else [],
+                    "decisions": list(kept.decisions) if kept else [],
+                    "values": [value.name for value in runtime.handed_over(self._store, row.key)],
+                }
         return told
 
     def _bind(self, session: Session, value: Undelivered) -> None:

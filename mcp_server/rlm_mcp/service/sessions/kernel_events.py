@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, CellNote, GivenAnswers
 from rlm_ipc.supervisor_protocol import AttachmentChanged
 from rlm_kernel.supervisor_client import SupervisorClient
 
-__all__ = ["KernelEvents"]
+__all__ = ["Fresh", "KernelEvents"]
+
+Fresh = Callable[[SupervisorClient, str], Awaitable[bool]]
+"""Gives the kernel of that id its saved variables; returns whether there were any."""
 
 
 class KernelEvents(Protocol):
@@ -36,8 +39,8 @@ class KernelEvents(Protocol):
     def expelled(self) -> None:
         """The supervisor has ended the kernel, and the session is to end with it."""
 
-    async def fill(self, client: SupervisorClient, kernel_id: str) -> None:
-        """A kernel has just started and has its contexts: give it what it is to have besides, before its first cell."""
+    async def fill(self, client: SupervisorClient, kernel_id: str) -> bool:
+        """A kernel has just started and has its contexts: give it what was saved, and return whether anything was."""
 
     async def deliver(self, client: SupervisorClient, kernel_id: str, *, again: bool) -> None:
         """A cell is about to run: give the kernel what frames below have handed over (``again``: ever)."""

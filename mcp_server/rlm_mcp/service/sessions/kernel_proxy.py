@@ -21,7 +21,7 @@ from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.supervisor_protocol import Event
 from rlm_kernel.supervisor_client import Execution, SupervisorClient
 from rlm_mcp.service.sessions.bound_contexts import BoundContexts, of_names
-from rlm_mcp.service.sessions.kernel_events import KernelEvents
+from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
 from rlm_mcp.service.sessions.kernel_start import KernelStart
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -33,9 +33,6 @@ from rlm_sandbox.policy import PinnedPolicy
 __all__ = ["KernelProxy"]
 
 log = logging.getLogger(__name__)
-
-Fresh = Callable[[SupervisorClient, str], Awaitable[None]]
-"""Is given the connection and the id of a kernel."""
 
 _STOP_SECONDS = 5.0
 LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
@@ -70,8 +67,8 @@ class KernelProxy:
         self._cells = 0
         self._starting = asyncio.Lock()
         self._fresh = False
-        self.handed_over = True
-        """Whether values may wait that frames below have handed over."""
+        self.frames_ended, self._frames_told = 1, 0
+        """How often frames below have ended, and of how many of these ends the kernel knows."""
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -332,11 +329,14 @@ class KernelProxy:
         if self._behind:
             await self._catch_up(kernel_id)
         fresh, self._fresh = self._fresh, False
-        if fresh or self.handed_over:
-            await self._events.deliver(await self._gateway.client(), kernel_id, again=fresh)
-            self.handed_over = False
-        if fresh and self._fill is not None:
-            await self._fill(await self._gateway.client(), kernel_id)
+        filled = fresh and self._fill is not None and await self._fill(await self._gateway.client(), kernel_id)
+        if fresh or self._frames_told != self.frames_ended:
+            ended = self.frames_ended
+            # Saved variables are later than what was handed over before they were saved.
+            await self._events.deliver(await self._gateway.client(), kernel_id, again=fresh and not filled)
+            self._frames_told = ended  # another one may have ended meanwhile
+            if self._behind:
+                await self._catch_up(kernel_id)
         return kernel_id
 
     @property

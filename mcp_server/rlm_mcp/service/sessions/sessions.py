@@ -22,15 +22,16 @@ from typing import Protocol
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.expiry import lost
 from rlm_mcp.service.sessions.kernel_events import KernelEvents
 from rlm_mcp.service.sessions.kernel_proxy import KernelProxy
 from rlm_mcp.service.sessions.names import session_id_for, workspace_for
 from rlm_mcp.service.sessions.policies import Policies, as_row, policy_for
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import contexts, queries, sessions
-from rlm_memory.errors import StoreFault
+from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.frames import rows as frames
-from rlm_memory.sessions import Ending, How, SessionRow, SessionStatus, Went
+from rlm_memory.sessions import How, SessionRow, SessionStatus, Went
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, Policy
 
@@ -156,6 +157,16 @@ class Sessions:
         """Return the open session of that key, or None."""
         return next((session for session in self._open.values() if session.key == key), None)
 
+    async def woken(self, key: int | None) -> Session | None:
+        """Return the session of that key, opened again if it rests; None if it has ended."""
+        if key is None or (session := self.of_key(key)) is not None:
+            return None if key is None else session
+        try:
+            name = sessions.name_of(self._store, key)
+        except SessionEnded:
+            return None
+        return await self._begin(name, ClientInfo(), None)
+
     async def restore(self) -> None:
         """Open again what was active when the daemon last ended; a row without its policy is left alone."""
         await self._policies.resolve()
@@ -206,7 +217,7 @@ class Sessions:
         session = self._admit(row, last_used=now)
         session.woken = earlier is not None
         session.expired = session.woken or (ending is not None and ending.how is How.EXPIRED)
-        session.unsaid = session.kernel.notice = _lost(earlier, ending)
+        session.unsaid = session.kernel.notice = lost(earlier, ending)
         if reason := self._expelled.pop(name, ""):
             session.kernel.notice = f"the session before this one was ended: {reason}"
         if earlier is None:
@@ -349,8 +360,7 @@ class Sessions:
 
     async def _idled(self, session: Session, now: float) -> None:
         """End a session that has idled away; it rests if answers are awaited, or if its policy has it come back."""
-        goals = frames.goals_in(self._store, session.key)  # a frame that runs is not ended by idleness
-        comes_back, keep = session.policy.reopen or goals, session.policy.limits.unanswered_seconds
+        comes_back, keep = self.comes_back(session), session.policy.limits.unanswered_seconds
         if not comes_back and not (keep and queries.pending_ids(self._store, session.key)):
             await self._end(session, How.EXPIRED)
             return
@@ -358,6 +368,10 @@ class Sessions:
         self._events.rests(session)
         sessions.rest(self._store, session.key, None if comes_back else now + keep)
         await session.kernel.stop()
+
+    def comes_back(self, session: Session) -> bool:
+        """Whether idleness does not end a session: its policy has it come back, or a goal is worked for in it."""
+        return session.policy.reopen or frames.goals_in(self._store, session.key)
 
     async def _end(self, session: Session, how: How) -> None:
         went = self._went(session.row, variables=session.kernel.alive) if how is How.EXPIRED else None
@@ -377,29 +391,3 @@ class Sessions:
     def _forget(self, session: Session) -> None:
         if self._open.get(session.id) is session:
             del self._open[session.id]
-
-
-def _lost(resting: SessionRow | None, ending: Ending | None) -> str:
-    """What is said of the idling away of a session, or of the one before it of its name; empty if there is nothing.
-
-    One that comes back with its variables tells that itself.
-    """
-    if resting is not None:
-        said = f"the session was not used for {resting.idle_seconds:,.0f} s: its variables went, texts and queries stay"
-        return "" if resting.kept_until is None else said
-    went = None if ending is None or ending.how is not How.EXPIRED else ending.went
-    if went is None:
-        return ""
-    gone = [
-        *([_counted(went.texts, "text") + f" ({went.size:,} bytes)"] if went.texts else []),
-        *(["its variables"] if went.variables else []),
-        *([_counted(went.queries, "unanswered query", "unanswered queries")] if went.queries else []),
-    ]
-    if not gone:
-        return ""
-    listed = " and ".join(filter(None, (", ".join(gone[:-1]), gone[-1])))
-    return f"the session was not used for {went.idle_seconds:,.0f} s and expired: {listed} went; load them again"
-
-
-def _counted(number: int, one: str, more: str = "") -> str:
-    return f"{number:,} {one if number == 1 else more or one + 's'}"

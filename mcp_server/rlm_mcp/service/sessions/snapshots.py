@@ -237,9 +237,10 @@ class Snapshots:
             lost = [*manifest.missing, *await self._rows(session, archive)]
             done = _none_back("the kernel was started by another call before it could be given them")
 
-            async def fill(client: SupervisorClient, kernel: str) -> None:
+            async def fill(client: SupervisorClient, kernel: str) -> bool:
                 nonlocal done
                 done = await put_back(session, client, kernel, archive, manifest.shadowed)
+                return True
 
             session.last_used = self._clock()
             try:
@@ -264,11 +265,14 @@ class Snapshots:
         session.woken = False
         self._ask_again(session)
 
-    async def revive(self, session: Session, client: SupervisorClient, kernel: str) -> None:
-        """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it."""
+    async def revive(self, session: Session, client: SupervisorClient, kernel: str) -> bool:
+        """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it.
+
+        Returns whether there were any that could be read.
+        """
         path = self.lasting(session.key)
         if not path.is_file():
-            return
+            return False
         try:
             with await asyncio.to_thread(Archive.open, path) as archive:
                 shadow = self._still_there(session, archive.manifest)
@@ -276,9 +280,10 @@ class Snapshots:
                 when = moment(archive.manifest.created_at)
         except (ClientFault, OSError) as error:
             session.kernel.notice = f"the saved variables could not be restored: {error}"
-            return
+            return False
         lost = "; ".join(f"{item.name}: {item.reason}" for item in done.failed)
         session.kernel.notice = f"variables are as they were saved at {when}" + (f"; without {lost}" if lost else "")
+        return True
 
     async def _open(self, manifest: Manifest, request: RestoreSession, handshake: ClientInfo) -> Session:
         name = check_session_id(request.session or manifest.session)
