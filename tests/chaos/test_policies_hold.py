@@ -75,6 +75,8 @@ class Policies(RuleBasedStateMachine):
         self.handles: dict[str, tuple[int, str, list[str]]] = {}
         """For each handle whose it is, the mark of its text, and the sessions that may read it."""
         self.dead: set[str] = set()
+        self.cached: set[str] = set()
+        """The answers under a policy with a cache, which keeps them for other sessions."""
         self.count = 0
         self.written = False
         """Whether any session of this example ever could write the folder `work`."""
@@ -304,7 +306,10 @@ class Policies(RuleBasedStateMachine):
     def answer(self, name: str) -> None:
         """An agent answers; code finds the answer."""
         for query in self.again("status", name).get("pending_llm_queries", [])[:1]:
-            self.again("answer_queries", name, answers=[{"id": query, "answer": self.mark(name)}])
+            mark = self.mark(name)
+            if self.sessions[name].policy.llm.cache:
+                self.cached.add(mark)
+            self.again("answer_queries", name, answers=[{"id": query, "answer": mark}])
 
     def share(self, name: str, other: str, number: int) -> None:
         """A session registers a text, for one other or for none."""
@@ -451,7 +456,7 @@ class Policies(RuleBasedStateMachine):
         gone = self.sessions.pop(name).marks
         for held in (*self.sessions.values(), *self.saved.values()):
             gone = gone - held.marks
-        self.dead |= gone
+        self.dead |= gone - self.cached
 
         def left() -> set[tuple[str, str]]:
             self.again("list_vars", "looking")

@@ -26,7 +26,8 @@ _RAW_METHODS: Final = (
     *(type.__subclasses__, super.__getattribute__, object.__reduce_ex__, object.__reduce__),
 )
 _SECRET_OWNERS: Final = (types.FunctionType, types.FrameType, types.CodeType, types.GeneratorType, type)
-_HARMLESS_SLOTS: Final = frozenset({"gi_running", "gi_suspended", "__annotations__", "__type_params__"})
+_HARMLESS_SLOTS: Final = frozenset({"gi_running", "gi_suspended", "__annotations__", "__type_params__", "__doc__"})
+"""Their values are no secret, and a session may neither read another object by one (`__get__`) nor store by it."""
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), bytearray)
 _DESCRIPTORS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 

@@ -47,7 +47,13 @@ _AUTOMATIC: Final = frozenset({"__dict__", "__weakref__", "__reduce_ex__", "__da
 # classes.
 _DENIED_TO_METACLASSES: Final = frozenset({"__eq__", "__hash__", "__getattribute__", "__match_args__"})
 
-_UNSUBCLASSABLE: Final = (types.FunctionType, types.CodeType, types.FrameType, types.ModuleType)
+_UNSUBCLASSABLE: Final = (
+    types.FunctionType,
+    types.CodeType,
+    types.FrameType,
+    types.ModuleType,
+    types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
+)
 
 _MADE_HERE: Final = "_abc_made_here_"
 """The name of a token in a namespace for a library's metaclass. `typing.Protocol` ignores names with this beginning."""
