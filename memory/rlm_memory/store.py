@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ class Store:
         # Re-entrant: a step that calls another noun's function joins the transaction that is already open.
         self._lock = threading.RLock()
         self._current: Connection | None = None
+        self._watchers: list[Callable[[], None]] = []
 
     @classmethod
     def open(cls, path: Path) -> Store:
@@ -108,6 +109,16 @@ class Store:
                     yield connection
                 finally:
                     self._current = None
+            for told in tuple(self._watchers):
+                told()
+
+    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call ``told`` after each transaction, whatever it did, in its thread; returns what ends that.
+
+        The next transaction waits for it: it must do next to nothing.
+        """
+        self._watchers.append(told)
+        return lambda: self._watchers.remove(told)
 
     def count(self, scope: str, step: int = 1) -> int:
         """Advance the counter ``scope`` by ``step`` and return its value before (the first is 0)."""

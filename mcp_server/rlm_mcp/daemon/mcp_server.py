@@ -36,6 +36,7 @@ from mcp_types import (
 from rlm_ipc.version import VERSION
 from rlm_mcp.client_info import ClientInfo, current_handshake
 from rlm_mcp.daemon import prompts, resources
+from rlm_mcp.daemon.subscriptions import Subscriptions
 from rlm_mcp.service.cells.pictures import PNG
 from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.queries.sampling import InputRequired, Sampling
@@ -85,6 +86,8 @@ def build_server(service: Service) -> Server[Any]:
             raise MCPError(INVALID_PARAMS, f"there is nothing at {params.uri[:200]!r}; ask for resources/list")
         return found
 
+    subscriptions = Subscriptions(service, lambda context: _caller(context, None))
+
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncIterator[Service]:
         # The service is opened once, by `create`; every transport that enters the server shares it.
@@ -103,6 +106,9 @@ def build_server(service: Service) -> Server[Any]:
         on_list_resources=_list_resources,
         on_list_resource_templates=_list_templates,
         on_read_resource=read_resource,
+        on_subscribe_resource=subscriptions.subscribe,
+        on_unsubscribe_resource=subscriptions.unsubscribe,
+        on_subscriptions_listen=subscriptions.listen,
     )
     # The SDK's one middleware makes a span of each message, for a tracer that the daemon never sets up.
     server.middleware.clear()

@@ -6,9 +6,10 @@ import re
 
 from mcp_types import ReadResourceResult, Resource, ResourceTemplate, TextResourceContents
 
+from rlm_mcp.service.frames.changes import Part
 from rlm_mcp.service.service import Caller, Service
 
-__all__ = ["RESOURCES", "TEMPLATES", "read"]
+__all__ = ["RESOURCES", "TEMPLATES", "address_of", "part_at", "read"]
 
 _TREE = "rlm-kernel://frames"
 _FRAME = re.compile(r"rlm-kernel://frames/(f\d+)/(context|log)")
@@ -35,21 +36,34 @@ TEMPLATES = [
 ]
 
 
+def part_at(uri: str) -> Part | None:
+    """Return which part of a tree is at an address, or None when nothing ever is."""
+    found = _FRAME.fullmatch(uri)
+    if found is not None:
+        return Part("context" if found[2] == "context" else "log", found[1])
+    return Part("tree") if uri == _TREE else None
+
+
+def address_of(part: Part) -> str:
+    """Return where a part of a tree is."""
+    return _TREE if part.what == "tree" else f"{_TREE}/{part.frame}/{part.what}"
+
+
 async def read(service: Service, caller: Caller, uri: str) -> ReadResourceResult | None:
     """Return what is at an address, or None when nothing ever is. Which frame is current does not change.
 
     Raises:
         ToolFault, UnknownFrame: the caller has no session, there is no such frame in its tree, or it has no log.
     """
-    found = _FRAME.fullmatch(uri)
-    if found is None and uri != _TREE:
+    part = part_at(uri)
+    if part is None:
         return None
     async with service.session(caller) as session:
         who = session, caller.handshake, caller.session
-        if found is None:
+        if part.what == "tree":
             text, kind = service.frames.tree_of(*who), _PLAIN
-        elif found[2] == "context":
-            text, kind = service.frames.context_of(*who, found[1]), _XML
+        elif part.what == "context":
+            text, kind = service.frames.context_of(*who, part.frame), _XML
         else:
-            text, kind = service.frames.log_of(*who, found[1]), _MARKDOWN
+            text, kind = await service.frames.log_of(*who, part.frame), _MARKDOWN
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])

@@ -35,12 +35,16 @@ REPEATABLE = frozenset(
     {
         "initialize", "ping", "server/discover", "tools/list", "prompts/list", "prompts/get",
         "resources/list", "resources/templates/list", "resources/read", "completion/complete",
+        "resources/subscribe", "resources/unsubscribe",
     }
 )  # fmt: skip
 """Requests that change nothing: after a crash they are asked again instead of being reported lost."""
+LISTEN = "subscriptions/listen"
+"""A request that is answered when its client hears enough: nobody waits for that."""
 DOWN, STARTING, UP = "down", "starting", "up"
 PARSED_WHOLE = 1024 * 1024
 """Longer lines are not parsed by the front: their edges say enough."""
+_SUBSCRIBES = frozenset({"resources/subscribe", "resources/unsubscribe"})
 QUICK_CRASH_SECONDS = 5.0
 QUICK_CRASHES = 3
 """After so many daemons in a row that lived less than that, only a call starts another one."""
@@ -49,12 +53,16 @@ OWN_ID = "rlm-front/"
 
 
 class PendingRequest:
-    """A request that waits for the daemon: what to call it, and its line if it may be asked again."""
+    """A request that waits for the daemon: what to call it, and its line if it may be asked again.
 
-    def __init__(self, label: str, line: bytes | None, key: str | None) -> None:
+    ``subscribes`` is the message, if it is one about a subscription.
+    """
+
+    def __init__(self, label: str, line: bytes | None, key: str | None, subscribes: JsonObject | None = None) -> None:
         self.label = label
         self.line = line
         self.key = key
+        self.subscribes = subscribes
 
 
 class FrontProxy:
@@ -83,6 +91,7 @@ class FrontProxy:
         self._asked: dict[str | int, PendingRequest] = {}
         self._initialize: JsonObject | None = None
         self._initialized: bytes | None = None
+        self._subscribed: dict[str, JsonObject] = {}  # address -> request that the daemon has taken
         self._remembered: list[JsonObject] = []  # requests that were answered without the daemon
         self._checking: dict[str, tuple[str, str]] = {}  # own id -> (method, key) of such a request
         self._own_ids = 0
@@ -93,7 +102,7 @@ class FrontProxy:
     @property
     def busy(self) -> bool:
         """Whether the client still waits for an answer."""
-        return bool(self._asked)
+        return any(request.label != LISTEN for request in self._asked.values())
 
     # --- from the client --------------------------------------------------------------------------
 
@@ -134,7 +143,8 @@ class FrontProxy:
             self.need_daemon()
             return
         again = line if method in REPEATABLE else None
-        self._asked[request_id] = PendingRequest(_label(method, message), again, key)
+        subscribes = message if method in _SUBSCRIBES else None
+        self._asked[request_id] = PendingRequest(_label(method, message), again, key, subscribes)
         self._send(line)
 
     def _notification(self, line: bytes, message: JsonObject, method: str) -> None:
@@ -187,6 +197,11 @@ class FrontProxy:
             self._ask_again(self._initialize)
         if self._initialized is not None:
             self._to_daemon(self._initialized + b"\n")
+        for address, message in self._subscribed.items():
+            self._ask_again(message)
+            # What has changed while there was no daemon nobody knows: the client looks.
+            changed = {"method": "notifications/resources/updated", "params": {"uri": address}}
+            self._to_client(_line({"jsonrpc": "2.0", **changed}))
 
     def _ask_again(self, message: JsonObject) -> None:
         """Send a request that was answered before, under an id of our own, to compare the answers."""
@@ -226,8 +241,16 @@ class FrontProxy:
             self._to_client(error_line(request_id, DAEMON_LOST, message))
 
     def _remember(self, asked: PendingRequest | None, message: JsonObject) -> None:
-        if asked is not None and asked.key is not None and isinstance(message.get("result"), dict):
+        if asked is None or not isinstance(message.get("result"), dict):
+            return
+        if asked.key is not None:
             self._answers.put(asked.key, message["result"])
+        if asked.subscribes is not None:
+            address = asked.subscribes["params"]["uri"]
+            if asked.subscribes["method"] == "resources/subscribe":
+                self._subscribed[address] = asked.subscribes
+            else:
+                self._subscribed.pop(address, None)
 
     def _compare(self, own_id: str, message: JsonObject) -> None:
         """Keep the daemon's answer; tell the client when the tools that it was shown are out of date."""
@@ -256,7 +279,7 @@ class FrontProxy:
             if request.line is not None:
                 self.waiting.append(request.line)
                 # Once only: a request that kills every daemon must not be repeated for ever.
-                self._asked[request_id] = PendingRequest(request.label, None, request.key)
+                self._asked[request_id] = PendingRequest(request.label, None, request.key, request.subscribes)
             else:
                 self._to_client(error_line(request_id, DAEMON_LOST, _lost(request.label), retryable=False))
         if self.waiting or self._crashed_for_the_first_times():
@@ -271,6 +294,8 @@ class FrontProxy:
 
 
 def _lost(label: str) -> str:
+    if label == LISTEN:
+        return "the rlm-kernel daemon ended, and with it this subscription: listen again, and read anew what you need"
     return (
         f"{label} was lost: the rlm-kernel daemon ended before it answered; it may or may not have been "
         "done. Another daemon serves the next call: see what is there with list_vars, then call again"

@@ -367,6 +367,7 @@ class Service:
         await self.providers.aclose()
         self.budgets.write_all()
         self.journal.close()
+        self.frames.changes.close()
         self.attachments.rest()
         self.sessions.close()
         self.gateway.close()

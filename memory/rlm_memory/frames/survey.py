@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping, text
 from rlm_memory.frames.rows import frame_id
 from rlm_memory.store import Store
 
-__all__ = ["LONGEST_GLANCE", "FrameGlance", "Survey", "running"]
+__all__ = ["LONGEST_GLANCE", "FrameGlance", "Survey", "running", "state_of_all", "state_of_tree"]
 
 LONGEST_GLANCE = 240
 """Characters shown of a goal and of a summary."""
@@ -34,6 +34,16 @@ _STATE = text("""
         (SELECT coalesce(max(number), 0) FROM frame_compactions) AS compaction,
         (SELECT count(*) FROM frames) AS frames,
         (SELECT count(*) FROM frames WHERE session IS NOT NULL) AS sessions""")
+# A log that is written anew changes no row of its frame: that it is owed no more tells of it.
+_STATE_OF_ALL = text("""
+    SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
+        (SELECT coalesce(max(number), 0) FROM frame_compactions) AS compaction,
+        (SELECT count(*) FROM frames) AS frames, (SELECT count(*) FROM frame_operations) AS owed""")
+# From the newest event back: that of a tree which somebody works in is among the first.
+_STATE_OF_TREE = text("""
+    SELECT (SELECT count(*) FROM frames WHERE tree = :tree) AS frames, (
+        SELECT number FROM frame_events CROSS JOIN frames ON frames.key = frame_events.frame
+        WHERE frames.tree = :tree ORDER BY number DESC LIMIT 1) AS event""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,18 @@ class Survey:
                 found_rows = connection.execute(_ALL, {"longest": LONGEST_GLANCE}).mappings()
                 self.known = {found.id: found for found in map(_glance, found_rows)}
         return True
+
+
+def state_of_all(store: Store) -> Mapping[str, int]:
+    """Return numbers of which one changes whenever anything of any frame does, its log included."""
+    with store.transaction() as connection:
+        return dict(connection.execute(_STATE_OF_ALL).mappings().one())
+
+
+def state_of_tree(store: Store, tree: str) -> Mapping[str, int | None]:
+    """Return numbers of which one changes whenever a frame of the tree comes, goes or changes."""
+    with store.transaction() as connection:
+        return dict(connection.execute(_STATE_OF_TREE, {"tree": tree}).mappings().one())
 
 
 def running(store: Store, most: int) -> list[FrameGlance]:

@@ -171,3 +171,50 @@ def test_lines_are_cut_the_same_however_they_arrive(step: int) -> None:
     assert isinstance(lines[3], Oversized)
     assert (lines[3].size, lines[3].head, lines[3].tail) == (50, b"x" * 50, b"x" * 50)
     assert lines[4:] == [b"three"]
+
+
+SUBSCRIBE = {"id": 7, "method": "resources/subscribe", "params": {"uri": "rlm-kernel://frames"}}
+
+
+def test_a_new_daemon_gets_the_subscriptions_and_the_client_is_told_to_look(wire: Wire) -> None:
+    """Of changes while there was none nobody knows. What was unsubscribed or refused is not asked for again."""
+    wire.say(**INITIALIZE)
+    wire.relay.daemon_started()
+    wire.reply(id=0, result={})
+    for number, what in enumerate(("frames", "gone", "refused"), 7):
+        wire.say(**SUBSCRIBE | {"id": number, "params": {"uri": what}})
+        wire.reply(id=number, **({"error": {"code": -1}} if what == "refused" else {"result": {}}))
+    wire.say(id=20, method="resources/unsubscribe", params={"uri": "gone"})
+    wire.reply(id=20, result={})
+    wire.daemon.clear()
+    wire.client.clear()
+    wire.relay.daemon_lost()
+    wire.relay.daemon_started()
+    again = [message for message in wire.daemon if message["method"] == "resources/subscribe"]
+    assert [message["params"] for message in again] == [{"uri": "frames"}]
+    assert [message.get("params") for message in wire.client] == [{"uri": "frames"}]
+    wire.reply(id=again[0]["id"], result={})
+    assert len(wire.client) == 1
+
+
+def test_a_subscription_under_way_is_asked_for_again_once(wire: Wire) -> None:
+    """And is remembered when the new daemon takes it."""
+    wire.say(**INITIALIZE)
+    wire.relay.daemon_started()
+    wire.say(**SUBSCRIBE)
+    for _ in range(2):
+        wire.daemon.clear()
+        wire.relay.daemon_lost()
+        wire.relay.daemon_started()
+        assert sum(message["method"] == "resources/subscribe" for message in wire.daemon) == 1
+        wire.reply(id=7, result={})
+
+
+def test_nobody_waits_for_a_stream_of_changes_and_its_end_is_told(wire: Wire) -> None:
+    """A front whose client has gone ends at once, and a client whose daemon died knows to listen again."""
+    wire.relay.need_daemon()
+    wire.relay.daemon_started()
+    wire.say(id=3, method="subscriptions/listen", params={})
+    assert not wire.relay.busy
+    wire.relay.daemon_lost()
+    assert "listen again" in wire.client[0]["error"]["message"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from rlm_contexts.store.store import ContextStore
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.artifacts import changed_since, writable
+from rlm_mcp.service.frames.changes import FrameChanges, Part
 from rlm_mcp.service.frames.effects import FrameEffects
 from rlm_mcp.service.frames.lines import lines
 from rlm_mcp.service.frames.logs import FrameLogs
@@ -68,6 +69,7 @@ class Frames:
         self._store, self._live, self._forks, self._cells, self._clock = store, live, forks, cells, clock
         self.values = FrameValues(store, files, clock)
         self.logs = FrameLogs(store, cells, clock, folder)
+        self.changes = FrameChanges(store, self.logs)
         self._keeping = asyncio.Lock()
         self._current: dict[Client, int] = {}
         self._pushed: dict[Client, set[int]] = {}
@@ -275,12 +277,24 @@ class Frames:
         """Return the context of a frame."""
         return self._context(session, self._get(self.current(session, client, asked), frame))
 
-    def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
+    async def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the log of a frame that has ended."""
         row = self._get(self.current(session, client, asked), frame)
         if row.log is None or not self.logs.log(row.id).exists():
             raise ToolFault("no_log", f"frame {row.id} is {row.status} and has no log", "pop it: that writes its log")
-        return self.logs.log(row.id).read_text(encoding="utf-8", errors="replace")
+        return await asyncio.to_thread(self.logs.log(row.id).read_text, encoding="utf-8", errors="replace")
+
+    def follow(
+        self,
+        session: Session,
+        client: ClientInfo,
+        asked: str | None,
+        parts: Sequence[Part],
+        tell: Callable[[Part], None],
+    ) -> Callable[[], None]:
+        """Tell of each part of the caller's tree that has changed, from now on; returns what ends that."""
+        tree = self.current(session, client, asked).tree
+        return self.changes.follow(tree, parts, session.policy.limits.context_tokens, tell)
 
     # --- what happens to sessions -----------------------------------------------------------------
 

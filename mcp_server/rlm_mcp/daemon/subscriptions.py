@@ -1,0 +1,147 @@
+"""Clients that are told when a resource changes, in both ways that MCP has for it.
+
+A client of 2025 subscribes to one address after the other, and is notified on its connection. One of 2026 opens a
+stream with all that it wants to hear of (``subscriptions/listen``). What has changed is told by its address only: the
+client reads it again if it cares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp_types import (
+    INVALID_PARAMS,
+    EmptyResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+
+from rlm_mcp.daemon.resources import address_of, part_at
+from rlm_mcp.service.errors import fault_from
+from rlm_mcp.service.frames.changes import MOST_FOLLOWED, Part
+from rlm_mcp.service.service import Caller, Service
+
+__all__ = ["Subscriptions"]
+
+Context = ServerRequestContext[Any]
+Leave = Callable[[], None]
+_KEY = "rlm-kernel"
+
+
+class Subscriptions:
+    """The handlers of the requests about subscriptions; ``caller_of`` tells whom a request is from."""
+
+    def __init__(self, service: Service, caller_of: Callable[[Context], Caller]) -> None:
+        self._service, self._caller_of = service, caller_of
+
+    async def subscribe(self, context: Context, params: SubscribeRequestParams) -> EmptyResult:
+        """Notify the client of 2025 of changes of one resource, for as long as its connection lives."""
+        part = part_at(params.uri)
+        if part is None:
+            raise MCPError(INVALID_PARAMS, f"there is nothing at {params.uri[:200]!r}; ask for resources/list")
+        subscriber = _subscriber(context)
+        if part not in subscriber.leave:
+            if len(subscriber.leave) >= MOST_FOLLOWED:
+                raise MCPError(INVALID_PARAMS, f"more than {MOST_FOLLOWED} resources cannot be followed; unsubscribe")
+            subscriber.leave[part] = await self._follow(context, [part], subscriber.tell)
+        return EmptyResult()
+
+    async def unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        """Notify it no more."""
+        part = part_at(params.uri)
+        leave = _subscriber(context).leave.pop(part, None) if part is not None else None
+        if leave is not None:
+            leave()
+        return EmptyResult()
+
+    async def listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Serve one stream of a client of 2026; addresses at which nothing is are never told of."""
+        wanted = params.notifications.resource_subscriptions or []
+        stream = _Stream()
+        parts = list({part: None for part in map(part_at, wanted) if part is not None})
+        leave = await self._follow(context, parts, stream.tell) if parts else None
+        try:
+            return await ListenHandler(stream)(context, params)
+        finally:
+            if leave is not None:
+                leave()
+
+    async def _follow(self, context: Context, parts: list[Part], tell: Callable[[Part], None]) -> Leave:
+        caller = self._caller_of(context)
+        try:
+            async with self._service.session(caller) as session:
+                return self._service.frames.follow(session, caller.handshake, caller.session, parts, tell)
+        except Exception as error:
+            fault = fault_from(error)
+            raise MCPError(INVALID_PARAMS, f"{fault.message}; {fault.hint}") from error
+
+
+class _Subscriber:
+    """A connection of 2025. What changes while it is written to is told once, however slowly its client reads."""
+
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
+        self.leave: dict[Part, Leave] = {}
+        self._changed: dict[Part, None] = {}
+        self._told = asyncio.Event()
+        self._task = asyncio.create_task(self._notify())
+
+    def tell(self, part: Part) -> None:
+        self._changed[part] = None
+        self._told.set()
+
+    async def close(self) -> None:
+        for leave in self.leave.values():
+            leave()
+        self._task.cancel()
+
+    async def _notify(self) -> None:
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            while self._changed:
+                part = next(iter(self._changed))
+                del self._changed[part]
+                if part in self.leave:
+                    await self._session.send_resource_updated(address_of(part))
+
+
+def _subscriber(context: Context) -> _Subscriber:
+    """Return what a connection has subscribed to; it goes with the connection."""
+    connection = context.session._connection  # the one place where the SDK keeps what lives as long as a client
+    found = connection.state.get(_KEY)
+    if not isinstance(found, _Subscriber):
+        found = connection.state[_KEY] = _Subscriber(context.session)
+        connection.exit_stack.push_async_callback(found.close)
+    return found
+
+
+class _Stream:
+    """What the SDK's handler of a stream listens to."""
+
+    def __init__(self) -> None:
+        self._listener: Callable[[ServerEvent], None] | None = None
+
+    def tell(self, part: Part) -> None:
+        if self._listener is not None:
+            self._listener(ResourceUpdated(address_of(part)))
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Nobody publishes here but `tell`."""
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        self._listener = listener
+
+        def leave() -> None:
+            self._listener = None
+
+        return leave

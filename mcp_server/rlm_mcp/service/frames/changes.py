@@ -1,0 +1,165 @@
+"""Who wants to know when a frame changes: told after the transaction that changed it, and a burst of them once.
+
+What is followed is what a client can read, so that it is told exactly when it would read something else: the tree, the
+context of a frame, its log. Nothing is looked at while nobody follows, and only the state of the tables is while
+nothing of frames has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.frames.logs import FrameLogs
+from rlm_memory.errors import StoreFault, UnknownFrame
+from rlm_memory.frames import context, rows
+from rlm_memory.frames.survey import state_of_all, state_of_tree
+from rlm_memory.store import Store
+
+__all__ = ["MOST_FOLLOWED", "FrameChanges", "Part"]
+
+log = logging.getLogger(__name__)
+
+MOST_FOLLOWED = 50
+"""Parts that one client may follow: each costs a look, of half a millisecond, when something has changed."""
+_MOST_AT_ONCE = 500
+"""Parts that all clients may follow."""
+_PAUSE_SECONDS = 0.05
+"""How long changes are gathered before they are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What can be read of frames; ``frame`` is an id, empty for the tree."""
+
+    what: Literal["tree", "context", "log"]
+    frame: str = ""
+
+
+@dataclass(eq=False)
+class _Follower:
+    tree: str
+    tokens: int
+    seen: dict[Part, object]
+    tell: Callable[[Part], None]
+
+
+class FrameChanges:
+    """Tells those who follow parts of a tree which of them have changed."""
+
+    def __init__(self, store: Store, logs: FrameLogs) -> None:
+        self._store, self._logs = store, logs
+        self._followers: set[_Follower] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._looking = False
+
+    def follow(self, tree: str, parts: Sequence[Part], tokens: int, tell: Callable[[Part], None]) -> Callable[[], None]:
+        """Call ``tell`` with each part that has changed, from now on; returns what ends that.
+
+        ``tokens`` is how long the contexts are that this follower reads.
+
+        Raises:
+            ToolFault: too much is followed.
+        """
+        followed = sum(len(follower.seen) for follower in self._followers)
+        if len(parts) > MOST_FOLLOWED or followed + len(parts) > _MOST_AT_ONCE:
+            most = f"{MOST_FOLLOWED} resources of one client and {_MOST_AT_ONCE} of all"
+            raise ToolFault(
+                "too_many_subscriptions", f"at most {most} can be followed", "unsubscribe from others first"
+            )
+        follower = _Follower(tree, tokens, {}, tell)
+        with self._store.transaction():
+            follower.seen.update((part, self._state(tree, part, tokens)) for part in parts)
+        self._followers.add(follower)
+        if self._task is None:
+            self._task = asyncio.create_task(self._look_after_changes())
+
+        def leave() -> None:
+            self._followers.discard(follower)
+            if not self._followers:
+                self.close()
+
+        return leave
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody follows."""
+        return self._task is not None
+
+    def close(self) -> None:
+        """Tell nobody anything any more."""
+        self._followers.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _look_after_changes(self) -> None:
+        loop, here, changed = asyncio.get_running_loop(), threading.get_ident(), asyncio.Event()
+
+        def told() -> None:
+            own_look = self._looking and threading.get_ident() == here
+            if not own_look and not changed.is_set():
+                loop.call_soon_threadsafe(changed.set)
+
+        unwatch = self._store.watch(told)
+        before: Mapping[str, int] | None = None
+        try:
+            while True:
+                try:
+                    before = self._look(before)
+                except StoreFault:
+                    log.warning("the frames could not be looked at for those who follow them", exc_info=True)
+                await changed.wait()
+                await asyncio.sleep(_PAUSE_SECONDS)
+                changed.clear()
+        finally:
+            unwatch()
+
+    def _look(self, before: Mapping[str, int] | None) -> Mapping[str, int]:
+        """Tell what has changed since the state of the tables was ``before``; returns what it is now."""
+        self._looking = True
+        try:
+            with self._store.transaction():
+                state = state_of_all(self._store)
+                news = [] if state == before else self._news()
+        finally:
+            self._looking = False
+        for follower, part in news:
+            follower.tell(part)
+        return state
+
+    def _news(self) -> list[tuple[_Follower, Part]]:
+        news = []
+        known: dict[tuple[str, Part, int], object] = {}
+        for follower in self._followers:
+            for part, seen in follower.seen.items():
+                key = follower.tree, part, follower.tokens
+                if key not in known:
+                    known[key] = self._state(*key)
+                if known[key] != seen:
+                    follower.seen[part] = known[key]
+                    news.append((follower, part))
+        return news
+
+    def _state(self, tree: str, part: Part, tokens: int) -> object:
+        """What is equal for as long as the part reads the same; None while it cannot be read."""
+        if part.what == "tree":
+            return state_of_tree(self._store, tree)
+        try:
+            row = rows.get(self._store, rows.frame_key(part.frame))
+        except UnknownFrame:
+            return None
+        if row.tree != tree:
+            return None
+        if part.what == "context":
+            return hash(context.assemble(self._store, row.key, tokens=tokens))
+        try:
+            found = self._logs.log(row.id).stat()
+        except OSError:
+            return None
+        return row.log, found.st_mtime_ns, found.st_size
