@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
 from starlette.responses import Response
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.tool_answers import clean
 
-__all__ = ["PREFIX", "Nothing", "encode", "refused"]
+__all__ = ["PREFIX", "Nothing", "deed", "encode", "refused"]
 
 PREFIX = "/api/"
 _MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
@@ -36,3 +39,16 @@ def refused(error: Exception) -> Response:
         error = ToolFault("invalid_arguments", said)
     fault = fault_from(error)
     return Response(encode(fault.answer()), _STATUS.get(fault.code, 409), media_type="application/json")
+
+
+def deed(model: type[BaseModel], act: Callable[[Request, Any], Awaitable[JsonObject]]) -> Any:
+    """Return the endpoint of a call that does something: ``act`` gets the request, and its body as ``model``."""
+
+    async def do(request: Request) -> Response:
+        try:
+            done = await act(request, model.model_validate_json(await request.body()))
+        except Exception as error:
+            return refused(error)
+        return Response(encode(done), media_type="application/json")
+
+    return do

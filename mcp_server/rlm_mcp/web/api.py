@@ -25,7 +25,7 @@ from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 from rlm_mcp.web import frame_calls
-from rlm_mcp.web.answers import PREFIX, Nothing, encode, refused
+from rlm_mcp.web.answers import PREFIX, Nothing, deed, encode, refused
 
 __all__ = ["BODIES", "PREFIX", "routes"]
 
@@ -49,7 +49,9 @@ def routes(service: Service) -> list[Route]:
         Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
         *frame_calls.routes(service),
         *(
-            Route(f"{PREFIX}sessions/{{session}}/{name}", _deed(service, BODIES[name], act), methods=["POST"])
+            Route(
+                f"{PREFIX}sessions/{{session}}/{name}", deed(BODIES[name], _in_session(service, act)), methods=["POST"]
+            )
             for name, act in acts.items()
         ),
     ]
@@ -133,16 +135,11 @@ BODIES: Mapping[str, type[BaseModel]] = {
 """What each call takes, which is what the tool takes that does the same."""
 
 
-def _deed(service: Service, model: type[BaseModel], act: Act) -> Callable[[Request], Awaitable[Response]]:
-    async def do(request: Request) -> Response:
-        name = request.path_params["session"]
-        try:
-            given = model.model_validate_json(await request.body())
-            session = service.sessions.named(name)
-            with service.sessions.use(session):
-                return Response(encode(await act(session, given)), media_type="application/json")
-        except Exception as error:
-            return refused(error)
+def _in_session(service: Service, act: Act) -> Callable[[Request, Any], Awaitable[JsonObject]]:
+    async def do(request: Request, given: Any) -> JsonObject:
+        session = service.sessions.named(request.path_params["session"])
+        with service.sessions.use(session):
+            return await act(session, given)
 
     return do
 

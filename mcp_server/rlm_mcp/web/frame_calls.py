@@ -15,15 +15,12 @@ from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, Nothing, encode, refused
+from rlm_mcp.web.answers import PREFIX, Nothing, deed, encode, refused
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
-from rlm_memory.frames.tree import MOST_PLANNED, Plan
+from rlm_memory.frames.tree import DEEPEST_PLANNED, MOST_PLANNED, Plan
 
 __all__ = ["BODIES", "routes"]
-
-_DEEPEST = 50
-"""How deep goals may be nested in one plan."""
 
 
 class Goal(Nothing):
@@ -86,20 +83,15 @@ def routes(service: Service) -> list[Route]:
     one = f"{PREFIX}frames/{{frame}}"
     return [
         Route(one, functools.partial(_detail, frames), methods=["GET"]),
-        *(Route(f"{one}/{name}", _deed(frames, BODIES[name], act), methods=["POST"]) for name, act in acts.items()),
+        *(
+            Route(f"{one}/{name}", deed(BODIES[name], _on_frame(frames, act)), methods=["POST"])
+            for name, act in acts.items()
+        ),
     ]
 
 
-def _deed(frames: FramesByHand, model: type[BaseModel], act: Act) -> Callable[[Request], Awaitable[Response]]:
-    async def do(request: Request) -> Response:
-        try:
-            given = model.model_validate_json(await request.body())
-            done = await act(frames, request.path_params["frame"], given)
-        except Exception as error:
-            return refused(error)
-        return Response(encode(done), media_type="application/json")
-
-    return do
+def _on_frame(frames: FramesByHand, act: Act) -> Callable[[Request, Any], Awaitable[JsonObject]]:
+    return lambda request, given: act(frames, request.path_params["frame"], given)
 
 
 async def _detail(frames: FramesByHand, request: Request) -> Response:
@@ -120,6 +112,8 @@ async def _pop(frames: FramesByHand, frame: str, given: PopBody) -> JsonObject:
 
 
 def _planned(given: Goal, depth: int = 1) -> Plan:
-    if depth > _DEEPEST:
-        raise ToolFault("invalid_arguments", f"goals are nested more than {_DEEPEST} deep; plan deeper ones apart")
+    if depth > DEEPEST_PLANNED:
+        raise ToolFault(
+            "invalid_arguments", f"goals are nested more than {DEEPEST_PLANNED} deep; plan deeper ones apart"
+        )
     return Plan(given.goal, [_planned(child, depth + 1) for child in given.children])

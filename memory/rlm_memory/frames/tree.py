@@ -33,6 +33,7 @@ from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
 __all__ = [
+    "DEEPEST_PLANNED",
     "LONGEST_GOAL",
     "MOST_PLANNED",
     "Plan",
@@ -47,6 +48,8 @@ __all__ = [
 
 LONGEST_GOAL = 4000
 """Characters kept of a goal."""
+DEEPEST_PLANNED = 50
+"""Levels of goals in one plan."""
 MOST_PLANNED = 500
 """Frames that one call may plan."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rlm_client.client import call_tool
+from rlm_ipc.errors import ToolFailed
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
 VERBS = ["plan", "push", "pop", "invalidate", "reopen", "forget", "current"]
@@ -153,3 +154,23 @@ def test_goals_nested_too_deeply_are_refused(page: Any, project: str) -> None:
         goal = {"goal": "x", "children": [goal]}
     status, said = do(page, root, "plan", goals=[goal])
     assert (status, said["error"]) == (400, "invalid_arguments")
+
+
+@pytest.mark.parametrize("road", ["page", "tool"])
+def test_the_page_and_the_tool_count_the_levels_of_a_plan_alike(page: Any, project: str, road: str) -> None:
+    """Fifty are taken, one more is refused."""
+    root = call_tool("frame", {}, session=project)["frame"]
+
+    def plan(levels: int) -> bool:
+        goal: dict[str, Any] = {"goal": "x"}
+        for _ in range(levels - 1):
+            goal = {"goal": "x", "children": [goal]}
+        if road == "page":
+            return do(page, root, "plan", goals=[goal])[0] == 200
+        try:
+            call_tool("plan", goal, session=project)
+        except ToolFailed:
+            return False
+        return True
+
+    assert (plan(50), plan(51)) == (True, False)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
@@ -79,7 +79,7 @@ class Frames:
 
     def session_named(self, asked: str | None) -> str | None:
         """Return the session that a call's argument means: that of a frame, if it is the id of one that runs."""
-        if asked is None or not is_frame_id(asked):
+        if not _names_frame(asked):
             return asked
         near = rows.nearest_session(self._store, rows.frame_key(asked))
         if near is None or near.session is None:
@@ -90,7 +90,7 @@ class Frames:
         """Return the frame that a cell is run for: the one named, the client's current one, the session's own."""
         here = rows.goals_running(self._store, session.key)
         named = self._current.get(_of(client, asked))
-        if asked is not None and is_frame_id(asked):
+        if _names_frame(asked):
             named = rows.frame_key(asked)
         if any(row.key == named for row in here):
             return named
@@ -100,7 +100,7 @@ class Frames:
     def current(self, session: Session, client: ClientInfo, asked: str | None) -> FrameRow:
         """Return the frame that a call is about if it names none; the session gets one if it has none."""
         own = tree.of_session(self._store, session.row, author=_author(client), now=self._clock())
-        if asked is not None and is_frame_id(asked):
+        if _names_frame(asked):
             return self._get(own, asked)
         row = self._find(self._current.get(_of(client, asked)))
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
@@ -184,7 +184,7 @@ class Frames:
         ended = await self.end(row.key, outcome, _author(client), session)
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
-        if sessions.find(self._store, session.id) is not None and not is_frame_id(asked or ""):
+        if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
             at = self.current(session, client, asked)
         fields: dict[str, Any] = {name: value for name, value in asdict(ended).items() if value != []}
         return self._told(done, at, fields | {"log": done.log}, ("summary",))
@@ -368,11 +368,13 @@ class Frames:
         self, row: FrameRow, current: FrameRow, fields: dict[str, Any], cuttable: Sequence[str] = _CUTTABLE
     ) -> ToolAnswer:
         """An answer begins with the way from the root and the current frame."""
-        way = [upper.id for upper in reversed(rows.above(self._store, current.key))]
+        above = rows.above(self._store, row.key)
+        way_up = above if current.key == row.key else rows.above(self._store, current.key)
+        way = [upper.id for upper in reversed(way_up)]
         said: dict[str, Any] = {"breadcrumb": " > ".join(way), "current": current.id, "frame": row.id}
         said |= {"goal": row.goal, "status": row.status.value}
         said |= {"parent": None if row.parent is None else rows.frame_id(row.parent), **fields}
-        if warned := [upper.id for upper in rows.above(self._store, row.key)[1:] if upper.status is Status.INVALIDATED]:
+        if warned := [upper.id for upper in above[1:] if upper.status is Status.INVALIDATED]:
             said.setdefault("notice", f"{', '.join(warned)} above it was invalidated")
         return ToolAnswer(said, tuple(cuttable))
 
@@ -380,6 +382,10 @@ class Frames:
 def _of(client: ClientInfo, asked: str | None) -> Client:
     where = (asked, "") if asked else ("", named_session(client) or "")
     return client.pid, client.agent, *where
+
+
+def _names_frame(asked: str | None) -> TypeGuard[str]:
+    return asked is not None and is_frame_id(asked)
 
 
 def _put(told: dict[Client, T], who: Client, what: T) -> None:

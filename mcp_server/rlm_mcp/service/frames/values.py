@@ -15,6 +15,7 @@ from typing import Any
 
 from rlm_contexts.errors import ContextError
 from rlm_contexts.store.store import ContextStore
+from rlm_contexts.text.model import StoredText
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.saved_variables import hand_in, hand_out
@@ -79,7 +80,8 @@ class FrameValues:
         for value in waiting:
             try:
                 if value.form == _TEXT:
-                    self._bind(session, value)
+                    stored = await asyncio.to_thread(self._files.get, value.digest)
+                    self._bind(session, value.name, stored)
                 else:
                     blobs[value.name] = await asyncio.to_thread(self._read, value)
             except ContextError as error:
@@ -109,12 +111,11 @@ class FrameValues:
                 }
         return told
 
-    def _bind(self, session: Session, value: Undelivered) -> None:
+    def _bind(self, session: Session, name: str, stored: StoredText) -> None:
         """Give the session the text under its name: the frame's session has paid for it."""
-        stored = self._files.get(value.digest)
         content = StoredContent(stored.digest, stored.loaded, stored.line_count, "custom", {})
         origin = ContextOrigin.ATTACHED
-        contexts.put(self._store, session.key, value.name, content, now=self._clock(), origin=origin)
+        contexts.put(self._store, session.key, name, content, now=self._clock(), origin=origin)
 
     def _read(self, value: Undelivered) -> bytes:
         return base64.b64decode(self._files.open(self._files.get(value.digest)).content)
