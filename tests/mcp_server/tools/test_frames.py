@@ -426,3 +426,14 @@ async def test_saved_variables_are_not_undone_by_what_was_handed_over_before(con
         clock.now += 10_000
         assert "root" in await own.sweep()
         assert (await agent.run("v"))["result"] == "12"
+
+
+async def test_what_came_of_goals_is_there_after_the_session_began_anew(connect_own) -> None:
+    """A restart drops variables, not what is known of the frames below."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        await agent("push", goal="count")
+        await agent("pop", id="f2", summary="Counted.")
+        assert (await agent.run("frames['f2']['summary']"))["result"] == "'Counted.'"
+        await agent("restart_session")
+        assert (await agent.run("frames['f2']['summary']"))["result"] == "'Counted.'"
