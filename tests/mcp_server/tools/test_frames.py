@@ -11,6 +11,7 @@ import yaml
 from rlm_mcp.service.service import Service
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_memory.errors import StoreUnavailable
+from rlm_memory.transcripts.tokens import ESTIMATED, Tokens
 
 pytestmark = pytest.mark.anyio
 
@@ -320,14 +321,16 @@ async def test_the_old_names_show_the_same(connect) -> None:
 
 
 def test_the_tools_of_frames_cost_few_tokens() -> None:
-    """300 tokens for the four, 1,200 for all of core, estimated as a quarter of the characters of what is listed."""
+    """300 tokens for the four, 1,200 for all of core. The tokenizer is `rlm_memory.transcripts.tokens`, estimated."""
+    tokenizer = Tokens()
+    assert tokenizer.label == ESTIMATED
     listed = {
         tool.name: json.dumps(tool.listed().model_dump(by_alias=True, exclude_none=True), separators=(",", ":"))
         for tool in TOOLS.tools("core")
     }
-    mine = sum(len(listed[name]) for name in ("plan", "push", "pop", "frame"))
-    assert mine / 4 <= 300, mine / 4
-    assert sum(map(len, listed.values())) / 4 <= 1200
+    mine = sum(tokenizer.of_text(listed[name]) for name in ("plan", "push", "pop", "frame"))
+    assert tokenizer.tokens(mine) <= 300, tokenizer.tokens(mine)
+    assert tokenizer.tokens(sum(map(tokenizer.of_text, listed.values()))) <= 1200
 
 
 async def test_an_idle_session_with_a_goal_rests(connect_own, own: Service, clock) -> None:
