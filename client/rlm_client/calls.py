@@ -45,7 +45,7 @@ StrPath = str | os.PathLike[str]
 ScanFlag = Literal["case", "fixed", "word", "invert", "count", "per_file"]
 Outcome = Literal["completed", "failed", "blocked"]
 Children = Literal["refuse", "adopt", "fail"]
-Change = Literal["invalidate", "reopen", "forget"]
+Change = Literal["invalidate", "reopen", "forget", "turns"]
 _OF_ANSWERS = ("answered", "failed", "still_pending")
 """What an answer to answer_queries has of its own, beside what came of the cell that waited."""
 
@@ -271,8 +271,13 @@ def pop(
 
 
 def frame(id: str | None = None, *, do: Change | None = None) -> Call[Frame]:
-    """Show a frame, or the current one; with ``do`` change what has become of it."""
+    """Show a frame, or the current one; with ``do`` its turns, or a change of what has become of it."""
     return Call.of(Frame.read, "frame", id=id, do=do)
+
+
+def note(text: str, id: str | None = None) -> Call[Frame]:
+    """Keep a note with a frame, or with the current one: a turn of its own."""
+    return Call.of(Frame.read, "frame", id=id, note=text)
 
 
 def is_frame(session: str) -> bool:

@@ -355,7 +355,10 @@ class Popped(FrameAnswer):
 
 @dataclass(frozen=True, kw_only=True)
 class Frame(FrameAnswer):
-    """A frame with its ``context`` and its ``tree``, a line for each frame; or the ids that a change was of."""
+    """A frame with its ``context`` and its ``tree``, a line for each frame; or the ids that a change was of.
+
+    ``turns`` are messages, and ``stats`` counts of the whole conversation, when they were asked for.
+    """
 
     kind: str = ""
     session: str | None = None
@@ -372,3 +375,5 @@ class Frame(FrameAnswer):
     still_running: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
+    stats: Mapping[str, Any] | None = None
+    turns: tuple[Mapping[str, Any], ...] = ()

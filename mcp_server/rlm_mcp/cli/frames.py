@@ -94,8 +94,10 @@ def frame(
         str | None, typer.Argument(metavar="[ID]", help="The frame; default: that of the session.")
     ] = None,
     do: Annotated[
-        Literal["invalidate", "reopen", "forget"] | None, typer.Option(help="Change what has become of the frame.")
+        Literal["invalidate", "reopen", "forget", "turns"] | None,
+        typer.Option(help="Show the turns of the frame, or change what has become of it."),
     ] = None,
+    note: Annotated[str | None, typer.Option(help="Keep a note with the frame.")] = None,
     context: Annotated[bool, typer.Option("--context", help="Print what a model is told of the tree.")] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
@@ -103,8 +105,8 @@ def frame(
     """Show a frame, or invalidate it, plan it again, or delete it with all that was kept of it."""
     if do is not None and (frame_id is None or context):
         fail(f"--do {do} needs the id of a frame, without --context; list the ids with: rlm-kernel tree", USAGE)
-    answer = call_tool("frame", {"id": frame_id, "do": do}, session=session)
-    if context:
+    answer = call_tool("frame", {"id": frame_id, "do": do, "note": note}, session=session)
+    if context and note is None:
         show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: _lines([answer["context"]]))
         return
     told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}

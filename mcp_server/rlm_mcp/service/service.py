@@ -47,6 +47,7 @@ from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.frames.turns import FrameTurns
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService
@@ -129,6 +130,7 @@ class Service:
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         folder = files.root.parent / "frames"
         self.frames = Frames(store, files, self.sessions, self._forks, self.journal, clock, folder)
+        self.turns = FrameTurns(store, self.frames, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()

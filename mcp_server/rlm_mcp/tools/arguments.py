@@ -73,7 +73,7 @@ Texts = Annotated[list[str], BeforeValidator(_listed)]
 
 Outcomes = Literal["completed", "failed", "blocked"]
 Below = Literal["refuse", "adopt", "fail"]
-Change = Literal["invalidate", "reopen", "forget"]
+Change = Literal["invalidate", "reopen", "forget", "turns"]
 Names = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "array"})]
 
 Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]
@@ -247,10 +247,13 @@ class ShowFrame(Arguments):
 
     id: str | None = None
     do: Annotated[Change | None, WithJsonSchema({"enum": list(get_args(Change))})] = None
+    note: str | None = None
 
     @model_validator(mode="after")
     def _of_one(self) -> ShowFrame:
-        if self.do is not None and self.id is None:
+        if self.do is not None and self.note is not None:
+            raise ValueError("give do or note, not both")
+        if self.do not in (None, "turns") and self.id is None:
             raise ValueError(f"{self.do} needs the id of a frame")
         return self
 

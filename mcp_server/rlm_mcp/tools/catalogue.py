@@ -138,7 +138,7 @@ async def status(service: Service, session: Session, given: take.ListVars, calle
     return await service.control.status(session)
 
 
-@TOOLS.add("Write down a goal and goals below it.", take.PlanGoal, tier="core")
+@TOOLS.add("Plan a goal, with children.", take.PlanGoal, tier="core")
 async def plan(service: Service, session: Session, given: take.PlanGoal, caller: Caller) -> ToolAnswer:
     """Plan frames."""
     wanted = planned(given.goal, given.children)
@@ -159,7 +159,7 @@ async def push(service: Service, session: Session, given: take.Push, caller: Cal
 
 
 @TOOLS.add(
-    "End a frame; hand_over variables to its parent.",
+    "End a frame; hand_over variables go up.",
     take.Pop,
     tier="core",
 )
@@ -172,13 +172,17 @@ async def pop(service: Service, session: Session, given: take.Pop, caller: Calle
 
 
 @TOOLS.add(
-    "Show the tree and a frame's context; an id makes it current.",
+    "Show tree and context; an id makes it current.",
     take.ShowFrame,
     tier="core",
 )
 async def frame(service: Service, session: Session, given: take.ShowFrame, caller: Caller) -> ToolAnswer:
     """Show a frame, or change what has become of it."""
     frames, who = service.frames, (caller.handshake, caller.session)
+    if given.note is not None:
+        return service.turns.note(session, *who, given.id, given.note)
+    if given.do == "turns":
+        return await service.turns.show(session, *who, given.id)
     if given.do is None or given.id is None:
         return frames.show(session, *who, given.id)
     if given.do == "invalidate":

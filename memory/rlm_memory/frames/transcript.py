@@ -1,13 +1,18 @@
-"""The conversation of a frame: messages in rows, and a `ContextManager` over them.
+"""The conversation of a frame: its turns by age, and a `ContextManager` over them.
 
-Rows are appended and never changed. A fold is no row: folding goes by what has been said alone, so that the same
-messages, read again after a restart, come to the same view of them.
+A turn is in one place. What a cell was and wrote is in the journal, or in the file that the frame's log is made of; the
+caller hands it in, and turns are made of it when somebody reads. Rows hold the rest: notes and messages. They are
+appended and never changed. A fold is no row: folding goes by what has been said alone, so that the same turns, read
+again after a restart, come to the same view of them.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select
@@ -15,21 +20,25 @@ from sqlalchemy import bindparam, delete, insert, select
 from rlm_memory import limits
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frame_schema import messages as table
-from rlm_memory.frames.rows import get
+from rlm_memory.frames.rows import frame_id, get
+from rlm_memory.journal import JournalEntry
 from rlm_memory.store import Store
-from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig
+from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig, Turn
 from rlm_memory.transcripts.masking import KEPT_AT
 
-__all__ = ["LONGEST_TEXT", "MOST_BYTES", "MOST_ROWS", "add", "context_of", "note"]
+__all__ = ["BUDGET", "LONGEST_TEXT", "MOST_BYTES", "MOST_ROWS", "add", "context_of", "note"]
 
 LONGEST_TEXT = 65_536
 """Characters kept of each text in a message."""
 MOST_ROWS = 2000
-"""Messages kept of one frame."""
+"""Rows kept of one frame."""
 MOST_BYTES = 8 << 20
 """Bytes kept of one frame."""
+BUDGET = 16_000
+"""Tokens (estimated) of a frame's turns in full, above which the older ones are folded."""
+
 _ADD = insert(table)
-_OF_FRAME = select(table.c.message).where(table.c.frame == bindparam("of")).order_by(table.c.number)
+_OF_FRAME = select(table.c.message, table.c.at).where(table.c.frame == bindparam("of")).order_by(table.c.number)
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
@@ -43,7 +52,7 @@ def note(store: Store, key: int, said: str, *, now: float) -> None:
 
 
 def add(store: Store, key: int, message: Mapping[str, Any], *, now: float) -> None:
-    """Add a message to the conversation of a frame; the oldest go when there are too many.
+    """Add a message to the conversation of a frame; the oldest rows go when there are too many.
 
     Raises:
         UnknownFrame: there is no such frame.
@@ -68,20 +77,48 @@ def add(store: Store, key: int, message: Mapping[str, Any], *, now: float) -> No
         connection.execute(delete(table).where(table.c.number.in_(over)))
 
 
-def context_of(store: Store, key: int, config: PruningConfig | None = None) -> ContextManager:
-    """Return the conversation of a frame, folded as it went on.
+def context_of(
+    store: Store, key: int, config: PruningConfig | None = None, *, cells: Iterable[JournalEntry] = ()
+) -> ContextManager:
+    """Return the conversation of a frame with its ``cells``, folded as it went on.
 
     Raises:
         UnknownFrame: there is no such frame.
     """
-    context = ContextManager(ContextPruner(config or PruningConfig(strategy="summarize")))
+    context = ContextManager(ContextPruner(config or PruningConfig(max_tokens=BUDGET, strategy="summarize")))
     with store.transaction() as connection:
         get(store, key)
-        said = connection.execute(_OF_FRAME, {"of": key}).scalars().all()
-    for message in said:
-        context.add_message(message)
+        rows = connection.execute(_OF_FRAME, {"of": key}).all()
+    said = ((row.at, [row.message]) for row in rows)
+    ran = ((cell.ended_at, _of_cell(cell, key)) for cell in cells)
+    for at, messages in heapq.merge(ran, said, key=itemgetter(0)):
+        _take(context, messages, at)
         context.fold_if_full()
     return context
+
+
+def _of_cell(cell: JournalEntry, key: int) -> list[dict[str, Any]]:
+    """A cell as a call of a tool: its output is masked first when there is too much."""
+    wrote = cell.output if cell.status == "ok" else f"[{cell.status}] {cell.output}"
+    asked = f"\n(asked {', '.join(cell.queries)})" if cell.queries else ""
+    name = f"cell-{cell.number}"
+    where = f"cell {cell.number} of {frame_id(key)}, in the journal of its session and in its log"
+    function = {"name": "eval_code", "arguments": json.dumps({"code": cell.code})}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": name, "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": name, "content": wrote + asked, KEPT_AT: where},
+    ]
+
+
+def _take(context: ContextManager, messages: Sequence[dict[str, Any]], at: float) -> None:
+    last = context.turns[-1] if context.turns else None
+    if len(messages) == 2:
+        # A turn that nobody has asked for: the call is its step, and the result the reply that makes it whole.
+        context.turns.append(Turn(steps=[messages[0]], assistant_message=messages[1]))
+    else:
+        context.add_message(messages[0])
+    if context.turns and context.turns[-1] is not last:
+        context.turns[-1].timestamp = datetime.fromtimestamp(at, UTC)
 
 
 def _storable(value: Any) -> Any:

@@ -147,6 +147,7 @@ def test_a_forgotten_frame_leaves_no_trace(isolation: Any) -> None:
     with Client("root") as client:
         client.call("push", goal=f"goal {mark}")
         client.call("eval_code", session="f2", code=f"x = {mark!r}; print(x)")
+        client.call("frame", note=f"note {mark}", session="f2")
         client.call("pop", id="f2", summary=f"summary {mark}", hand_over=["x"], decisions=[mark])
         assert any(mark.encode() in path.read_bytes() for path in isolation.state.rglob("*") if path.is_file())
         client.call("frame", id="f2", do="forget")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from frame_trees import Grown
 
+from rlm_memory import journal
 from rlm_memory.errors import RowRequestError, UnknownFrame
 from rlm_memory.frames import ending, transcript
 from rlm_memory.store import Store
@@ -108,3 +109,26 @@ def test_a_frame_that_is_not_there_has_no_conversation(grown: Grown) -> None:
         transcript.note(grown.store, 999, "x", now=1.0)
     with pytest.raises(UnknownFrame):
         transcript.context_of(grown.store, 999)
+
+
+def test_cells_are_turns_between_the_notes_and_fold_by_themselves(grown: Grown) -> None:
+    """P-10: a call and its result are one turn; masks say where the whole is, and nothing is stored twice."""
+    frame = grown.push("work")
+    transcript.note(grown.store, frame.key, "before", now=1.0)
+    for number in range(6):
+        grown.cell(frame, f"print({number})", f"{number}" * 1000)
+    transcript.note(grown.store, frame.key, "after", now=3.0)
+    cells = journal.of_frame(grown.store, frame.key)
+    whole = transcript.context_of(grown.store, frame.key, cells=cells)
+    roles = [message["role"] for message in whole.get_active_context("full")]
+    assert roles == ["user", *["assistant", "tool"] * 6, "user"]
+    assert (whole.stats()["turn_count"], len(whole.turns)) == (6, 8)
+    config = PruningConfig(max_tokens=1000, strategy="mask", retained_turns=2)
+    folded = transcript.context_of(grown.store, frame.key, config, cells=cells)
+    masks = [m["content"] for m in folded.get_active_context("full") if "not shown any more" in str(m["content"])]
+    assert masks
+    assert f"of {frame.id}, in the journal of its session and in its log" in masks[0]
+    assert folded.stats()["estimated_tokens"] <= 1000
+    assert folded.rebuild() == whole.rebuild()
+    with grown.store.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM frame_messages").scalar_one() == 2

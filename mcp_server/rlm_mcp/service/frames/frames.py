@@ -125,7 +125,7 @@ class Frames:
         above = at if parent is None else self._get(at, parent)
         made = tree.plan(self._store, wanted, above.key, author=_author(client), now=self._clock())
         fields = {"planned": lines(rows.whole(self._store, made.key), made.depth)}
-        return self._told(made, at, fields, ("planned",))
+        return self.told(made, at, fields, ("planned",))
 
     async def push(
         self,
@@ -165,7 +165,7 @@ class Frames:
         else:
             _put(self._current, who, started.key)
         fields["context"] = self._context(session, started)
-        return self._told(started, started if not parallel else at, fields, ("context",))
+        return self.told(started, started if not parallel else at, fields, ("context",))
 
     async def start(self, row: FrameRow, effects: FrameEffects, author: str, *, fork: bool) -> FrameRow:
         """Start a frame that is planned or blocked; what its code writes from now on is an artifact."""
@@ -187,7 +187,7 @@ class Frames:
         if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
             at = self.current(session, client, asked)
         fields: dict[str, Any] = {name: value for name, value in asdict(ended).items() if value != []}
-        return self._told(done, at, fields | {"log": done.log}, ("summary",))
+        return self.told(done, at, fields | {"log": done.log}, ("summary",))
 
     async def end(self, key: int, outcome: Outcome, author: str, caller: Session | None = None) -> Ended:
         """End a frame, with all that follows from it in kernels, in files and for those whose current frame it was."""
@@ -205,6 +205,13 @@ class Frames:
         await self.keep()
         self._tell_kernels(parent)
         return ended
+
+    def named(
+        self, session: Session, client: ClientInfo, asked: str | None, frame: str | None
+    ) -> tuple[FrameRow, FrameRow]:
+        """Return the frame that is named, or the current one, and the current one."""
+        at = self.current(session, client, asked)
+        return (at if frame is None else self._get(at, frame)), at
 
     def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show a frame with its context and its tree, and make it current if it is named and open."""
@@ -227,7 +234,7 @@ class Frames:
             fields["handed_over"] = values
         fields["tree"] = self._tree(row)[:_MOST_LISTED]
         fields["context"] = self._context(session, row)
-        return self._told(row, at, fields)
+        return self.told(row, at, fields)
 
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Invalidate a frame and what is planned below; what runs below is warned of."""
@@ -238,7 +245,7 @@ class Frames:
         if done.running:
             fields["still_running"] = list(done.running)
             fields["notice"] = "these run below what is no longer wanted: pop them"
-        return self._told(rows.get(self._store, row.key), self.current(session, client, asked), fields)
+        return self.told(rows.get(self._store, row.key), self.current(session, client, asked), fields)
 
     async def call_off(self, key: int, author: str) -> Invalidated:
         """Invalidate a frame and what is planned below it, and write the logs."""
@@ -252,7 +259,7 @@ class Frames:
         at = self.current(session, client, asked)
         await self.keep()  # its log is of what has ended
         back = ending.reopen(self._store, self._get(at, frame).key, author=_author(client), now=self._clock())
-        return self._told(back[0], at, {"reopened": [row.id for row in back]})
+        return self.told(back[0], at, {"reopened": [row.id for row in back]})
 
     def forget(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Delete a frame with all below it and all that was kept of them."""
@@ -364,7 +371,7 @@ class Frames:
             return None
         return sessions.name_of(self._store, row.session)
 
-    def _told(
+    def told(
         self, row: FrameRow, current: FrameRow, fields: dict[str, Any], cuttable: Sequence[str] = _CUTTABLE
     ) -> ToolAnswer:
         """An answer begins with the way from the root and the current frame."""

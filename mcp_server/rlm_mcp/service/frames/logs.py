@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -77,7 +78,13 @@ class FrameLogs:
             summary_by=kept.source if kept else "",
             events=[(event.at, event.author, event.verb) for event in rows.events_of(self._store, key=frame.key)],
         )
-        await asyncio.to_thread(lambda: _write(target, as_log(about, record)))
+        cells = self.cells(frame)  # what reads them as turns finds them when the journal has gone
+
+        def write() -> None:
+            self._append(frame, cells)
+            _write(target, as_log(about, record))
+
+        await asyncio.to_thread(write)
         return str(target)
 
     async def write_notebook(self, frame: FrameRow, session: int) -> None:
@@ -90,12 +97,7 @@ class FrameLogs:
         """Take the cells of a frame that runs which are beyond its bound out of the journal, into its file."""
         over = journal.beyond(self._store, frame.key)
         if over:
-            path = self._folder / frame.id / _SPILLED
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(asdict(cell)) + "\n" for cell in over)
-                file.flush()
-                os.fsync(file.fileno())
+            self._append(frame, over)
             journal.let_go(self._store, over)
 
     def forget(self, frame: str) -> None:
@@ -108,6 +110,17 @@ class FrameLogs:
         found = {cell.number: cell for cell in self._spilled(frame)}
         found.update((cell.number, cell) for cell in journal.of_frame(self._store, frame.key))
         return [found[number] for number in sorted(found)]
+
+    def _append(self, frame: FrameRow, cells: Sequence[JournalEntry]) -> None:
+        """Add to the frame's file those of the cells that it does not have."""
+        path, known = self._folder / frame.id / _SPILLED, {cell.number for cell in self._spilled(frame)}
+        new = [json.dumps(asdict(cell)) for cell in cells if cell.number not in known]
+        if new:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write("\n".join(["", *new, ""]))  # the last line may be half a one: it stays alone
+                file.flush()
+                os.fsync(file.fileno())
 
     def _spilled(self, frame: FrameRow) -> list[JournalEntry]:
         path = self._folder / frame.id / _SPILLED

@@ -1,0 +1,35 @@
+"""The turns of a frame: notes that somebody leaves, and its cells, as a model that goes on can be shown them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_memory.frames import transcript
+from rlm_memory.store import Store
+
+__all__ = ["FrameTurns"]
+
+
+class FrameTurns:
+    """Adds notes to frames, and shows what was said in them."""
+
+    def __init__(self, store: Store, frames: Frames, clock: Clock) -> None:
+        self._store, self._frames, self._clock = store, frames, clock
+
+    def note(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, said: str) -> ToolAnswer:
+        """Keep a note with a frame, or with the current one."""
+        row, at = self._frames.named(session, client, asked, frame)
+        transcript.note(self._store, row.key, said, now=self._clock())
+        return self._frames.told(row, at, {"noted": True}, ())
+
+    async def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
+        """Show the turns of a frame, within their budget, and the counts of its conversation."""
+        row, at = self._frames.named(session, client, asked, frame)
+        cells = self._frames.logs.cells(row)
+        context = await asyncio.to_thread(transcript.context_of, self._store, row.key, cells=cells)
+        fields = {"stats": context.stats(), "turns": context.get_active_context("pruned")}
+        return self._frames.told(row, at, fields, ("turns",))
