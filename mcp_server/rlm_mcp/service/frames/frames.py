@@ -1,7 +1,7 @@
 """The verbs of frames: plan, push, pop, show, invalidate, reopen, forget; and which frame is current for whom.
 
-The rows are the truth (`rlm_memory.frames`). What lives here is only what a client calls its current frame. That
-follows the client and the session argument of its calls, because sub-agents of one program share its connection.
+The rows are the truth (`rlm_memory.frames`). Only the current frames live in memory (`currents`). They follow the
+client and the session argument of its calls, because sub-agents of one program share its connection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
@@ -19,13 +19,14 @@ from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.artifacts import changed_since, writable
 from rlm_mcp.service.frames.changes import FrameChanges, Part
+from rlm_mcp.service.frames.currents import Currents
 from rlm_mcp.service.frames.effects import FrameEffects
 from rlm_mcp.service.frames.lines import lines
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.values import FrameValues
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal
-from rlm_mcp.service.sessions.names import is_frame_id, named_session
+from rlm_mcp.service.sessions.names import is_frame_id
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import sessions
@@ -43,14 +44,7 @@ __all__ = ["Frames"]
 
 _MOST_LISTED = 200
 """Frames of a tree that one answer lists."""
-_MOST_CLIENTS = 1000
 _CUTTABLE = ("context", "tree")
-T = TypeVar("T")
-Client = tuple[int, str, str, str]
-"""Who has a current frame: a client's process, the agent that it names, and the session of its calls.
-
-That is the one that they name, or else the one that the client was started in.
-"""
 
 
 class Frames:
@@ -71,9 +65,7 @@ class Frames:
         self.logs = FrameLogs(store, cells, clock, folder)
         self.changes = FrameChanges(store, self.logs)
         self._keeping = asyncio.Lock()
-        self._current: dict[Client, int] = {}
-        self._pushed: dict[Client, set[int]] = {}
-        """The frames that a client has pushed."""
+        self._currents = Currents()
 
     # --- who asks ---------------------------------------------------------------------------------
 
@@ -89,7 +81,7 @@ class Frames:
     def of_cell(self, session: Session, client: ClientInfo, asked: str | None) -> int | None:
         """Return the frame that a cell is run for: the one named, the client's current one, the session's own."""
         here = rows.goals_running(self._store, session.key)
-        named = self._current.get(_of(client, asked))
+        named = self._currents.get(client, asked)
         if _names_frame(asked):
             named = rows.frame_key(asked)
         if any(row.key == named for row in here):
@@ -102,18 +94,16 @@ class Frames:
         own = tree.of_session(self._store, session.row, author=_author(client), now=self._clock())
         if _names_frame(asked):
             return self._get(own, asked)
-        row = self._find(self._current.get(_of(client, asked)))
+        row = self._find(self._currents.get(client, asked))
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
 
     def currents(self) -> Counter[int]:
         """Count, by frame, the clients whose current frame it is."""
-        return Counter(self._current.values())
+        return self._currents.count()
 
     def make_current(self, row: FrameRow) -> int:
         """Make a frame the current one of all clients that have one in its tree; returns how many these are."""
-        moved = [who for who, key in self._current.items() if (at := self._find(key)) and at.tree == row.tree]
-        self._current.update(dict.fromkeys(moved, row.key))
-        return len(moved)
+        return self._currents.move(lambda key: (at := self._find(key)) is not None and at.tree == row.tree, row.key)
 
     # --- verbs ------------------------------------------------------------------------------------
 
@@ -156,14 +146,13 @@ class Frames:
         if effects.forked is not None:
             known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
             fields |= {name: effects.forked[name] for name in known if name in effects.forked}
-        who = _of(client, asked)
-        beside = self._running(self._pushed.get(who, ()))
+        beside = self._running(self._currents.pushed(client, asked))
         parallel = any(row.parent == started.parent for row in beside)
-        _put(self._pushed, who, {started.key, *(row.key for row in beside)})
+        self._currents.put_pushed(client, asked, {started.key, *(row.key for row in beside)})
         if parallel:
             fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
         else:
-            _put(self._current, who, started.key)
+            self._currents.put(client, asked, started.key)
         fields["context"] = self._context(session, started)
         return self.told(started, started if not parallel else at, fields, ("context",))
 
@@ -200,8 +189,7 @@ class Frames:
             runtime = Runtime(self._store, self.effects(caller))
             ended = await runtime.pop(key, outcome, author=author, now=self._clock())
         parent = rows.frame_key(ended.parent)
-        for who in [who for who, current in self._current.items() if current == key]:
-            self._current[who] = parent
+        self._currents.move(lambda current: current == key, parent)
         await self.keep()
         self._tell_kernels(parent)
         return ended
@@ -215,10 +203,9 @@ class Frames:
 
     def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show a frame with its context and its tree, and make it current if it is named and open."""
-        at = self.current(session, client, asked)
-        row = at if frame is None else self._get(at, frame)
+        row, at = self.named(session, client, asked, frame)
         if frame is not None and row.status in OPEN:
-            _put(self._current, _of(client, asked), row.key)
+            self._currents.put(client, asked, row.key)
             at = row
         kept = rows.compaction_of(self._store, row.key)
         fields: dict[str, Any] = {
@@ -386,21 +373,8 @@ class Frames:
         return ToolAnswer(said, tuple(cuttable))
 
 
-def _of(client: ClientInfo, asked: str | None) -> Client:
-    where = (asked, "") if asked else ("", named_session(client) or "")
-    return client.pid, client.agent, *where
-
-
 def _names_frame(asked: str | None) -> TypeGuard[str]:
     return asked is not None and is_frame_id(asked)
-
-
-def _put(told: dict[Client, T], who: Client, what: T) -> None:
-    """Note something of a client, and forget those that have said nothing for longest."""
-    told.pop(who, None)
-    told[who] = what
-    while len(told) > _MOST_CLIENTS:
-        del told[next(iter(told))]
 
 
 def _author(client: ClientInfo) -> str:

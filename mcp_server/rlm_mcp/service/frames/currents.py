@@ -1,0 +1,67 @@
+"""Which frame is current for whom: in memory only, because a client that comes again names what it works for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.sessions.names import named_session
+
+__all__ = ["Currents"]
+
+_MOST_CLIENTS = 1000
+T = TypeVar("T")
+Who = tuple[int, str, str, str]
+"""Who has a current frame: a client's process, the agent that it names, and the session of its calls.
+
+That is the one that they name, or else the one that the client was started in.
+"""
+
+
+class Currents:
+    """The current frame of each client, and the frames that it has pushed."""
+
+    def __init__(self) -> None:
+        self._current: dict[Who, int] = {}
+        self._pushed: dict[Who, set[int]] = {}
+
+    def get(self, client: ClientInfo, asked: str | None) -> int | None:
+        """Return the current frame of those calls; None: they have none."""
+        return self._current.get(_of(client, asked))
+
+    def put(self, client: ClientInfo, asked: str | None, key: int) -> None:
+        """Make a frame the current one of those calls."""
+        _put(self._current, _of(client, asked), key)
+
+    def pushed(self, client: ClientInfo, asked: str | None) -> Iterable[int]:
+        """Return what the client has pushed by those calls."""
+        return self._pushed.get(_of(client, asked), ())
+
+    def put_pushed(self, client: ClientInfo, asked: str | None, keys: set[int]) -> None:
+        """Note what the client has pushed by those calls."""
+        _put(self._pushed, _of(client, asked), keys)
+
+    def move(self, which: Callable[[int], bool], key: int) -> int:
+        """Make a frame the current one of all whose current frame is one of those; returns how many these are."""
+        moved = [who for who, current in self._current.items() if which(current)]
+        self._current.update(dict.fromkeys(moved, key))
+        return len(moved)
+
+    def count(self) -> Counter[int]:
+        """Count, by frame, the clients whose current frame it is."""
+        return Counter(self._current.values())
+
+
+def _of(client: ClientInfo, asked: str | None) -> Who:
+    where = (asked, "") if asked else ("", named_session(client) or "")
+    return client.pid, client.agent, *where
+
+
+def _put(told: dict[Who, T], who: Who, what: T) -> None:
+    """Note something of a client, and forget those that have said nothing for longest."""
+    told.pop(who, None)
+    told[who] = what
+    while len(told) > _MOST_CLIENTS:
+        del told[next(iter(told))]
