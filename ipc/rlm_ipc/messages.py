@@ -146,7 +146,12 @@ def _only_other(arguments: tuple[Any, ...]) -> Any:
 
 
 def _number(value: Any) -> float:
-    return float(value) if type(value) is int else _a_float(value)
+    if type(value) is not int:
+        return _a_float(value)
+    try:
+        return float(value)
+    except OverflowError as error:  # no ValueError
+        raise ValueError(str(error)) from None
 
 
 def _exactly(kind: type[T]) -> Callable[[Any], T]:

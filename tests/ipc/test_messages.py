@@ -76,6 +76,7 @@ def test_missing_fields_have_their_defaults() -> None:
         ({"flag": 1}, "Outer.flag: int in place of bool"),
         ({"seconds": True}, "Outer.seconds: bool in place of float"),
         ({"seconds": "1"}, "Outer.seconds: str in place of float"),
+        ({"seconds": 10**400}, "Outer.seconds: int too large to convert to float"),
         ({"colour": "green"}, "Outer.colour: 'green' is not a valid Colour"),
         ({"inner": []}, "Outer.inner: list in place of dict"),
         ({"inner": {}}, "Outer.inner: Inner lacks the field 'number'"),

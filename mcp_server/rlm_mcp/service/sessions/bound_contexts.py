@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable
 
@@ -45,6 +46,13 @@ class BoundContexts:
         if not self.stale:
             return ""
         self.stale = False
+        try:
+            return await self._catch_up(client, kernel_id)
+        except BaseException:  # a caller that is cancelled, too
+            self.stale = True
+            raise
+
+    async def _catch_up(self, client: SupervisorClient, kernel_id: str) -> str:
         wanted = {row.name: row for row in contexts.of_session(self._store, self._session)}
         for name in [name for name in self.revisions if name not in wanted]:
             del self.revisions[name]
@@ -62,11 +70,14 @@ class BoundContexts:
             with await shared_text_of(self._texts, row.digest) as shared_text:
                 facts = row.type, row.metadata
                 await client.bind(kernel_id, row.name, shared_text, *facts, revision=row.revision)
-        except (KernelDied, SupervisorGone, UnknownKernel):
+        except (KernelDied, SupervisorGone, UnknownKernel):  # the process in its place has what the supervisor had
+            raise
+        except asyncio.CancelledError:
+            self.revisions.pop(row.name, None)
             raise
         except (ContextError, KernelError, OSError, RuntimeError) as error:
             if machine_full(error) is not None:  # for now: the next cell tries again
-                del self.revisions[row.name]
+                self.revisions.pop(row.name, None)
                 self.stale = True
             log.warning("context %s of session %s cannot be attached: %s", row.name, row.session, error)
             return f"{row.name!r} could not be made a variable, but peek and scan read it: {error}"

@@ -329,6 +329,15 @@ class KernelProxy:
         if self._behind:
             await self._catch_up(kernel_id)
         fresh, self._fresh = self._fresh, False
+        try:
+            await self._prepare(kernel_id, fresh=fresh)
+        except asyncio.CancelledError:  # not an error, of which the kernel would die again
+            self._fresh = self._fresh or fresh
+            raise
+        return kernel_id
+
+    async def _prepare(self, kernel_id: str, *, fresh: bool) -> None:
+        """Give the kernel what was saved, if it is ``fresh``, and what frames below have handed over."""
         filled = fresh and self._fill is not None and await self._fill(await self._gateway.client(), kernel_id)
         if fresh or self._frames_told != self.frames_ended:
             ended = self.frames_ended
@@ -337,7 +346,6 @@ class KernelProxy:
             self._frames_told = ended  # another one may have ended meanwhile
             if self._behind:
                 await self._catch_up(kernel_id)
-        return kernel_id
 
     @property
     def _behind(self) -> bool:

@@ -113,7 +113,12 @@ class KernelQueries:
             return
         outcomes, refused = self.outcomes, self.refused
         self.outcomes, self.budget_changed, self.refused = {}, False, False
-        await client.answer(kernel_id, outcomes, self._events.used(), refused=refused)
+        try:
+            await client.answer(kernel_id, outcomes, self._events.used(), refused=refused)
+        except BaseException:  # a caller that is cancelled, too
+            self.outcomes = {**outcomes, **self.outcomes}
+            self.budget_changed, self.refused = True, self.refused or refused
+            raise
 
     async def answer(self, client: SupervisorClient, kernel_id: str, outcomes: Mapping[str, QueryOutcome]) -> None:
         """Tell these answers now."""
