@@ -1,4 +1,4 @@
-"""Whether a fork would be allowed more than the session it comes from: asked before the supervisor is.
+"""Whether a policy would allow more than another one may: asked before the supervisor is.
 
 The daemon compares, because it has the schema of policies in memory. The supervisor does not, and a worker that
 tightens its walls can only add to those that stand.
@@ -10,10 +10,16 @@ from rlm_ipc.errors import PolicyLooser
 from rlm_sandbox.policy.compare import loosened
 from rlm_sandbox.policy.model import Policy, without_language_wall
 
-__all__ = ["refuse_looser"]
+__all__ = ["refuse_looser", "refuse_looser_fork"]
 
 
-def refuse_looser(wanted: Policy, parent: str, *, but_language: bool = False) -> None:
+def refuse_looser(policy: Policy, bound: Policy) -> None:
+    """Raise `PolicyLooser` if a policy allows more than another one in any field."""
+    if fields := loosened(policy, bound):
+        raise PolicyLooser(policy.name, bound.name, [f"{name}: {what}" for name, what in fields.items()])
+
+
+def refuse_looser_fork(wanted: Policy, parent: str, *, but_language: bool = False) -> None:
     """Raise `PolicyLooser` if a fork under ``wanted`` could do more than its parent, whose policy comes as JSON.
 
     Both have real paths. With ``but_language`` the walls within the process do not count: those of the system have to
@@ -22,5 +28,4 @@ def refuse_looser(wanted: Policy, parent: str, *, but_language: bool = False) ->
     given = Policy.model_validate_json(parent)
     if but_language:
         given = without_language_wall(given).model_copy(update={"language": wanted.language})
-    if fields := loosened(wanted, given):
-        raise PolicyLooser(wanted.name, given.name, [f"{name}: {what}" for name, what in fields.items()])
+    refuse_looser(wanted, given)

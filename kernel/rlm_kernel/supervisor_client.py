@@ -29,7 +29,7 @@ from rlm_ipc.kernel_reports import (
 )
 from rlm_ipc.messages import Json, read
 from rlm_ipc.supervisor_protocol import OutputSoFar, SpawnRequest
-from rlm_kernel.fork_policy import refuse_looser
+from rlm_kernel.fork_policy import refuse_looser_fork
 from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call, write_connection
 from rlm_kernel.supervisor_connection import Blobs, SupervisorConnection
 from rlm_sandbox.policy.model import Policy
@@ -105,7 +105,7 @@ class SupervisorClient(SupervisorConnection):
         scratch = Path((await self.kernel_info(kernel_id)).scratch)
         child_policy = await asyncio.to_thread(resolved, request, policy, scratch, writable)
         parent = await self.call(protocol.POLICY, protocol.OfKernel(kernel_id))
-        refuse_looser(child_policy, parent.policy, but_language=request.trusted)
+        refuse_looser_fork(child_policy, parent.policy, but_language=request.trusted)
         child = spawn_call(request, child_policy, scratch)
         forked = await self.call(protocol.FORK, protocol.Fork(kernel_id, child))
         await self._announced(request, forked.kernel)

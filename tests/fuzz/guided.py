@@ -19,7 +19,7 @@ import atheris  # type: ignore[import-not-found]
 with atheris.instrument_imports(include=["rlm_sandbox", "rlm_kernel", "rlm_mcp", "yaml"]):
     from rlm_ipc import framing, worker_protocol
     from rlm_ipc.errors import ProtocolError
-    from rlm_kernel.supervisor.worker_link import load
+    from rlm_kernel.supervisor.worker_link import heard
     from rlm_mcp.client_info import parse_handshake
     from rlm_mcp.daemon.mcp_stream import parse_message
     from rlm_mcp.errors import HandshakeRefused, MessageRefused
@@ -52,7 +52,7 @@ def stream(data: bytes) -> None:
             parser.feed(part)
             while (message := parser.next()) is not None:
                 assert sum(map(len, message.parts)) <= MOST
-                load(message)
+                heard(worker_protocol.CellDone, message)
 
 
 def line(data: bytes) -> None:

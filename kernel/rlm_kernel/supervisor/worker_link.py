@@ -283,15 +283,6 @@ def parse(data: bytes) -> Any:
     return json.loads(data)
 
 
-def load(message: framing.Message, read: Callable[[bytes], Any] = parse) -> dict[str, Any]:
-    """The JSON object in a message's first part; an empty one if a hostile kernel sent something else."""
-    try:
-        content = read(message.parts[0])
-    except (ValueError, IndexError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def heard(kind: type[M], message: framing.Message) -> M | None:
     """Decode a message of that kind; None if a hostile kernel sent something else, or more than fits into memory."""
     try:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from rlm_ipc import discovery
-from rlm_ipc.errors import PolicyLooser
+from rlm_kernel.fork_policy import refuse_looser
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.formats.snapshot import Manifest
 from rlm_mcp.service.errors import ToolFault
@@ -97,7 +97,7 @@ class Policies:
         is read there.
 
         Raises:
-            PolicyLost: the row does not hold the policy.
+            PolicyLostError: the row does not hold the policy.
             PolicyLooser: it allows more than its parent's, or than what the family first had.
         """
         policy = unpin(row.policy_text, row.policy_digest, row.policy)
@@ -161,12 +161,6 @@ class Policies:
         if out := loosened(_without_scratch(own.policy), family, WAYS_OUT):
             said = f"what session {row.id} holds could leave by what {own.origin!r} permits: {', '.join(out)}"
             raise _conflict(row, said, f"rlm-kernel policy apply {row.id} {own.origin} --looser")
-
-
-def refuse_looser(policy: Policy, bound: Policy) -> None:
-    """Raise PolicyLooser if a policy allows more than another one in any field."""
-    if fields := loosened(policy, bound):
-        raise PolicyLooser(policy.name, bound.name, [f"{name}: {what}" for name, what in fields.items()])
 
 
 def as_row(policy: PinnedPolicy) -> PolicyText:
