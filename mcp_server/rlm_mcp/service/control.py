@@ -114,7 +114,7 @@ class SessionControl:
     async def restart(self, session: Session) -> ToolAnswer:
         """Begin anew: variables that code made are gone, loaded contexts stay."""
         interrupted = await self._runs.interrupt(session)
-        session.kernel.frames_ended += 1  # the variable `frames` went with the others, and is no variable of code's
+        session.kernel.deliveries.frames_ended += 1  # `frames` goes with the variables, and is none of code's own
         await session.kernel.restart()
         kept = contexts.names(self._store, session.key)
         return ToolAnswer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})

@@ -324,7 +324,7 @@ class Frames:
         near = rows.nearest_session(self._store, parent)
         found = None if near is None else self._live.of_key(near.session)
         if found is not None:
-            found.kernel.frames_ended += 1
+            found.kernel.deliveries.frames_ended += 1
 
     # --- answers ----------------------------------------------------------------------------------
 

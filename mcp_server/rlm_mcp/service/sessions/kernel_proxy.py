@@ -21,6 +21,7 @@ from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.supervisor_protocol import Event
 from rlm_kernel.supervisor_client import Execution, SupervisorClient
 from rlm_mcp.service.sessions.bound_contexts import BoundContexts, of_names
+from rlm_mcp.service.sessions.kernel_deliveries import KernelDeliveries
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
 from rlm_mcp.service.sessions.kernel_start import KernelStart
@@ -53,8 +54,7 @@ class KernelProxy:
         self.names: set[str] = set()
         """Globals that cells have defined; names that the service makes up must not hide them."""
         self._events = events
-        self._fill: Fresh | None = events.fill
-        """Fills a kernel that has just started, after its contexts and before its first cell."""
+        self.deliveries = KernelDeliveries(events)
         self.attachments: list[str] = []
         """The attachments by which front ends have the session open, each as often as it is open."""
         self.expelled = ""
@@ -66,9 +66,6 @@ class KernelProxy:
         self._turn = asyncio.Lock()
         self._cells = 0
         self._starting = asyncio.Lock()
-        self._fresh = False
-        self.frames_ended, self._frames_told = 1, 0
-        """How often frames below have ended, and of how many of these ends the kernel knows."""
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -308,17 +305,17 @@ class KernelProxy:
             await self._gateway.discard(info)
             raise SessionEnded
         self.adopt(info)
-        self._fresh = True
+        self.deliveries.fresh = True
         self.queries.start()
         return info.kernel_id
 
     async def ready(self, fill: Fresh | None) -> None:
         """Start a kernel that is filled by ``fill``; raises the KernelError that kept it from that."""
-        self._fill = fill
+        self.deliveries.fill = fill
         try:
             await self._ready_alone()
         finally:
-            self._fill = self._events.fill  # not what it was before: that may be what another caller has set
+            self.deliveries.fill = self._events.fill  # not what it was before: that may be what another caller has set
 
     async def _ready_alone(self) -> str:
         async with self._turn, self.watched():
@@ -328,24 +325,11 @@ class KernelProxy:
         kernel_id = await self.start()
         if self._behind:
             await self._catch_up(kernel_id)
-        fresh, self._fresh = self._fresh, False
-        try:
-            await self._prepare(kernel_id, fresh=fresh)
-        except asyncio.CancelledError:  # not an error, of which the kernel would die again
-            self._fresh = self._fresh or fresh
-            raise
-        return kernel_id
-
-    async def _prepare(self, kernel_id: str, *, fresh: bool) -> None:
-        """Give the kernel what was saved, if it is ``fresh``, and what frames below have handed over."""
-        filled = fresh and self._fill is not None and await self._fill(await self._gateway.client(), kernel_id)
-        if fresh or self._frames_told != self.frames_ended:
-            ended = self.frames_ended
-            # Saved variables are later than what was handed over before they were saved.
-            await self._events.deliver(await self._gateway.client(), kernel_id, again=fresh and not filled)
-            self._frames_told = ended  # another one may have ended meanwhile
+        if self.deliveries.due:
+            await self.deliveries.give(await self._gateway.client(), kernel_id)
             if self._behind:
                 await self._catch_up(kernel_id)
+        return kernel_id
 
     @property
     def _behind(self) -> bool:
