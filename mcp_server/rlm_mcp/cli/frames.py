@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -102,12 +103,15 @@ def frame(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a frame, or invalidate it, plan it again, or delete it with all that was kept of it."""
+    """Show a frame or its turns, or invalidate it, plan it again, or delete it with all that was kept of it."""
     if do is not None and (frame_id is None or context):
         fail(f"--do {do} needs the id of a frame, without --context; list the ids with: rlm-kernel tree", USAGE)
     answer = call_tool("frame", {"id": frame_id, "do": do, "note": note}, session=session)
     if context and note is None:
         show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: _lines([answer["context"]]))
+        return
+    if do == "turns":
+        show(answer, as_json, lambda: _lines([_turn(turn) for turn in answer["turns"]]))
         return
     told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
     show(answer, as_json, lambda: _fields(told, *told))
@@ -137,6 +141,15 @@ def log(
         return
     text = file.read_text(encoding="utf-8")
     show(where | {"text": text}, as_json, lambda: print(printable(text), end=""))
+
+
+def _turn(message: Mapping[str, object]) -> str:
+    """Return a message as text: who says it, and what it says or the code that it calls for."""
+    said = message.get("content") or ""
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        said = "\n".join([str(said), *(json.loads(call["function"]["arguments"])["code"] for call in calls)]).strip()
+    return f"{message.get('role')}: {said}"
 
 
 def _fields(answer: Mapping[str, object], *names: str) -> None:

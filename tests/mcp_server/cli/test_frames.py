@@ -38,6 +38,9 @@ def test_a_goal_goes_from_the_plan_to_its_log() -> None:
     pushed = cli("push", read, *session)
     assert f"work in it with --session {read}, end it with: rlm-kernel pop {read}" in pushed.stderr
     assert cli("run", "found = 6 * 7; print('in output')", "--session", read).stdout == "in output\n"
+    assert "noted: True" in cli("frame", read, "--note", "look at the parser", *session).stdout
+    turns = "assistant: found = 6 * 7; print('in output')\ntool: in output\nuser: look at the parser\n"
+    assert cli("frame", read, "--do", "turns", *session).stdout == turns
     popped = answer("pop", read, "--summary", "It is 42.", "--hand-over", "found", "--decision", "multiply", *session)
     assert (popped["status"], popped["parent"], popped["handed_over"]) == ("completed", story, ["found"])
     assert cli("run", "found", *session).stdout == "42\n"
