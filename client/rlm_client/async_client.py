@@ -121,7 +121,6 @@ class AsyncClient:
     plan: Final = _method(calls.plan)
     pop: Final = _method(calls.pop)
     frame: Final = _method(calls.frame)
-    note: Final = _method(calls.note)
 
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> AsyncPush:
         """Start a goal as `Client.push` does: awaited, or as an asynchronous context manager that ends it."""

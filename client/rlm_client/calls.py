@@ -270,14 +270,12 @@ def pop(
     return Call.of(Popped.read, "pop", id=id, status=status, summary=summary, children=children, **lists)
 
 
-def frame(id: str | None = None, *, do: Change | None = None) -> Call[Frame]:
-    """Show a frame, or the current one; with ``do`` its turns, or a change of what has become of it."""
-    return Call.of(Frame.read, "frame", id=id, do=do)
+def frame(id: str | None = None, *, do: Change | None = None, note: str | None = None) -> Call[Frame]:
+    """Show a frame, or the current one; with ``do`` its turns, or a change of what has become of it.
 
-
-def note(text: str, id: str | None = None) -> Call[Frame]:
-    """Keep a note with a frame, or with the current one: a turn of its own."""
-    return Call.of(Frame.read, "frame", id=id, note=text)
+    With ``note`` a text is kept with it, as a turn of its own.
+    """
+    return Call.of(Frame.read, "frame", id=id, do=do, note=note)
 
 
 def is_frame(session: str) -> bool:

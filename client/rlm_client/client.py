@@ -123,7 +123,6 @@ class Client:
     plan: Final = _method(calls.plan)
     pop: Final = _method(calls.pop)
     frame: Final = _method(calls.frame)
-    note: Final = _method(calls.note)
 
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> Goal:
         """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session.

@@ -44,6 +44,17 @@ def test_a_block_that_pops_by_itself_is_not_popped_again(client: Client) -> None
     assert client.frame(goal.id).artifacts == ("notes.md",)
 
 
+def test_a_goal_has_turns_of_its_cells_and_of_notes(client: Client) -> None:
+    """P-10: as messages, with counts of them."""
+    with client.push("find it") as goal:
+        goal.eval_code("print('at seven')")
+        goal.frame(note="look at the second half")
+        shown = goal.frame(do="turns")
+    assert [turn["content"] for turn in shown.turns[1:]] == ["at seven", "look at the second half"]
+    assert shown.stats is not None
+    assert shown.stats["total_messages"] == 3
+
+
 def test_a_block_that_raises_is_a_goal_that_failed(client: Client) -> None:
     """With the text of the exception; what runs below fails with it."""
     goals = []
