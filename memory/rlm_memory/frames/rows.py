@@ -214,7 +214,10 @@ def goals_running(store: Store, session: int) -> list[FrameRow]:
 
 
 def goals_in(store: Store, session: int) -> bool:
-    """Whether a goal is worked for in a session, or one below a frame that stands for it is still open."""
+    """Whether a goal is worked for in a session, or one below a frame that stands for it is still open.
+
+    A fork without a goal is none: it keeps nobody's session.
+    """
     return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in in_session(store, session))
 
 
@@ -346,7 +349,8 @@ def unfold(store: Store, row: FrameRow) -> None:
 
 
 def _has_open(store: Store, key: int) -> bool:
-    return any(row.status in {Status.PLANNED, Status.IN_PROGRESS} for row in under(store, key))
+    goals = (row for row in under(store, key) if row.kind is not Kind.SESSION)
+    return any(row.status in {Status.PLANNED, Status.IN_PROGRESS} for row in goals)
 
 
 def _list(store: Store, statement: Any, values: Mapping[str, object]) -> list[FrameRow]:
