@@ -30,12 +30,13 @@ from rlm_contexts.search.scan import scan
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
 from rlm_ipc.session_record import RecordedCell, SessionRecord
-from rlm_mcp.formats.frame_log import FrameLog, as_log
+from rlm_mcp.formats.frame_log import as_log
+from rlm_mcp.service.frames.logs import described
 from rlm_memory import journal, sessions
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.context import assemble
 from rlm_memory.frames.results import HandedOver, Outcome
-from rlm_memory.frames.rows import FrameRow, compaction_of, frame_id
+from rlm_memory.frames.rows import FrameRow, compaction_of, get
 from rlm_memory.frames.runtime import handed_over
 from rlm_memory.frames.states import Kind, Status
 from rlm_memory.journal import Author, JournalEntry
@@ -208,22 +209,7 @@ class Framed:
         ending.pop(self._store, frame.key, outcome, values, author="bench", now=self._now)
         cells = tuple(map(_as_cell, journal.of_frame(self._store, frame.key)))
         record = SessionRecord(session=frame.id, policy="default", state="idle", cells=cells)
-        kept = compaction_of(self._store, frame.key)
-        about = FrameLog(
-            frame=frame.id,
-            goal=frame.goal,
-            status=outcome.status.value,
-            parent=None if frame.parent is None else frame_id(frame.parent),
-            artifacts=[],
-            decisions=[],
-            handed_over=[value.name for value in values],
-            started_at=frame.started_at,
-            ended_at=self._now,
-            summary=kept.text if kept else "",
-            summary_by=kept.source if kept else "",
-            events=[],
-        )
-        self.logs[frame.key] = self._texts.put_text(as_log(about, record))
+        self.logs[frame.key] = self._texts.put_text(as_log(described(self._store, get(self._store, frame.key)), record))
 
     def _call(self, frame: FrameRow, own: list[Message]) -> None:
         told = assemble(self._store, frame.key)

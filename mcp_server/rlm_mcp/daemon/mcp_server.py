@@ -83,7 +83,7 @@ def build_server(service: Service) -> Server[Any]:
             fault = fault_from(error)
             raise MCPError(INVALID_PARAMS, f"{fault.message}; {fault.hint}") from error
         if found is None:
-            raise MCPError(INVALID_PARAMS, f"there is nothing at {params.uri[:200]!r}; ask for resources/list")
+            raise resources.nothing_at(params.uri)
         return found
 
     subscriptions = Subscriptions(service, lambda context: _caller(context, None))

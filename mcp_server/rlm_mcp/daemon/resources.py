@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from mcp_types import ReadResourceResult, Resource, ResourceTemplate, TextResourceContents
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, ReadResourceResult, Resource, ResourceTemplate, TextResourceContents
 
 from rlm_mcp.service.frames.changes import Part
 from rlm_mcp.service.service import Caller, Service
 
-__all__ = ["RESOURCES", "TEMPLATES", "address_of", "part_at", "read"]
+__all__ = ["RESOURCES", "TEMPLATES", "address_of", "nothing_at", "part_at", "read"]
 
 _TREE = "rlm-kernel://frames"
 _FRAME = re.compile(r"rlm-kernel://frames/(f\d+)/(context|log)")
@@ -47,6 +48,11 @@ def part_at(uri: str) -> Part | None:
 def address_of(part: Part) -> str:
     """Return where a part of a tree is."""
     return _TREE if part.what == "tree" else f"{_TREE}/{part.frame}/{part.what}"
+
+
+def nothing_at(uri: str) -> MCPError:
+    """Return the refusal of an address at which nothing ever is."""
+    return MCPError(INVALID_PARAMS, f"there is nothing at {uri[:200]!r}; ask for resources/list")
 
 
 async def read(service: Service, caller: Caller, uri: str) -> ReadResourceResult | None:

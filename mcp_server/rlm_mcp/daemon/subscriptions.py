@@ -25,7 +25,7 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from rlm_mcp.daemon.resources import address_of, part_at
+from rlm_mcp.daemon.resources import address_of, nothing_at, part_at
 from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.frames.changes import MOST_FOLLOWED, Part
 from rlm_mcp.service.service import Caller, Service
@@ -47,7 +47,7 @@ class Subscriptions:
         """Notify the client of 2025 of changes of one resource, for as long as its connection lives."""
         part = part_at(params.uri)
         if part is None:
-            raise MCPError(INVALID_PARAMS, f"there is nothing at {params.uri[:200]!r}; ask for resources/list")
+            raise nothing_at(params.uri)
         subscriber = _subscriber(context)
         if part not in subscriber.leave:
             if len(subscriber.leave) >= MOST_FOLLOWED:

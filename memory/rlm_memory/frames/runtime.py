@@ -177,9 +177,7 @@ class Runtime:
                 at = await self._effects.write_log(row, owed.of_session)
             case "notebook" if owed.of_session is not None:
                 await self._effects.write_notebook(row, owed.of_session)
-            case "end" if owed.of_session is not None and not in_session(
-                self._store, owed.of_session
-            ):  # others run there
+            case "end" if owed.of_session is not None and not self._in_use(owed.of_session):
                 await self._effects.end_session(owed.of_session)
         self._step(f"keep: {owed.what}")
         with self._store.transaction() as connection:
@@ -187,6 +185,10 @@ class Runtime:
                 connection.execute(_LOGGED, {"named": owed.frame, "at": at})
             connection.execute(_KEPT, {"done": owed.number})
         self._step(f"keep: {owed.what} noted")
+
+    def _in_use(self, session: int) -> bool:
+        """Whether a frame runs in that session: its kernel is not one frame's alone."""
+        return bool(in_session(self._store, session))
 
     def _to_be_written(self, session: int | None) -> bool:
         """Whether a log or a notebook is owed that has cells of that session."""

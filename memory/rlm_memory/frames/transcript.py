@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
@@ -89,36 +89,35 @@ def context_of(
     with store.transaction() as connection:
         get(store, key)
         rows = connection.execute(_OF_FRAME, {"of": key}).all()
-    said = ((row.at, [row.message]) for row in rows)
+    said = ((row.at, row.message) for row in rows)
     ran = ((cell.ended_at, _of_cell(cell, key)) for cell in cells)
-    for at, messages in heapq.merge(ran, said, key=itemgetter(0)):
-        _take(context, messages, at)
+    for at, what in heapq.merge(ran, said, key=itemgetter(0)):
+        turns = len(context.turns)
+        if isinstance(what, Turn):
+            context.turns.append(what)
+        else:
+            context.add_message(what)
+        if len(context.turns) > turns:
+            context.turns[-1].timestamp = datetime.fromtimestamp(at, UTC)
         context.fold_if_full()
     return context
 
 
-def _of_cell(cell: JournalEntry, key: int) -> list[dict[str, Any]]:
+def _of_cell(cell: JournalEntry, key: int) -> Turn:
     """A cell as a call of a tool: its output is masked first when there is too much."""
     wrote = cell.output if cell.status == "ok" else f"[{cell.status}] {cell.output}"
     asked = f"\n(asked {', '.join(cell.queries)})" if cell.queries else ""
     name = f"cell-{cell.number}"
     where = f"cell {cell.number} of {frame_id(key)}, in the journal of its session and in its log"
     function = {"name": "eval_code", "arguments": json.dumps({"code": cell.code})}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": name, "type": "function", "function": function}]},
-        {"role": "tool", "tool_call_id": name, "content": wrote + asked, KEPT_AT: where},
-    ]
-
-
-def _take(context: ContextManager, messages: Sequence[dict[str, Any]], at: float) -> None:
-    last = context.turns[-1] if context.turns else None
-    if len(messages) == 2:
-        # A turn that nobody has asked for: the call is its step, and the result the reply that makes it whole.
-        context.turns.append(Turn(steps=[messages[0]], assistant_message=messages[1]))
-    else:
-        context.add_message(messages[0])
-    if context.turns and context.turns[-1] is not last:
-        context.turns[-1].timestamp = datetime.fromtimestamp(at, UTC)
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": name, "type": "function", "function": function}],
+    }
+    result = {"role": "tool", "tool_call_id": name, "content": wrote + asked, KEPT_AT: where}
+    # A turn that nobody has asked for: the call is its step, and the result the reply that makes it whole.
+    return Turn(steps=[call], assistant_message=result)
 
 
 def _storable(value: Any) -> Any:

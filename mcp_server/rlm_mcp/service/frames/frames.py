@@ -111,8 +111,7 @@ class Frames:
         self, session: Session, client: ClientInfo, asked: str | None, wanted: Plan, parent: str | None
     ) -> ToolAnswer:
         """Write a goal down, with those below it."""
-        at = self.current(session, client, asked)
-        above = at if parent is None else self._get(at, parent)
+        above, at = self.named(session, client, asked, parent)
         made = tree.plan(self._store, wanted, above.key, author=_author(client), now=self._clock())
         fields = {"planned": lines(rows.whole(self._store, made.key), made.depth)}
         return self.told(made, at, fields, ("planned",))
@@ -167,9 +166,7 @@ class Frames:
         self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, outcome: Outcome
     ) -> ToolAnswer:
         """End a frame; the same pop again gets the same answer."""
-        row = self.current(session, client, asked)
-        if frame is not None:
-            row = self._get(row, frame)
+        row, _ = self.named(session, client, asked, frame)
         ended = await self.end(row.key, outcome, _author(client), session)
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)

@@ -27,7 +27,7 @@ from rlm_memory.frames.runtime import handed_over
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.store import Store
 
-__all__ = ["FrameLogs"]
+__all__ = ["FrameLogs", "described"]
 
 _SPILLED = "cells.jsonl"
 _BEGAN = "began"
@@ -59,29 +59,16 @@ class FrameLogs:
 
     async def write_log(self, frame: FrameRow, session: int | None) -> str:
         """Write the log; one that is there stays if the journal of its session has gone."""
-        target = self.log(frame.id)
-        record = self._record(frame, session)
+        target, cells = self.log(frame.id), await self.cells(frame)
+        record = self._record(frame, session, cells)
         if record is None and target.exists():
             return str(target)
-        kept = rows.compaction_of(self._store, frame.key)
-        about = FrameLog(
-            frame=frame.id,
-            goal=frame.goal,
-            status=frame.status.value,
-            parent=None if frame.parent is None else rows.frame_id(frame.parent),
-            artifacts=list(kept.artifacts) if kept else [],
-            decisions=list(kept.decisions) if kept else [],
-            handed_over=[value.name for value in handed_over(self._store, frame.key)],
-            started_at=frame.started_at,
-            ended_at=frame.ended_at,
-            summary=kept.text if kept else "",
-            summary_by=kept.source if kept else "",
-            events=[(event.at, event.author, event.verb) for event in rows.events_of(self._store, key=frame.key)],
-        )
-        cells = self.cells(frame)  # what reads them as turns finds them when the journal has gone
+        about = described(self._store, frame)
 
         def write() -> None:
-            self._append(frame, cells)
+            known = {cell.number for cell in self._spilled(frame)}
+            # Turns are made of the file when the journal has gone with its session.
+            self._append(frame, [cell for cell in cells if cell.number not in known])
             _write(target, as_log(about, record))
 
         await asyncio.to_thread(write)
@@ -89,7 +76,7 @@ class FrameLogs:
 
     async def write_notebook(self, frame: FrameRow, session: int) -> None:
         """Write the notebook; one that is there stays if the journal of its session has gone."""
-        record = self._record(frame, session)
+        record = self._record(frame, session, await self.cells(frame))
         if record is not None:
             await asyncio.to_thread(_write_notebook, self.notebook(frame.id), record, self._clock())
 
@@ -104,23 +91,26 @@ class FrameLogs:
         """Remove all files of a frame."""
         shutil.rmtree(self._folder / frame, ignore_errors=True)
 
-    def cells(self, frame: FrameRow) -> list[JournalEntry]:
+    async def cells(self, frame: FrameRow) -> list[JournalEntry]:
         """List the frame's cells, the oldest first, those of its file included."""
         self._cells.flush()
-        found = {cell.number: cell for cell in self._spilled(frame)}
-        found.update((cell.number, cell) for cell in journal.of_frame(self._store, frame.key))
+        return await asyncio.to_thread(self._kept, frame)
+
+    def _kept(self, frame: FrameRow) -> list[JournalEntry]:
+        ran = journal.of_frame(self._store, frame.key)  # before the file: a cell goes from here only when it is there
+        found = {cell.number: cell for cell in (*self._spilled(frame), *ran)}
         return [found[number] for number in sorted(found)]
 
     def _append(self, frame: FrameRow, cells: Sequence[JournalEntry]) -> None:
-        """Add to the frame's file those of the cells that it does not have."""
-        path, known = self._folder / frame.id / _SPILLED, {cell.number for cell in self._spilled(frame)}
-        new = [json.dumps(asdict(cell)) for cell in cells if cell.number not in known]
-        if new:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
-                file.write("\n".join(["", *new, ""]))  # the last line may be half a one: it stays alone
-                file.flush()
-                os.fsync(file.fileno())
+        """Add cells to the frame's file."""
+        if not cells:
+            return
+        path, lines = self._folder / frame.id / _SPILLED, [json.dumps(asdict(cell)) for cell in cells]
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", *lines, ""]))  # the last line may be half a one: it stays alone
+            file.flush()
+            os.fsync(file.fileno())
 
     def _spilled(self, frame: FrameRow) -> list[JournalEntry]:
         path = self._folder / frame.id / _SPILLED
@@ -129,7 +119,7 @@ class FrameLogs:
         lines = [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
         return [line for line in lines if line is not None]
 
-    def _record(self, frame: FrameRow, session: int | None) -> SessionRecord | None:
+    def _record(self, frame: FrameRow, session: int | None, ran: Sequence[JournalEntry]) -> SessionRecord | None:
         """What the log is made of; None when the session has ended, and its journal with it."""
         name, policy = "", ""
         if session is not None:
@@ -139,8 +129,27 @@ class FrameLogs:
                 return None
             name, policy = row.id, row.policy
         asked = {} if session is None else {q.id: query_of(q) for q in queries.of_session(self._store, session)}
-        cells = tuple(cell_of(cell, asked) for cell in self.cells(frame))
+        cells = tuple(cell_of(cell, asked) for cell in ran)
         return SessionRecord(name, policy, frame.status.value, cells=cells)
+
+
+def described(store: Store, frame: FrameRow) -> FrameLog:
+    """Return what the log of a frame says of it before its cells."""
+    kept = rows.compaction_of(store, frame.key)
+    return FrameLog(
+        frame=frame.id,
+        goal=frame.goal,
+        status=frame.status.value,
+        parent=None if frame.parent is None else rows.frame_id(frame.parent),
+        artifacts=list(kept.artifacts) if kept else [],
+        decisions=list(kept.decisions) if kept else [],
+        handed_over=[value.name for value in handed_over(store, frame.key)],
+        started_at=frame.started_at,
+        ended_at=frame.ended_at,
+        summary=kept.text if kept else "",
+        summary_by=kept.source if kept else "",
+        events=[(event.at, event.author, event.verb) for event in rows.events_of(store, key=frame.key)],
+    )
 
 
 def _write_notebook(target: Path, record: SessionRecord, now: float) -> None:

@@ -29,7 +29,7 @@ class FrameTurns:
     async def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show the turns of a frame, within their budget, and the counts of its conversation."""
         row, at = self._frames.named(session, client, asked, frame)
-        cells = self._frames.logs.cells(row)
+        cells = await self._frames.logs.cells(row)
         context = await asyncio.to_thread(transcript.context_of, self._store, row.key, cells=cells)
         fields = {"stats": context.stats(), "turns": context.get_active_context("pruned")}
         return self._frames.told(row, at, fields, ("turns",))

@@ -159,8 +159,10 @@ class Sessions:
 
     async def woken(self, key: int | None) -> Session | None:
         """Return the session of that key, opened again if it rests; None if it has ended."""
-        if key is None or (session := self.of_key(key)) is not None:
-            return None if key is None else session
+        if key is None:
+            return None
+        if (session := self.of_key(key)) is not None:
+            return session
         try:
             name = sessions.name_of(self._store, key)
         except SessionEnded:
