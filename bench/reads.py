@@ -24,7 +24,7 @@ def main() -> None:
     """Print median and 99th percentile of each."""
     from rlm_client.client import Client
     from rlm_ipc.daemon_connection import DaemonConnection
-    from rlm_ipc.daemon_protocol import StopDaemon
+    from rlm_ipc.daemon_requests import StopDaemon
     from rlm_mcp.cli.daemon import end_host
 
     with Client("reads") as reader, Client("reads") as runner:

@@ -24,9 +24,10 @@ from rlm_client import calls
 from rlm_client.results import Popped, Pushed, Query
 from rlm_ipc.daemon_connection_async import AsyncDaemonConnection
 from rlm_ipc.daemon_dialogue import OnProgress
-from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
+from rlm_ipc.daemon_requests import McpServed, ServeMcp
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.session_requests import ListQueries
 
 __all__ = ["AsyncClient", "AsyncGoal", "AsyncPush"]
 

@@ -25,9 +25,10 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from rlm_client import calls
 from rlm_client.results import Popped, Pushed, Query
 from rlm_ipc.daemon_connection import DaemonConnection, OnProgress, ask
-from rlm_ipc.daemon_protocol import ListQueries, McpServed, ServeMcp
+from rlm_ipc.daemon_requests import McpServed, ServeMcp
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.session_requests import ListQueries
 
 __all__ = ["Client", "Goal", "call_tool"]
 

@@ -20,7 +20,7 @@ from rlm_ipc.daemon_dialogue import (
     no_reply,
     reply_to,
 )
-from rlm_ipc.daemon_protocol import Request, ServeMcp
+from rlm_ipc.daemon_requests import Request, ServeMcp
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.json_lines import CHUNK, daemon_command, daemon_log, socket_path
 

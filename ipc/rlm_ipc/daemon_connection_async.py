@@ -19,7 +19,7 @@ from rlm_ipc.daemon_dialogue import (
     no_reply,
     reply_to,
 )
-from rlm_ipc.daemon_protocol import Request, ServeMcp
+from rlm_ipc.daemon_requests import Request, ServeMcp
 from rlm_ipc.errors import DaemonUnavailable
 
 __all__ = ["AsyncDaemonConnection"]

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
-from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, Request, role_of
+from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, role_of
+from rlm_ipc.daemon_requests import Request
 from rlm_ipc.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError, ToolFailed
 from rlm_ipc.json_lines import GOODBYE, MODERN_VERSION_KEY, LineSplitter, Oversized, handshake_line
 from rlm_ipc.messages import Json, plain, read

@@ -1,6 +1,6 @@
 """What the daemon's replies are made of: one row of each list that it tells, and the parts of a turn.
 
-`daemon_protocol` has the requests and replies that hold them. Sizes are in bytes.
+`daemon_requests`, `session_requests` and `attachment_requests` have the replies that hold them. Sizes are in bytes.
 """
 
 from __future__ import annotations

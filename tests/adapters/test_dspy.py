@@ -15,7 +15,7 @@ from dspy.primitives.code_interpreter import (  # noqa: E402
 
 from rlm_client.adapters.dspy_interpreter import SessionInterpreter  # noqa: E402
 from rlm_ipc.daemon_connection import DaemonConnection  # noqa: E402
-from rlm_ipc.daemon_protocol import ListSessions  # noqa: E402
+from rlm_ipc.session_requests import ListSessions  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("daemon"),

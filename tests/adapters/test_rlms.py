@@ -16,7 +16,7 @@ from rlm.logger import RLMLogger
 
 from rlm_client.adapters.rlms_environment import NAME, register
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ListSessions
+from rlm_ipc.session_requests import ListSessions
 
 pytestmark = [
     pytest.mark.usefixtures("daemon"),

@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ServeWeb
+from rlm_ipc.daemon_requests import ServeWeb
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 DRAWN = 60

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Error, Locator, Page, expect
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ServeWeb
+from rlm_ipc.daemon_requests import ServeWeb
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PAPER = {"light": "rgb(247, 246, 243)", "dark": "rgb(21, 23, 26)"}

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ServeWeb
+from rlm_ipc.daemon_requests import ServeWeb
 
 Picture = Callable[[Page, str], None]
 pytestmark = pytest.mark.screenshot

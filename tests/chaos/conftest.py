@@ -12,7 +12,7 @@ from waiting import wait_until
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, is_running, the_socket
-from rlm_ipc.daemon_protocol import StopDaemon
+from rlm_ipc.daemon_requests import StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_mcp.cli.daemon import end_host
 

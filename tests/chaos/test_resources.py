@@ -18,8 +18,9 @@ from waiting import wait_until
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, is_running
-from rlm_ipc.daemon_protocol import ListJournal, RestoreSession, SaveSession, ShowStatus, StopDaemon
+from rlm_ipc.daemon_requests import ShowStatus, StopDaemon
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
+from rlm_ipc.session_requests import ListJournal, RestoreSession, SaveSession
 from rlm_kernel.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.usefixtures("everything_ended")

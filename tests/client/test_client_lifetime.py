@@ -9,7 +9,7 @@ import pytest
 import rlm_client
 from rlm_client import AsyncClient, Client
 from rlm_ipc.daemon_connection import DaemonConnection, is_running
-from rlm_ipc.daemon_protocol import ShowStatus, StopDaemon
+from rlm_ipc.daemon_requests import ShowStatus, StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
 
 

@@ -20,9 +20,9 @@ from rlm_client.rlm.loop import Event
 from rlm_client.rlm.trajectory import as_json_lines
 from rlm_client.rlm.workspace import ClientWorkspace
 from rlm_ipc.daemon_connection import DaemonConnection, ask
-from rlm_ipc.daemon_protocol import KeepTurn, ListSessions, ShowRecord
 from rlm_ipc.errors import CallerError, DaemonRefused
 from rlm_ipc.session_record import SessionRecord
+from rlm_ipc.session_requests import KeepTurn, ListSessions, ShowRecord
 from rlm_mcp.formats.notebook import as_markdown, as_notebook
 from rlm_mcp.formats.trajectory import as_json_lines as record_lines
 

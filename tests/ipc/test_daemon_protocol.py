@@ -9,24 +9,15 @@ import typing
 import pytest
 from protocol_samples import sample
 
-from rlm_ipc import daemon_protocol
+from rlm_ipc.attachment_requests import AddAttachment
 from rlm_ipc.daemon_dialogue import accepted, handshake, reply_to
-from rlm_ipc.daemon_protocol import (
-    ROLES,
-    Accepted,
-    AddAttachment,
-    Fault,
-    KeepTurn,
-    ListJournal,
-    Refused,
-    Request,
-    ShowStatus,
-    role_of,
-)
+from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, role_of
+from rlm_ipc.daemon_requests import Request, ShowStatus
 from rlm_ipc.daemon_rows import SaidMessage
 from rlm_ipc.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError
 from rlm_ipc.json_lines import GOODBYE
 from rlm_ipc.messages import plain, read
+from rlm_ipc.session_requests import KeepTurn, ListJournal
 
 
 @pytest.mark.parametrize("name", ROLES)
@@ -41,16 +32,13 @@ def test_every_request_and_reply_survives_the_wire(name: str) -> None:
 
 def test_every_message_of_the_protocol_has_a_role() -> None:
     """A request that the table lacks could be written and never be answered; a reply belongs to its request."""
-    requests = {
-        kind
-        for kind in vars(daemon_protocol).values()
-        if isinstance(kind, type) and issubclass(kind, Request) and kind is not Request
-    }
-    assert requests == {role.request for role in ROLES.values()}
+    assert set(Request.__subclasses__()) == {role.request for role in ROLES.values()}
     for role in ROLES.values():
         (base,) = (base for base in role.request.__orig_bases__ if typing.get_origin(base) is Request)  # type: ignore[attr-defined]
         (named,) = typing.get_args(base)
-        assert named.__forward_arg__ == role.reply.__name__
+        assert (
+            named.__forward_arg__ if isinstance(named, typing.ForwardRef) else named.__name__
+        ) == role.reply.__name__
 
 
 def test_a_long_request_goes_behind_its_line() -> None:

@@ -25,7 +25,7 @@ from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection, is_running
-from rlm_ipc.daemon_protocol import StopDaemon
+from rlm_ipc.daemon_requests import StopDaemon
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 from rlm_mcp.cli.daemon import end_host
 

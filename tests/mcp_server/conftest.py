@@ -33,7 +33,7 @@ from contextlib import asynccontextmanager
 import mcp_types as types
 from mcp.server.lowlevel import Server
 
-from rlm_ipc.daemon_protocol import Tidied
+from rlm_ipc.daemon_requests import Tidied
 from rlm_ipc.daemon_rows import OpenSession
 from rlm_mcp.client_info import current_handshake
 

@@ -16,9 +16,9 @@ from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ListJournal
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_record import RecordedCell, SessionRecord
+from rlm_ipc.session_requests import ListJournal
 from rlm_mcp.cli.app import app
 from rlm_mcp.formats.notebook import as_markdown, as_notebook
 

@@ -17,8 +17,8 @@ from session_processes import runs, zygote_of
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, the_socket
-from rlm_ipc.daemon_protocol import ListSessions
 from rlm_ipc.errors import ToolFailed
+from rlm_ipc.session_requests import ListSessions
 
 NO_WALLS = 'language: {wall: "off", imports: ["*"], blocked_names: []}\nfiles: {read: ["/"]}\nnetwork: true\n'
 NO_WALLS += "limits: {processes: 9}\n"

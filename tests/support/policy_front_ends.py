@@ -15,8 +15,8 @@ from jupyter_client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
+from rlm_ipc.attachment_requests import ListAttachments
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import ListAttachments
 from rlm_kernel.jupyter import kernelspecs
 
 SECONDS = 90

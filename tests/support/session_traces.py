@@ -10,8 +10,8 @@ from waiting import wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import KeepTurn
 from rlm_ipc.daemon_rows import SaidMessage
+from rlm_ipc.session_requests import KeepTurn
 
 SECONDS = 20
 SHOW = """

@@ -15,9 +15,9 @@ from rlm_client.models.interface import ChatMessage, Completion
 from rlm_client.results import Cell
 from rlm_client.rlm import pages
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import KeepTurn, ListQueries
 from rlm_ipc.daemon_rows import AnswerUse, SaidMessage, WaitingQuery
 from rlm_ipc.errors import KernelError, ToolFailed
+from rlm_ipc.session_requests import KeepTurn, ListQueries
 
 __all__ = ["Answering", "ClientWorkspace", "CodeOutcome", "ModelAnswer", "ModelTurn", "Workspace"]
 

@@ -22,8 +22,8 @@ import zmq
 
 from rlm_ipc import discovery, framing, worker_protocol
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.attachment_requests import EnterAttachment
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import EnterAttachment
 from rlm_ipc.displays import PICTURES
 from rlm_ipc.errors import CallerError, KernelError, SupervisorGone
 from rlm_ipc.jupyter_wire import DELIMITER, Signer

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from rlm_ipc.attachment_requests import AddAttachment, AttachmentInfo, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import AddAttachment, AttachmentInfo, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.messages import plain
 from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
 from rlm_mcp.errors import WrongUsage

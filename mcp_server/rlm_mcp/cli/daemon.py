@@ -12,7 +12,7 @@ import typer
 
 from rlm_ipc import discovery, stale_files
 from rlm_ipc.daemon_connection import DaemonConnection, is_running, start_daemon
-from rlm_ipc.daemon_protocol import HttpServed, ServeHttp, ShowStatus, StopDaemon
+from rlm_ipc.daemon_requests import HttpServed, ServeHttp, ShowStatus, StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.folder_removal import remove_folder
 from rlm_ipc.json_lines import IDLE_SECONDS

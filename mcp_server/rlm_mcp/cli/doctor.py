@@ -15,7 +15,7 @@ import typer
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import ask, the_socket
-from rlm_ipc.daemon_protocol import Tidy
+from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.version import VERSION

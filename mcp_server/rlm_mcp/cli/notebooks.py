@@ -16,9 +16,9 @@ import typer
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import ShowRecord
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject
+from rlm_ipc.session_requests import ShowRecord
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 

@@ -75,9 +75,9 @@ def apply_policy(
 ) -> None:
     """Give a session another policy. Its kernel ends with all variables; loaded texts stay."""
     from rlm_ipc.daemon_connection import ask
-    from rlm_ipc.daemon_protocol import ApplyPolicy
     from rlm_ipc.json_lines import named_policy
     from rlm_ipc.messages import plain
+    from rlm_ipc.session_requests import ApplyPolicy
 
     show(plain(ask(ApplyPolicy(session, named_policy(policy), looser), start=True)), as_json)
 

@@ -18,9 +18,9 @@ import typer
 from rlm_client.client import Client, call_tool
 from rlm_client.results import Cell, Query
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import ListJournal, ListSessions, SessionList
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.session_requests import ListJournal, ListSessions, SessionList
 from rlm_mcp.cli.output import (
     FAILED,
     USAGE,

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.daemon_protocol import RestoreSession, SaveSession, ShowOverview
 from rlm_ipc.json_lines import named_policy
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.session_requests import RestoreSession, SaveSession, ShowOverview
 from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show
 
 __all__ = ["restore", "save"]

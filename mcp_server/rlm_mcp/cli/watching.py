@@ -14,9 +14,10 @@ import typer
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, ask
-from rlm_ipc.daemon_protocol import ServeWeb, SessionsSeen, ShowOverview
+from rlm_ipc.daemon_requests import ServeWeb
 from rlm_ipc.daemon_rows import FrameLine, SessionLine
 from rlm_ipc.messages import plain
+from rlm_ipc.session_requests import SessionsSeen, ShowOverview
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, first_line, show, size, until_interrupted
 
 if TYPE_CHECKING:

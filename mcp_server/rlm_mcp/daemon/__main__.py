@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_ipc import discovery, processes
-from rlm_ipc.daemon_protocol import (
+from rlm_ipc.daemon_protocol import Fault, role_of
+from rlm_ipc.daemon_requests import (
     DaemonStatus,
-    Fault,
     McpServed,
     Request,
     ServeHttp,
@@ -38,7 +38,6 @@ from rlm_ipc.daemon_protocol import (
     ShowStatus,
     StopDaemon,
     Stopping,
-    role_of,
 )
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS

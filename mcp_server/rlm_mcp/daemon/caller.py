@@ -7,7 +7,8 @@ import json
 import os
 from typing import Any, TypeVar
 
-from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, Request
+from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused
+from rlm_ipc.daemon_requests import Request
 from rlm_ipc.json_lines import PROTOCOL
 from rlm_ipc.json_size import has_too_many_values
 from rlm_ipc.messages import Json, plain, read

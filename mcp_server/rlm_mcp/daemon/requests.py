@@ -5,27 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_ipc.daemon_protocol import (
+from rlm_ipc.attachment_requests import (
     AddAttachment,
-    ApplyPolicy,
     AttachmentList,
     EnterAttachment,
+    ListAttachments,
+    RevokeAttachment,
+)
+from rlm_ipc.daemon_protocol import role_of
+from rlm_ipc.daemon_requests import Request, Tidy
+from rlm_ipc.session_requests import (
+    ApplyPolicy,
     JournalPage,
     KeepTurn,
-    ListAttachments,
     ListJournal,
     ListQueries,
     ListSessions,
     QueryList,
-    Request,
     RestoreSession,
-    RevokeAttachment,
     SaveSession,
     SessionList,
     ShowOverview,
     ShowRecord,
-    Tidy,
-    role_of,
 )
 from rlm_mcp.daemon.caller import Caller
 

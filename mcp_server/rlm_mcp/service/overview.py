@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rlm_ipc.daemon_protocol import SessionsSeen
 from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.session_requests import SessionsSeen
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.variables import KernelVariable, KernelVariables
 from rlm_mcp.service.sessions.journal import Journal

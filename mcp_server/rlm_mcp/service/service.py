@@ -19,20 +19,13 @@ from rlm_contexts.errors import ContextError
 from rlm_contexts.search.pool import ScanWorkers
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc import discovery
-from rlm_ipc.daemon_protocol import (
-    AttachmentOpened,
-    KeepTurn,
-    PolicyApplied,
-    RestoreSession,
-    SessionRestored,
-    SessionSaved,
-    Tidied,
-    TurnKept,
-)
+from rlm_ipc.attachment_requests import AttachmentOpened
+from rlm_ipc.daemon_requests import Tidied
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.session_record import SessionRecord
+from rlm_ipc.session_requests import KeepTurn, PolicyApplied, RestoreSession, SessionRestored, SessionSaved, TurnKept
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.service.cells.cell_answers import CUTTABLE

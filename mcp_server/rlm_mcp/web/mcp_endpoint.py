@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm_ipc import discovery
-from rlm_ipc.daemon_protocol import HttpServed
+from rlm_ipc.daemon_requests import HttpServed
 from rlm_ipc.json_lines import MAX_LINE
 from rlm_mcp.client_info import ClientInfo, current_handshake
 from rlm_mcp.errors import SetupFault

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlm_ipc.daemon_protocol import WebServed
+from rlm_ipc.daemon_requests import WebServed
 from rlm_mcp.service.service import Service
 from rlm_mcp.web import api, files
 from rlm_mcp.web.listener import bears, error_response, listening, local_refusal

@@ -11,7 +11,7 @@ from waiting import wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ListSessions
+from rlm_ipc.session_requests import ListSessions
 
 
 def resting() -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ShowStatus
+from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.environment import HELPER, SUPERVISOR, TRUST, ZYGOTE
 from rlm_ipc.errors import ToolFailed
 from rlm_kernel.supervisor.supervisor import LARGE_COPIES, QUIET_LIBRARIES

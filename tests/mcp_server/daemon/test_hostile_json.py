@@ -12,9 +12,9 @@ from inventory import daemon as serving
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection, connect
-from rlm_ipc.daemon_protocol import ListJournal
 from rlm_ipc.errors import DaemonRefused
 from rlm_ipc.json_lines import MAX_LINE, MODERN_VERSION_KEY, handshake_line
+from rlm_ipc.session_requests import ListJournal
 
 pytestmark = pytest.mark.usefixtures("daemon")
 

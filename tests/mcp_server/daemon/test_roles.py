@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rlm_ipc.daemon_protocol import ROLES, ServeHttp, ServeMcp, ServeWeb, ShowStatus, StopDaemon
+from rlm_ipc.daemon_protocol import ROLES
+from rlm_ipc.daemon_requests import ServeHttp, ServeMcp, ServeWeb, ShowStatus, StopDaemon
 from rlm_mcp.daemon.requests import answer
 
 OF_THE_DAEMON = {ServeMcp, ServeHttp, ServeWeb, ShowStatus, StopDaemon}

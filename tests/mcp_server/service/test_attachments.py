@@ -32,15 +32,9 @@ from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
+from rlm_ipc.attachment_requests import AddAttachment, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import DaemonConnection, ask
-from rlm_ipc.daemon_protocol import (
-    AddAttachment,
-    AttachmentKind,
-    ListAttachments,
-    ListSessions,
-    RevokeAttachment,
-    ShowRecord,
-)
+from rlm_ipc.session_requests import ListSessions, ShowRecord
 from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.cli.app import app
 from rlm_memory.store import Store

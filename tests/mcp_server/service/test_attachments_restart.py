@@ -13,15 +13,10 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import start_new_kernel
 
 from rlm_client.client import call_tool
+from rlm_ipc.attachment_requests import AddAttachment, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import DaemonConnection, ask
-from rlm_ipc.daemon_protocol import (
-    AddAttachment,
-    AttachmentKind,
-    ListAttachments,
-    RevokeAttachment,
-    ShowRecord,
-    ShowStatus,
-)
+from rlm_ipc.daemon_requests import ShowStatus
+from rlm_ipc.session_requests import ShowRecord
 from rlm_kernel.jupyter import kernelspecs
 
 SECONDS = 60

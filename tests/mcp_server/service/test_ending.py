@@ -15,9 +15,9 @@ from waiting import wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ListJournal, ListSessions, RestoreSession, SaveSession, ShowRecord
 from rlm_ipc.errors import DaemonRefused
 from rlm_ipc.messages import plain
+from rlm_ipc.session_requests import ListJournal, ListSessions, RestoreSession, SaveSession, ShowRecord
 
 pytestmark = pytest.mark.usefixtures("daemon")
 _NUMBERS = itertools.count()

@@ -9,7 +9,7 @@ from session_traces import MAKERS, SECONDS, until_gone
 
 from rlm_client.client import Client
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ShowStatus
+from rlm_ipc.daemon_requests import ShowStatus
 
 pytestmark = pytest.mark.usefixtures("ended")
 

@@ -17,7 +17,7 @@ import pytest
 from rlm_client.client import Client
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ShowStatus
+from rlm_ipc.daemon_requests import ShowStatus
 
 pytestmark = pytest.mark.usefixtures("ended")
 

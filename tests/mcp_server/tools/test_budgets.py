@@ -14,8 +14,8 @@ from model_endpoint import Reply
 from session_processes import runs
 from waiting import until
 
-from rlm_ipc.daemon_protocol import RestoreSession
 from rlm_ipc.kernel_reports import BudgetUsed
+from rlm_ipc.session_requests import RestoreSession
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.sessions import budgets
 from rlm_memory.queries import Bill

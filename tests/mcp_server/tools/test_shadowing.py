@@ -8,7 +8,7 @@ import pytest
 from jupyter_client import AsyncKernelClient
 from waiting import until
 
-from rlm_ipc.daemon_protocol import RestoreSession
+from rlm_ipc.session_requests import RestoreSession
 from rlm_mcp.client_info import ClientInfo
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm_ipc.daemon_protocol import RestoreSession
+from rlm_ipc.session_requests import RestoreSession
 from rlm_mcp.client_info import ClientInfo
 
 pytestmark = pytest.mark.anyio

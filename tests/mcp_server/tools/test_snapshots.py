@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 from waiting import until
 
-from rlm_ipc.daemon_protocol import KeepTurn, RestoreSession
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.messages import read
+from rlm_ipc.session_requests import KeepTurn, RestoreSession
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.formats.snapshot import Archive, SnapshotRefused
 from rlm_mcp.formats.trajectory import as_json_lines

@@ -5,7 +5,7 @@ import secrets
 import pytest
 from model_endpoint import Reply
 
-from rlm_ipc.daemon_protocol import RestoreSession
+from rlm_ipc.session_requests import RestoreSession
 
 pytestmark = pytest.mark.anyio
 

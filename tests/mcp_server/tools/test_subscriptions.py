@@ -21,7 +21,7 @@ from waiting import until
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ServeHttp
+from rlm_ipc.daemon_requests import ServeHttp
 
 # How a client of 2025 subscribes has gone from the protocol of 2026.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:resources.*subscribe:UserWarning")]

@@ -14,7 +14,7 @@ import pytest
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ServeWeb, WebServed
+from rlm_ipc.daemon_requests import ServeWeb, WebServed
 
 PATIENCE = 60.0
 

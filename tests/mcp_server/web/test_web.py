@@ -17,7 +17,7 @@ from waiting import wait_until
 import rlm_mcp.web
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_protocol import ServeWeb
+from rlm_ipc.daemon_requests import ServeWeb
 
 STATIC = Path(rlm_mcp.web.__file__).parent / "static"
 CALLS = [

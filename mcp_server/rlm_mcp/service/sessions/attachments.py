@@ -16,7 +16,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from rlm_ipc.daemon_protocol import AttachmentInfo, AttachmentKind, AttachmentOpened, AttachmentRevoked
+from rlm_ipc.attachment_requests import AttachmentInfo, AttachmentKind, AttachmentOpened, AttachmentRevoked
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.session_record import AttachmentNote

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlm_ipc.daemon_protocol import KeepTurn, TurnKept
 from rlm_ipc.daemon_rows import SaidMessage
 from rlm_ipc.messages import plain
 from rlm_ipc.session_record import (
@@ -15,6 +14,7 @@ from rlm_ipc.session_record import (
     RecordedTurn,
     SessionRecord,
 )
+from rlm_ipc.session_requests import KeepTurn, TurnKept
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.tool_answers import moment

@@ -18,9 +18,9 @@ from pathlib import Path
 from rlm_contexts.errors import ContextError
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
-from rlm_ipc.daemon_protocol import RestoreSession, SessionRestored, SessionSaved
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError
+from rlm_ipc.session_requests import RestoreSession, SessionRestored, SessionSaved
 from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo

@@ -1,0 +1,98 @@
+"""What a client may ask about attachments, and what the daemon replies; `daemon_protocol` has the table."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from rlm_ipc.daemon_requests import Request
+
+__all__ = [
+    "AddAttachment",
+    "AttachmentInfo",
+    "AttachmentKind",
+    "AttachmentList",
+    "AttachmentOpened",
+    "AttachmentRevoked",
+    "EnterAttachment",
+    "ListAttachments",
+    "RevokeAttachment",
+]
+
+
+class AttachmentKind(enum.StrEnum):
+    """What a front end may do at an attachment: look, run cells, or run plain Python in a copy of the session."""
+
+    WATCH = "watch"
+    EXECUTE = "execute"
+    TRUSTED = "trusted"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentInfo:
+    """An attachment, and how many front ends have it ``open``."""
+
+    attachment: str
+    session: str
+    mode: AttachmentKind
+    open: int
+    revoked: bool
+    kernelspec: str
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListAttachments(Request["AttachmentList"]):
+    """List the attachments of all open sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentList:
+    """The attachments."""
+
+    attachments: tuple[AttachmentInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddAttachment(Request["AttachmentInfo"]):
+    """Return a session's attachment of that mode, which is created if there is none."""
+
+    session: str
+    mode: AttachmentKind
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeAttachment(Request["AttachmentRevoked"]):
+    """End an attachment for good."""
+
+    attachment: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentRevoked:
+    """Which attachment of which session, and how many front ends have lost it."""
+
+    revoked: str
+    session: str
+    closed: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnterAttachment(Request["AttachmentOpened"]):
+    """Let the front end in that shows the ``key`` of an attachment."""
+
+    attachment: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentOpened:
+    """Which kernel to ask the supervisor for, under which name of the attachment.
+
+    The front end only ``watches``, or owns the kernel, which then ends with it.
+    """
+
+    kernel_id: str
+    attachment: str
+    watches: bool = False
+    owned: bool = False

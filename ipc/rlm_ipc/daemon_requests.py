@@ -1,0 +1,115 @@
+"""What a client may ask of the daemon itself, and what the daemon replies; `daemon_protocol` has the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rlm_ipc.daemon_rows import RestingSession
+
+__all__ = [
+    "DaemonStatus",
+    "HttpServed",
+    "McpServed",
+    "Request",
+    "ServeHttp",
+    "ServeMcp",
+    "ServeWeb",
+    "ShowStatus",
+    "StopDaemon",
+    "Stopping",
+    "Tidied",
+    "Tidy",
+    "WebServed",
+]
+
+Reply = TypeVar("Reply")
+
+
+class Request(Generic[Reply]):
+    """Base of the requests; ``Reply`` is what answers it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServeMcp(Request["McpServed"]):
+    """Speak MCP on this connection from now on, one JSON-RPC message a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServed:
+    """MCP is spoken from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowStatus(Request["DaemonStatus"]):
+    """Describe the daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """The daemon: ``clients`` are the other connections, ``http`` the URLs that it serves."""
+
+    clients: int
+    uptime_seconds: float
+    idle_seconds: float
+    python: str
+    http: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopDaemon(Request["Stopping"]):
+    """End the daemon; kernels go on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The daemon ends now; the connection ends when it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy(Request["Tidied"]):
+    """Free what nobody can reach any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tidied:
+    """Sessions that ``ended`` because they were due, bytes of texts freed, texts still read, and what is kept."""
+
+    ended: tuple[str, ...]
+    freed_bytes: int
+    still_read: int
+    resting: tuple[RestingSession, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServeHttp(Request["HttpServed"]):
+    """Serve MCP over HTTP on a loopback address for as long as the connection stays open."""
+
+    host: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServed:
+    """Where, and the file with the token."""
+
+    url: str
+    token_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServeWeb(Request["WebServed"]):
+    """Serve the web page on a loopback address for as long as the connection stays open."""
+
+    host: str | None = None
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WebServed:
+    """Where, and the token that opens the page."""
+
+    url: str
+    token: str

@@ -1,0 +1,200 @@
+"""What a client may ask about sessions, and what the daemon replies; `daemon_protocol` has the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm_ipc.daemon_requests import Request
+from rlm_ipc.daemon_rows import (
+    AnswerUse,
+    AskedLine,
+    FrameLine,
+    JournalCell,
+    NotKept,
+    OpenSession,
+    PastLine,
+    RestingLine,
+    RestingSession,
+    SaidMessage,
+    SessionLine,
+    WaitingQuery,
+)
+from rlm_ipc.session_record import SessionRecord
+
+__all__ = [
+    "ApplyPolicy",
+    "JournalPage",
+    "KeepTurn",
+    "ListJournal",
+    "ListQueries",
+    "ListSessions",
+    "PolicyApplied",
+    "QueryList",
+    "RestoreSession",
+    "SaveSession",
+    "SessionList",
+    "SessionRestored",
+    "SessionSaved",
+    "SessionsSeen",
+    "ShowOverview",
+    "ShowRecord",
+    "TurnKept",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ListSessions(Request["SessionList"]):
+    """List the sessions of this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionList:
+    """The open sessions, and those that rest."""
+
+    sessions: tuple[OpenSession, ...]
+    resting: tuple[RestingSession, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOverview(Request["SessionsSeen"]):
+    """Show all sessions at a glance, with what each holds and does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsSeen:
+    """Open sessions, those that rest or have ended lately, what waits for answers, and goals that are worked for."""
+
+    sessions: tuple[SessionLine, ...]
+    resting: tuple[RestingLine, ...]
+    past: tuple[PastLine, ...]
+    asked: tuple[AskedLine, ...]
+    frames: tuple[FrameLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListJournal(Request["JournalPage"]):
+    """List what ran in a session: all of it, or the ``last`` cells."""
+
+    session: str
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPage:
+    """The cells, the oldest first."""
+
+    cells: tuple[JournalCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRecord(Request[SessionRecord]):
+    """Show what ran in a session with all that repeats it: policy, contexts, cells, queries and answers."""
+
+    session: str
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListQueries(Request["QueryList"]):
+    """List the pending queries of a session with their whole prompts."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryList:
+    """The queries in the order in which they were asked."""
+
+    queries: tuple[WaitingQuery, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepTurn(Request["TurnKept"]):
+    """Write down a turn of the model that works in a session; times in epoch seconds."""
+
+    session: str
+    model: str
+    said: tuple[SaidMessage, ...]
+    reply: str
+    final: str | None
+    input_tokens: int
+    output_tokens: int
+    started_at: float
+    ended_at: float
+    answers: tuple[AnswerUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnKept:
+    """The session of which the turn is."""
+
+    kept: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveSession(Request["SessionSaved"]):
+    """Write a session to a file, ours if none is named; with ``embed`` the texts of its contexts are in it."""
+
+    session: str
+    file: str | None = None
+    embed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSaved:
+    """What is in the file and what is not."""
+
+    saved: str
+    file: str
+    bytes: int
+    variables: tuple[str, ...]
+    code: tuple[str, ...]
+    contexts: tuple[str, ...]
+    not_saved: tuple[NotKept, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSession(Request["SessionRestored"]):
+    """Open a session from a file, or from the snapshot that is kept of the session ``source``.
+
+    ``session`` is the id to open it under (None: the one that was saved). ``policy`` is what it runs under (None: the
+    default for a file, its own for a snapshot of ours).
+    """
+
+    source: str
+    file: str | None = None
+    session: str | None = None
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRestored:
+    """What came back and what did not."""
+
+    restored: str
+    policy: str
+    saved_at: str
+    variables: tuple[str, ...]
+    contexts: tuple[str, ...]
+    pending_llm_queries: tuple[str, ...]
+    not_restored: tuple[NotKept, ...]
+    notice: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPolicy(Request["PolicyApplied"]):
+    """Give a session another policy, by name or path; one that permits more only when ``looser`` says so."""
+
+    session: str
+    policy: str
+    looser: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyApplied:
+    """The policy in force, and the fields in which it permits more than the one before."""
+
+    session: str
+    policy: str
+    policy_sha256: str
+    permits_more: tuple[str, ...]
