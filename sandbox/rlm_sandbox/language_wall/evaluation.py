@@ -9,6 +9,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.namespaces import Namespace
 
 _HIDDEN: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
 _FLAGS: Final = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -19,7 +20,7 @@ class NamespaceView(MutableMapping[str, Any]):
 
     __slots__ = ("_namespace",)
 
-    def __init__(self, namespace: dict[str, Any]) -> None:
+    def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
     def __getitem__(self, key: str) -> Any:
@@ -37,7 +38,7 @@ class NamespaceView(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return sum(key not in _HIDDEN for key in self._namespace)
 
-    def copy(self) -> dict[str, Any]:
+    def copy(self) -> Namespace:
         """The variables as a dict of their own."""
         return {key: self._namespace[key] for key in self}
 
@@ -64,7 +65,7 @@ class SourceCode:
 class Evaluation:
     """The builtins that turn text into running code, all through the wall's compiler."""
 
-    def __init__(self, compiler: Callable[[str, str, str], CodeType], builtins: dict[str, Any]) -> None:
+    def __init__(self, compiler: Callable[[str, str, str], CodeType], builtins: Namespace) -> None:
         self._compiler = compiler
         self._builtins = builtins
 
@@ -148,7 +149,7 @@ def _locals_of(frame: FrameType) -> Any:
     return frame.f_globals if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
 
-def without_plumbing(namespace: Mapping[str, Any]) -> dict[str, Any]:
+def without_plumbing(namespace: Mapping[str, Any]) -> Namespace:
     """A copy of the variables, without the builtins that compiled code finds among them."""
     return {key: value for key, value in namespace.items() if key not in _HIDDEN}
 

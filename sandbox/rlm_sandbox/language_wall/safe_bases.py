@@ -30,6 +30,8 @@ import string
 import typing
 from typing import Any, Final
 
+from rlm_sandbox.namespaces import Namespace
+
 _NAMED: Final[tuple[type, ...]] = (
     object,
     int,
@@ -85,7 +87,7 @@ _NAMED: Final[tuple[type, ...]] = (
 )
 
 
-def _classes(namespace: dict[str, Any]) -> set[type]:
+def _classes(namespace: Namespace) -> set[type]:
     return {value for value in namespace.values() if isinstance(value, type)}
 
 

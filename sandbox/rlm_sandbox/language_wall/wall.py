@@ -38,6 +38,7 @@ from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.registry import CLEAN, FORMATS, HIDDEN, Cache, hide_metaclasses
 from rlm_sandbox.language_wall.sealing import freeze, mark_ours, seal
 from rlm_sandbox.language_wall.streams import SafeStream, safe_stream
+from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.policy import Policy
 
 _NATIVE_BUILTINS: Final = """
@@ -49,7 +50,7 @@ _NATIVE_BUILTINS: Final = """
 
 _PLUMBING: Final = ("__loader__", "__spec__", "__builtin__")
 
-_GUARDS: Final[dict[str, Any]] = {
+_GUARDS: Final[dict[str, object]] = {
     "TYPE": type,
     "STR": str,
     "CLEAN": CLEAN,
@@ -86,7 +87,7 @@ def _recompiled() -> Recompiled:
     return Recompiled(_GUARDS, _guarded_builtins())
 
 
-def _guarded_builtins() -> dict[str, Any]:
+def _guarded_builtins() -> Namespace:
     """The builtins that need to know nothing of a policy."""
     table = {name: getattr(builtins, name) for name in _NATIVE_BUILTINS}
     table |= {
@@ -120,7 +121,7 @@ class LanguageWall:
         self._codes: dict[int, weakref.ref[CodeType]] = {}
         self._bound: set[str] = set()
         self._blocked = frozenset(policy.language.blocked_names)
-        self.builtins: dict[str, Any] = {}
+        self.builtins: Namespace = {}
         if self.restricted:
             self._raise(policy, overlay)
         else:
@@ -184,7 +185,7 @@ class LanguageWall:
 
     # -- running
 
-    def prepare(self, namespace: dict[str, Any]) -> None:
+    def prepare(self, namespace: Namespace) -> None:
         """Plant the builtins into the namespace of the cells; call it before each piece of code that runs in it."""
         if not self.restricted:
             namespace["__builtins__"] = self.builtins
@@ -222,7 +223,7 @@ class LanguageWall:
 
     # -- builtins
 
-    def _make_builtins(self, evaluation: Evaluation) -> dict[str, Any]:
+    def _make_builtins(self, evaluation: Evaluation) -> Namespace:
         table = _guarded_builtins() | evaluation.table()
         table |= {"__import__": self._import.statement, "open": self._files.open}
         return {name: value for name, value in table.items() if name not in self._blocked}

@@ -12,14 +12,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rlm_sandbox.errors import PolicyFileError, PolicyProblem, UnknownPolicyError
 from rlm_sandbox.policy.model import POLICY_NAME, Policy
-from rlm_sandbox.policy.yaml_document import Document, FieldPath, dotted, read_document
+from rlm_sandbox.policy.yaml_document import Document, FieldPath, YamlMapping, YamlValue, dotted, read_document
 
 MAX_PARENTS = 16
 """A chain of ``extends`` longer than this is a mistake."""
@@ -88,7 +87,7 @@ def _find(name: str, places: Sequence[Path], after: Path | None = None) -> Path:
 def _chain(file: Path, places: Sequence[Path]) -> list[Document]:
     """The documents to merge, furthest ancestor first."""
     documents = [_document(file)]
-    while (parent := documents[-1].values.get("extends")) is not None:
+    while isinstance(parent := documents[-1].values.get("extends"), str):
         child = documents[-1]
         try:
             parent_file = _find(parent, places, after=child.file if child.file.stem == parent else None)
@@ -127,7 +126,7 @@ Origin = Callable[[FieldPath], tuple[Document, FieldPath]]
 
 @dataclass(frozen=True)
 class _Merged:
-    values: dict[str, Any]
+    values: YamlMapping
     documents: Sequence[Document]
     """Nearest last, as merged."""
 
@@ -143,7 +142,7 @@ class _Merged:
 
 
 def _merged(documents: Sequence[Document]) -> _Merged:
-    values: dict[str, Any] = {}
+    values: YamlMapping = {}
     for document in documents:
         values = _merge(values, document.values, Policy, document, ())
         values["extends"] = document.values.get("extends")
@@ -151,8 +150,8 @@ def _merged(documents: Sequence[Document]) -> _Merged:
 
 
 def _merge(
-    base: dict[str, Any], over: dict[str, Any], model: type[BaseModel], document: Document, path: FieldPath
-) -> dict[str, Any]:
+    base: YamlMapping, over: YamlMapping, model: type[BaseModel], document: Document, path: FieldPath
+) -> YamlMapping:
     """``base`` with the values of ``over``; sections merge, lists may be edited, all else is replaced."""
     result = dict(base)
     for name, value in over.items():
@@ -160,20 +159,22 @@ def _merge(
         section = field.annotation if field else None
         here = (*path, name)
         if isinstance(value, dict) and isinstance(section, type) and issubclass(section, BaseModel):
-            result[name] = _merge(base.get(name, {}), value, section, document, here)
+            inherited = base.get(name, {})
+            if not isinstance(inherited, dict):
+                raise _error(document, here, "is no mapping in a policy that this one extends; correct that one")
+            result[name] = _merge(inherited, value, section, document, here)
         elif isinstance(value, dict) and field is not None:
-            inherited = base.get(name, field.get_default())
-            result[name] = _edited(inherited, value, document, here)
+            result[name] = _edited(base.get(name, field.get_default()), value, document, here)
         else:
             result[name] = value
     return result
 
 
-def _edited(inherited: Any, edit: dict[str, Any], document: Document, path: FieldPath) -> tuple[Any, ...]:
+def _edited(inherited: YamlValue, edit: YamlMapping, document: Document, path: FieldPath) -> tuple[YamlValue, ...]:
     """The parent's list after ``{add: [...], remove: [...]}``."""
     add, remove = edit.get("add", ()), edit.get("remove", ())
-    lists = all(isinstance(part, tuple) for part in (inherited, add, remove))
-    if not lists or edit.keys() - {"add", "remove"}:
+    strange = edit.keys() - {"add", "remove"}
+    if strange or not (isinstance(inherited, tuple) and isinstance(add, tuple) and isinstance(remove, tuple)):
         raise _error(document, path, "must be a plain value, or for a list `{add: [...], remove: [...]}`")
     strangers = [item for item in remove if item not in inherited]
     if strangers:
@@ -182,7 +183,7 @@ def _edited(inherited: Any, edit: dict[str, Any], document: Document, path: Fiel
     return (*(item for item in inherited if item not in remove), *add)
 
 
-def _validated(values: dict[str, Any], origin: Origin) -> Policy:
+def _validated(values: YamlMapping, origin: Origin) -> Policy:
     try:
         return Policy.model_validate(values)
     except ValidationError as error:

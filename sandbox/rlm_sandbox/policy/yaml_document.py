@@ -15,7 +15,7 @@ import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias, cast
 
 import yaml
 
@@ -30,13 +30,18 @@ MAX_DEPTH = 16
 FieldPath = tuple[str | int, ...]
 """Where a value stands: mapping keys and sequence indexes, outermost first."""
 
+YamlValue: TypeAlias = "str | int | float | bool | tuple[YamlValue, ...] | YamlMapping | None"
+"""What a file may hold, before anybody has looked whether it fits."""
+
+YamlMapping: TypeAlias = "dict[str, YamlValue]"
+
 
 @dataclass(frozen=True)
 class Document:
     """The values of one policy file and the line each of them stands on (from 1)."""
 
     file: Path
-    values: dict[str, Any]
+    values: YamlMapping
     lines: dict[FieldPath, int] = field(default_factory=dict)
 
     def line_of(self, path: FieldPath) -> int:
@@ -90,16 +95,17 @@ class _Reader:
         self._loader = loader
         self.lines: dict[FieldPath, int] = {}
 
-    def value(self, node: yaml.Node, path: FieldPath) -> Any:
-        self.lines.setdefault(path, node.start_mark.line + 1)
+    def value(self, node: yaml.Node, path: FieldPath) -> YamlValue:
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
+            return self.mapping(node, path)
+        self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.SequenceNode):
             return tuple(self.value(item, (*path, index)) for index, item in enumerate(node.value))
-        return self._loader.construct_object(node)
+        return cast("YamlValue", self._loader.construct_object(node))
 
-    def _mapping(self, node: yaml.MappingNode, path: FieldPath) -> dict[str, Any]:
-        values: dict[str, Any] = {}
+    def mapping(self, node: yaml.MappingNode, path: FieldPath) -> YamlMapping:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        values: YamlMapping = {}
         for key_node, value_node in node.value:
             key = key_node.value
             line = key_node.start_mark.line + 1
@@ -164,7 +170,7 @@ def read_document(file: Path) -> Document:
         if not isinstance(node, yaml.MappingNode):
             raise _problem(file, 1, (), "a policy is a mapping, such as `limits: {cell_seconds: 30}`")
         reader = _Reader(file, loader)
-        values = reader.value(node, ())
+        values = reader.mapping(node, ())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         detail = " ".join(part for part in (error.context, error.problem) if part)

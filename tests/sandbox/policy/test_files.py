@@ -115,6 +115,14 @@ def test_a_list_can_be_edited(write: Write) -> None:
     assert load_policy(path, directories=[path.parent]).language.imports == ("json", "re")
 
 
+def test_a_section_of_a_parent_that_is_no_mapping_is_a_mistake(write: Write) -> None:
+    """The fields of a child cannot be added to it; the message says which policy to correct."""
+    write("limits: 3\n", "base.yaml")
+    error = refused(path := write("extends: base\nlimits: {threads: 2}\n"), [path.parent])
+    assert (error.file, error.line, error.field) == (path, 2, "limits")
+    assert "a policy that this one extends" in str(error)
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("1024", 1024), ("512 MiB", 512 * MIB), ("2GiB", 2048 * MIB), ("64 KiB", 65536), ("7 B", 7)],

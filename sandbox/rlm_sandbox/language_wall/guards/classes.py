@@ -220,7 +220,7 @@ def _call_type(*args: Any, **kwargs: Any) -> Any:
     return _make(_winner(type, bases), name, bases, namespace, kwargs)
 
 
-def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords: dict[str, Any]) -> Any:
+def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords: dict[str, object]) -> Any:
     """Call a metaclass, and register the class as the session's own if this call has made it."""
     if meta is type:
         return register_class(type(name, bases, namespace, **keywords))
@@ -297,7 +297,7 @@ def build_class(function: Any, name: str, *bases: Any, **keywords: Any) -> Any:
     return cls
 
 
-def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, object]) -> Any:
     if all(map(is_class, bases)):
         meta = (
             _winner(keywords.get("metaclass", type), bases) if _is_metaclass(keywords.get("metaclass", type)) else None
@@ -309,7 +309,7 @@ def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str,
     return _build_with_library(function, name, bases, keywords)
 
 
-def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, object]) -> Any:
     """Build a class like ``__build_class__``, with a token in the namespace that the library's metaclass gets."""
     resolved = types.resolve_bases(bases)
     _check_bases(resolved)

@@ -40,7 +40,7 @@ def harmless_arguments(args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
     return tuple(_function_names(value) if index == place else value for index, value in enumerate(args))
 
 
-def harmless_keywords(kwargs: dict[str, Any], every: bool = False) -> dict[str, Any]:
+def harmless_keywords(kwargs: dict[str, object], every: bool = False) -> dict[str, object]:
     """The arguments by keyword, with what may name functions checked: ``every`` one where columns are named so."""
     named = kwargs if every else {"func", "aggfunc", "arg"}
     return {
@@ -106,7 +106,7 @@ def _is_of_jinja(value: Any) -> bool:
 
 
 def evaluate_pandas(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: types.FrameType
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, object], caller: types.FrameType
 ) -> Any:
     """Let pandas evaluate checked text with the variables of the code that asked for it, and no other frame's."""
     if kwargs.pop("level", 0) != 0 or len(args) > _BEFORE_LEVEL:

@@ -36,6 +36,7 @@ from rlm_sandbox.language_wall.modules.tables import (
     UNUSED,
 )
 from rlm_sandbox.language_wall.registry import HIDDEN, add_module, hide_metaclasses
+from rlm_sandbox.namespaces import Namespace
 
 _MISSING: Final = object()
 _OF_THE_INTERPRETER: Final = frozenset(
@@ -78,7 +79,7 @@ class ModuleSet:
         """Whether a package is importable only as the way to an admitted submodule."""
         return any(module.startswith(f"{name}.") for module in self.imports)
 
-    def give_builtins(self, builtins: dict[str, Any]) -> None:
+    def give_builtins(self, builtins: Namespace) -> None:
         """Fill the copy of ``builtins``, when admitted, with those of the wall in force."""
         if self.admits("builtins"):
             public = {name: value for name, value in builtins.items() if not name.startswith("_")}
@@ -132,7 +133,7 @@ class ModuleSet:
             values["__getattr__"] = self._late(name, real)
         return copy
 
-    def _fill(self, name: str, real: types.ModuleType, values: dict[str, Any]) -> None:
+    def _fill(self, name: str, real: types.ModuleType, values: Namespace) -> None:
         keep, drop = KEEP.get(name), DROP.get(name, frozenset())
         self._never_given = _never_given()
         self._hide(name, real, drop)
@@ -195,7 +196,7 @@ class ModuleSet:
             return False
         return origin != name and not origin.startswith(f"_{holder}")
 
-    def _add_submodules(self, name: str, real: types.ModuleType, values: dict[str, Any]) -> None:
+    def _add_submodules(self, name: str, real: types.ModuleType, values: Namespace) -> None:
         """Submodules that the package has loaded itself are its attributes."""
         prefix, drop = f"{name}.", DROP.get(name, frozenset())
         for full in list(sys.modules):
@@ -247,7 +248,7 @@ def _originals(recompiled: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
             yield original, made
 
 
-_NEVER: dict[str, Any] = {}
+_NEVER: dict[str, object] = {}
 
 
 def _never_given() -> set[int]:

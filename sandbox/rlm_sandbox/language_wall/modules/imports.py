@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from rlm_sandbox.errors import CellError
 from rlm_sandbox.language_wall.audit_hook import import_trusted, is_installed, trusted
 from rlm_sandbox.language_wall.modules.copies import ModuleSet
+from rlm_sandbox.namespaces import Namespace
 
 
 class ImportRefused(CellError, ModuleNotFoundError):
@@ -83,7 +84,7 @@ class GuardedImport:
             raise ImportError(f"cannot import name '{key}' from '{name}' in this session{why}", name=name) from None
 
 
-def _public(module: Any) -> dict[str, Any]:
+def _public(module: Any) -> Namespace:
     values = module.__dict__
     return {key: values[key] for key in values["__all__"] if key in values}
 

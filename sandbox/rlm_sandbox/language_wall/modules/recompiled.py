@@ -26,6 +26,7 @@ from rlm_sandbox.language_wall.modules.copies import ModuleSet
 from rlm_sandbox.language_wall.modules.imports import GuardedImport
 from rlm_sandbox.language_wall.modules.tables import UNUSED
 from rlm_sandbox.language_wall.registry import CLEAN, USER, is_class, is_user_function
+from rlm_sandbox.namespaces import Namespace
 
 _DEFINITIONS: Final[dict[str, str]] = {
     "operator": "attrgetter methodcaller",
@@ -144,11 +145,11 @@ class Recompiled:
         own = self._namespace("functools", {"mark": mark, "MARKS": _MARKS})
         self._execute(ast.parse(_OWN), __file__, own)
         self._helpers = {name: own[name] for name in ("mark", "update_entries")}
-        self.table: dict[str, Any] = {"typing.no_type_check": own["no_type_check"]}
+        self.table: dict[str, object] = {"typing.no_type_check": own["no_type_check"]}
         self._define_all()
 
     def _define_all(self) -> None:
-        made: dict[str, Any] = {}
+        made: dict[str, object] = {}
         for module, names in _DEFINITIONS.items():
             namespace = self._namespace(module, self._helpers | made)
             wanted = frozenset(names.split())
@@ -158,7 +159,7 @@ class Recompiled:
             self.table |= {full: value for full, value in public.items() if full not in UNUSED}
             made |= {name: found[name] for name in ("wraps",) if name in found}
 
-    def _namespace(self, module: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _namespace(self, module: str, values: Mapping[str, Any]) -> Namespace:
         real = vars(importlib.import_module(module))
         given = {name: real[name] for name in _GIVEN[module].split()}
         known = {
@@ -166,10 +167,10 @@ class Recompiled:
             "types": self._imports.copy_of("types"),
             "defaultdict": defaultdict,
         }
-        registry: dict[str, Any] = {"_overload_registry": defaultdict(functools.partial(defaultdict, dict))}
+        registry: dict[str, object] = {"_overload_registry": defaultdict(functools.partial(defaultdict, dict))}
         return {**known, **registry, **given, **values, "__name__": module, "__builtins__": self._builtins}
 
-    def _execute(self, tree: ast.Module, filename: str, namespace: dict[str, Any]) -> None:
+    def _execute(self, tree: ast.Module, filename: str, namespace: Namespace) -> None:
         tree = ast.fix_missing_locations(_Adaptation().visit(tree))
         exec(compile_guarded(tree, filename, "exec", 0, self._guards), namespace)
 

@@ -39,6 +39,7 @@ from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import USER, dict_of, mro_of
+from rlm_sandbox.namespaces import Namespace
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
 
@@ -212,7 +213,7 @@ def namedtuple(typename: str, field_names: Any, *, module: str | None = None, **
 class SafeABCMeta(abc.ABCMeta, metaclass=MetaSafe):
     """``abc.ABCMeta`` whose classes are checked and registered."""
 
-    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], /, **kwargs: Any) -> Any:
+    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: Namespace, /, **kwargs: Any) -> Any:
         """Make a class from a checked namespace."""
         check_namespace(namespace)
         return register_class(super().__new__(mcls, name, bases, namespace, **kwargs))
@@ -271,7 +272,7 @@ def repeat(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, repeat: i
 
 
 @functools.cache
-def standard_shims() -> dict[str, Any]:
+def standard_shims() -> dict[str, object]:
     """The replacements, by the full name of what they replace."""
     protect(dataclasses.Field, WarningsState)
     _harden_signature()
@@ -299,7 +300,7 @@ def standard_shims() -> dict[str, Any]:
     return shims | _stand_ins()
 
 
-def _stand_ins() -> dict[str, Any]:
+def _stand_ins() -> dict[str, object]:
     kinds = {
         "types.FunctionType": ("function", types.FunctionType),
         "types.LambdaType": ("function", types.FunctionType),

@@ -82,7 +82,7 @@ def _format_record(style: Any, record: Any) -> str:
     return SessionFormatter().vformat(style._fmt, (), (style._defaults or {}) | record.__dict__)
 
 
-def system_shims() -> dict[str, Any]:
+def system_shims() -> dict[str, object]:
     """The replacements, by the full name of what they replace."""
     return {
         "asyncio.run": run,

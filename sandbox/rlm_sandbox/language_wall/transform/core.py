@@ -10,7 +10,7 @@ import ast
 import operator
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypedDict, TypeVar
 
 from RestrictedPython.transformer import RestrictingNodeTransformer
 
@@ -195,17 +195,27 @@ class TransformCore(RestrictingNodeTransformer):
         return not self._no_temporaries and self.scope.holds_temporaries()
 
 
-def where(node: Any) -> dict[str, Any]:
+class Place(TypedDict):
+    """Where in the cell a node stands, as the constructors of nodes take it."""
+
+    lineno: int
+    col_offset: int
+    end_lineno: int | None
+    end_col_offset: int | None
+
+
+def where(node: Any) -> Place:
     """The location of a node, for the nodes that replace it (kept on the node: many are asked twice)."""
     try:
         return node.place  # type: ignore[no-any-return]
     except AttributeError:
-        place = node.place = {
+        place: Place = {
             "lineno": node.lineno,
             "col_offset": node.col_offset,
             "end_lineno": node.end_lineno,
             "end_col_offset": node.end_col_offset,
         }
+        node.place = place
         return place
 
 
