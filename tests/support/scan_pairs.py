@@ -25,7 +25,8 @@ from line_loops import split_lines
 from rlm_contexts.errors import InvalidRegex, ScanTimeout
 from rlm_contexts.search.deadline import Expired, interrupting
 from rlm_contexts.search.literals import needles_for
-from rlm_contexts.search.scan import ScanResult, scan
+from rlm_contexts.search.scan import scan
+from rlm_contexts.searches import ScanResult
 from rlm_contexts.text.lines import Lines
 from rlm_contexts.text.text import Text
 

@@ -1,4 +1,4 @@
-"""The helper process: import the job's library, raise the walls, then do the job on what may be hostile."""
+"""The helper process: import the job's library, raise the walls, then do jobs on what may be hostile."""
 
 from __future__ import annotations
 
@@ -46,12 +46,24 @@ def say(reply: object) -> None:
 
 
 def main() -> None:
-    """Do the job that is written to standard input."""
+    """Do the jobs that are written to standard input."""
     die_with_parent()
     spec = read(JobSpec, json.loads(sys.stdin.readline()))
-    request = read(JOBS[spec.job].request, spec.request)
+    first = True
+    for line in sys.stdin:
+        _answer(spec, read(JOBS[spec.job].request, json.loads(line)), first=first)
+        sys.stdout.flush()
+        first = False
+    os._exit(0)  # threads of a library may still run; nothing is left to be tidied
+
+
+def _answer(spec: JobSpec, request: JobRequest[Any], *, first: bool) -> None:
     try:
-        _do(spec, request)
+        job = importlib.import_module(JOBS[spec.job].module)
+        if first:
+            job.prepare(request)
+            _confine(spec)
+        job.run(spec, request, say)
         _write(JobLine(is_done=True))
     except JobFault as failed:
         _write(JobLine(fault=failed.fault))
@@ -62,15 +74,6 @@ def main() -> None:
         _write(JobLine(fault=Fault(FaultKind.DIED, f"could not be confined ({refused})")))
     except MemoryError:
         _write(JobLine(fault=Fault(FaultKind.DIED, "needed more memory than it may have")))
-    sys.stdout.flush()
-    os._exit(0)  # threads of a library may still run; nothing is left to be tidied
-
-
-def _do(spec: JobSpec, request: JobRequest[Any]) -> None:
-    job = importlib.import_module(f"rlm_contexts.helpers.{spec.job}")
-    job.prepare(request)
-    _confine(spec)
-    job.run(spec, request, say)
 
 
 def _write(line: JobLine) -> None:

@@ -1,9 +1,9 @@
-"""Start a helper process for one job, and take what it says.
+"""Start a helper process, give it jobs, and take what it says.
 
 The process (`__main__`) imports the library that the job needs, confines itself, and only then looks at what it was
 given. It says JSON lines on its standard output; whatever it says is hostile: bounded in size and time, and read
-strictly, as the types of `protocol`. It lives for one job, so nothing of one session's data is there when another's
-comes.
+strictly, as the types of `protocol`. Most processes live for one job, so that nothing of one session's data is there
+when another's comes. A `Helper` can be kept for jobs that take less time than the start of a process.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -37,7 +37,7 @@ from rlm_ipc.environment import HELPER, TRUST, chosen
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.messages import Json, plain, read
 
-__all__ = ["Job", "JobLimits", "messages", "one_message"]
+__all__ = ["Helper", "Job", "JobLimits", "messages", "one_message", "only"]
 
 Reply = TypeVar("Reply")
 
@@ -87,58 +87,95 @@ def messages(job: Job[Reply], limits: JobLimits) -> Generator[Reply, None, None]
         HelperTimeout, TextTooLarge: a limit was reached.
         HelperDied: the process ended without having finished, or said what makes no sense.
     """
-    with tempfile.TemporaryDirectory(prefix="rlm-job-") as scratch, _started(job, limits, scratch) as process:
-        assert process.stdout is not None
-        kind = JOBS[job_of(job.request)].reply
-        for line in _lines(process.stdout, limits, (watched.get() or Meter()).stop):
+    with closing(Helper(job, limits.memory)) as helper:
+        yield from helper.ask(job.request, limits)
+
+
+def one_message(job: Job[Reply], limits: JobLimits) -> Reply:
+    """Do a job that says one thing, and return that.  Raises: what `messages` does."""
+    with closing(messages(job, limits)) as said:
+        return only(said)
+
+
+def only(said: Iterable[Reply]) -> Reply:
+    """Return the one reply of a job that has done its work.  Raises: HelperDied when it said more, or nothing."""
+    replies = list(said)
+    if len(replies) != 1:
+        raise HelperDied(_NONSENSE)
+    return replies[0]
+
+
+class Helper:
+    """A helper process, which does one job after another of the same kind.
+
+    It ends with the thread that has started it: a process that is kept has to be started by a thread that lasts.
+    """
+
+    def __init__(self, job: Job[Any], memory: int) -> None:
+        """Start the process, which may use what ``job`` says and so much memory, whatever else it is asked."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="rlm-job-")
+        folder = self._scratch.name
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "rlm_contexts.helpers"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            cwd=folder, env={**chosen(HELPER, TRUST if job.network else ()), "HOME": folder, "TMPDIR": folder},
+            pass_fds=() if job.fd is None else (job.fd,),
+        )  # fmt: skip
+        self._spec: JobSpec | None = JobSpec(
+            job=job_of(job.request),
+            scratch=folder,
+            files=tuple(map(str, job.files)),
+            memory=memory,
+            file_bytes=job.file_bytes,
+            network=job.network,
+            fd=job.fd,
+        )
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was asked yet, so that it may still have to start."""
+        return self._spec is not None
+
+    def ask(self, request: JobRequest[Reply], limits: JobLimits) -> Generator[Reply, None, None]:
+        """Have it do something, and yield what it says. After an error it is of no more use.
+
+        Raises: what `messages` does.
+        """
+        assert self._process.stdout is not None
+        self._write(*filter(None, (self._spec, request)))
+        self._spec = None
+        kind = JOBS[job_of(request)].reply
+        for line in _lines(self._process.stdout, limits, (watched.get() or Meter()).stop):
             said = _parsed(JobLine, _json(line))
             if said.fault is not None:
                 raise _error_of(said.fault)
             if said.is_done:
                 return
             yield _parsed(kind, said.reply)
-        raise HelperDied(_end_of(process))
+        raise HelperDied(_end_of(self._process))
 
+    def kill(self) -> None:
+        """End the process, whatever it is doing. A thread that waits for it sees the end; close it afterwards."""
+        self._process.kill()
+        self._process.wait()
 
-def one_message(job: Job[Reply], limits: JobLimits) -> Reply:
-    """Do a job that says one thing, and return that.  Raises: what `messages` does."""
-    with closing(messages(job, limits)) as said:
-        for reply in said:
-            return reply
-    raise HelperDied(_NONSENSE)
+    def close(self) -> None:
+        """End the process, and forget what it had."""
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):  # what it was not able to take
+                pipe.close()
+        self._scratch.cleanup()
 
-
-@contextmanager
-def _started(job: Job[Any], limits: JobLimits, scratch: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = chosen(HELPER, TRUST if job.network else ())
-    spec = JobSpec(
-        job=job_of(job.request),
-        request=plain(job.request),
-        scratch=scratch,
-        files=tuple(map(str, job.files)),
-        memory=limits.memory,
-        file_bytes=job.file_bytes,
-        network=job.network,
-        fd=job.fd,
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "rlm_contexts.helpers"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        cwd=scratch, env={**environment, "HOME": scratch, "TMPDIR": scratch},
-        pass_fds=() if job.fd is None else (job.fd,),
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        with closing(process.stdin):
-            process.stdin.write(json.dumps(plain(spec)).encode() + b"\n")
-        yield process
-    except BrokenPipeError as problem:
-        raise HelperDied(_end_of(process)) from problem
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
+    def _write(self, *said: object) -> None:
+        assert self._process.stdin is not None
+        try:
+            for message in said:
+                self._process.stdin.write(json.dumps(plain(message)).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as problem:
+            raise HelperDied(_end_of(self._process)) from problem
 
 
 def _lines(pipe: IO[bytes], limits: JobLimits, stop: Event) -> Iterator[bytes]:

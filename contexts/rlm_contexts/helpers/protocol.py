@@ -1,7 +1,8 @@
 """What a helper process is asked and what it says: a request and a reply type for each job, in one table.
 
-The daemon starts a process for one job and writes one `JobSpec` to it, a line of JSON. The process answers with lines
-too, each a `JobLine`: any number of replies of the job's type, then either a `Fault` or the word that it is done.
+The daemon writes lines of JSON to a process: a `JobSpec`, which says what the process may use, then its requests. The
+process answers each of these with lines too, each a `JobLine`: any number of replies of the job's type, then either a
+`Fault` or the word that it is done. It ends with its input.
 
 The process has looked into files that may be hostile, so the daemon believes none of its lines: `rlm_ipc.messages.read`
 refuses every field of another name or type than the one declared here.
@@ -14,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from rlm_contexts.searches import ScanResult, SearchRequest
+from rlm_contexts.text.model import StoredText
 from rlm_ipc.messages import Json
 
 __all__ = [
@@ -33,6 +36,8 @@ __all__ = [
     "ReadDocument",
     "ReadRemote",
     "RunSql",
+    "SearchAnswer",
+    "SearchText",
     "SqlPart",
     "SqlTable",
     "TablePreview",
@@ -57,11 +62,10 @@ class JobRequest(Generic[Reply]):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a process is to do, and what it may use.
+    """What a process is for, and what it may use.
 
     Attributes:
         job: the name in `JOBS`.
-        request: of the type that the table names.
         scratch: the folder that it may write in.
         files: what it may read, by path.
         memory: bytes that it may allocate.
@@ -71,7 +75,6 @@ class JobSpec:
     """
 
     job: str
-    request: Json
     scratch: str
     files: tuple[str, ...]
     memory: int
@@ -161,6 +164,26 @@ class SqlPart:
     columns: tuple[str, ...] | None = None
     types: tuple[str, ...] = ()
     rows: tuple[Json, ...] = ()
+
+
+# --- search ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SearchText(JobRequest["SearchAnswer"]):
+    """Search the text at a path of the store."""
+
+    path: str
+    text: StoredText
+    search: SearchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """What was found; ``is_late`` says that the time ran out, with so much found until then."""
+
+    found: ScanResult
+    is_late: bool = False
 
 
 # --- preview --------------------------------------------------------------------------------------
@@ -288,26 +311,31 @@ class UrlFetched:
 
 @dataclass(frozen=True, slots=True)
 class JobType:
-    """What a job is asked with, and what it says."""
+    """What a job is asked with, what it says, and the module of this package that does it.
+
+    The module has ``prepare(request)``, to import what the job needs, and ``run(spec, request, say)``.
+    """
 
     request: type[JobRequest[Any]]
     reply: type[Any]
+    module: str
 
 
-def _job(request: type[JobRequest[Reply]], reply: type[Reply]) -> JobType:
+def _job(request: type[JobRequest[Reply]], reply: type[Reply], module: str) -> JobType:
     """Return the types of a job; mypy refuses a reply type that is not the request's own."""
-    return JobType(request, reply)
+    return JobType(request, reply, f"rlm_contexts.{module}")
 
 
 JOBS: Mapping[str, JobType] = {
-    "sql": _job(RunSql, SqlPart),
-    "preview": _job(PreviewTable, TablePreview),
-    "documents": _job(ReadDocument, DocumentPart),
-    "archive": _job(UnpackArchive, UnpackedPieces),
-    "fetch": _job(FetchUrl, UrlFetched),
-    "remote": _job(ReadRemote, UrlFetched),
+    "sql": _job(RunSql, SqlPart, "helpers.sql"),
+    "search": _job(SearchText, SearchAnswer, "search.job"),
+    "preview": _job(PreviewTable, TablePreview, "helpers.preview"),
+    "documents": _job(ReadDocument, DocumentPart, "helpers.documents"),
+    "archive": _job(UnpackArchive, UnpackedPieces, "helpers.archive"),
+    "fetch": _job(FetchUrl, UrlFetched, "helpers.fetch"),
+    "remote": _job(ReadRemote, UrlFetched, "helpers.remote"),
 }
-"""Every job by the name of its module, which has ``prepare(request)``, to import, and ``run(spec, request, say)``."""
+"""Every job by its name."""
 
 _NAMES = {job.request: name for name, job in JOBS.items()}
 

@@ -8,93 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, pairwise
 from typing import Any
 
-from rlm_contexts.errors import BadRange, NotSearchable, ScanTimeout
+from rlm_contexts.errors import NotSearchable, ScanTimeout
 from rlm_contexts.search.deadline import Deadline, Expired, can_interrupt, interrupting
 from rlm_contexts.search.finder import Finder, FoundSpan, InvertedFinder
-from rlm_contexts.search.strategy import Plan, Syntax, compile_pattern, may_backtrack, plan_for, searches
+from rlm_contexts.search.strategy import Plan, compile_pattern, may_backtrack, plan_for, searches
+from rlm_contexts.searches import LineMatch, ScanResult, SearchRequest
 from rlm_contexts.shares import ShownShare
 from rlm_contexts.text.lines import Lines
 from rlm_contexts.text.text import Text
 from rlm_contexts.view.variable import ContextVariable
-
-MAX_MATCHES = 200
-"""Most matches one call returns; larger requests are clamped."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineMatch:
-    """A line that matches.
-
-    Attributes:
-        line: its 0-based number, as `peek(line, 1)` takes it.
-        text: the line; when it has more than line_chars characters, a part around the match.
-        context: the lines around it, itself included, in order; empty when no context was asked for. Behind one of
-            more than line_chars characters stands how long it is.
-        chars: characters of the line.
-        context_cut: whether lines around it are cut.
-    """
-
-    line: int
-    text: str
-    context: tuple[str, ...]
-    chars: int
-    context_cut: bool
-
-    @property
-    def clipped(self) -> bool:
-        """Whether text is only a part of the line."""
-        return len(self.text) < self.chars
-
-
-@dataclass(frozen=True, slots=True)
-class ScanResult:
-    """What a search found.
-
-    Attributes:
-        matches: the first matching lines, at most max_matches.
-        truncated: more lines match than are in `matches`.
-        total: lines known to match, from the start line on.
-        exact: no others match; otherwise `total` is a lower bound.
-        next_line: where a further search would go on; None when not truncated.
-        part_counts: when parts were asked for, the lines known to match in each; complete when `exact`.
-    """
-
-    matches: tuple[LineMatch, ...]
-    truncated: bool
-    total: int
-    exact: bool
-    next_line: int | None
-    part_counts: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """The arguments of `scan` besides the source; see there."""
-
-    pattern: str
-    context_lines: int
-    max_matches: int
-    seconds: float
-    count_seconds: float
-    start_line: int
-    line_chars: int
-    syntax: Syntax
-    invert: bool
-    parts: tuple[int, ...]
-
-    def checked(self) -> SearchRequest:
-        """Itself, clamped.  Raises: BadRange."""
-        if self.max_matches < 1 or self.context_lines < 0 or self.start_line < 0 or self.line_chars < 1:
-            raise BadRange("max_matches and line_chars start at 1, context_lines and start_line at 0")
-        if not self.seconds > 0:
-            raise BadRange("the time of a search must be more than 0 seconds")
-        if any(part < 0 for part in self.parts) or any(a > b for a, b in pairwise(self.parts)):
-            raise BadRange("parts begin at line 0 or later, in ascending order")
-        return replace(self, max_matches=min(self.max_matches, MAX_MATCHES))
 
 
 def scan(
@@ -133,12 +59,17 @@ def scan(
     Raises: InvalidRegex, BadRange, NotSearchable; ScanTimeout, with the matches found until then.  Outside
     the main
         thread `re` cannot be interrupted, so a pattern that needs it to backtrack is a ScanTimeout at once:
-        see workers.
+        see pool.
     """
     request = SearchRequest(
         pattern, context_lines, max_matches, seconds, count_seconds, start_line, line_chars,
-        Syntax(case_sensitive, fixed, word), invert, tuple(parts),
-    ).checked()  # fmt: skip
+        case_sensitive, fixed, word, invert, tuple(parts),
+    )  # fmt: skip
+    return search(source, request.checked())
+
+
+def search(source: Text | ContextVariable | Lines | str | Sequence[str], request: SearchRequest) -> ScanResult:
+    """Do what `scan` does, with a request that is checked.  Raises: the same, but for BadRange."""
     text = as_text(source)
     if text is not None:
         return _scan_text(text, request)

@@ -15,6 +15,7 @@ import re2
 from rlm_contexts.errors import InvalidRegex
 from rlm_contexts.search.literals import Needles, needles_for
 from rlm_contexts.search.translate import Dialect, Translation, translate
+from rlm_contexts.searches import Syntax
 
 MAX_PATTERN = 10_000
 """Characters; longer patterns take `re` seconds to compile."""
@@ -27,21 +28,6 @@ UNANCHORED = _RE2.Anchor.UNANCHORED
 
 Program = Any
 """A compiled RE2; Match(anchor, buffer, start, stop) gives [(start, stop)], (-1, -1) for no match."""
-
-
-@dataclass(frozen=True, slots=True)
-class Syntax:
-    """How a pattern is meant.
-
-    Attributes:
-        case_sensitive: upper and lower case differ.
-        fixed: the pattern is a plain string.
-        word: what it matches begins and ends at a word boundary.
-    """
-
-    case_sensitive: bool = False
-    fixed: bool = False
-    word: bool = False
 
 
 USUAL = Syntax()

@@ -1,9 +1,9 @@
 """Searches for the daemon: in threads when linear, in processes that are killed when not."""
 
+import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import anyio
 import psutil
@@ -11,10 +11,11 @@ import pytest
 from session_processes import children_with, runs
 
 from rlm_contexts import errors
+from rlm_contexts.helpers.protocol import JobLine, SearchAnswer
 from rlm_contexts.search.pool import ScanWorkers
-from rlm_contexts.search.scan import LineMatch, ScanResult
-from rlm_contexts.search.search_process import LENGTH, OtherError, SearchReply, TooLate, WrongPattern, outcome, pack
+from rlm_contexts.searches import ScanResult
 from rlm_contexts.store.store import ContextStore
+from rlm_ipc.messages import plain
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +26,7 @@ BACKTRACKING = r"(?<=foo )b.*r"
 
 def children() -> list[psutil.Process]:
     """Search processes of this test."""
-    return children_with("search_process")
+    return children_with("rlm_contexts.helpers")
 
 
 async def test_a_linear_pattern_needs_no_process(store: ContextStore) -> None:
@@ -51,6 +52,32 @@ async def test_a_backtracking_pattern_gives_the_same_result_from_a_process(store
             assert found.matches[1].context == ("a" * 60 + "c", "last foo bar")
         assert len(children()) == 1
     assert children() == []
+
+
+async def test_the_process_is_behind_the_walls(store: ContextStore) -> None:
+    """What a hostile pattern makes of the regular expression engine can neither write nor start anything."""
+    async with ScanWorkers(store) as workers:
+        await workers.scan(store.put_text(TRAP), BACKTRACKING)
+        (process,) = children()
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    assert "NoNewPrivs:\t1\n" in status
+    assert "Seccomp:\t2\n" in status
+
+
+@pytest.mark.parametrize("found", [[], ["first", "second"]], ids=["nothing", "two"])
+async def test_a_process_that_does_not_answer_once_has_died_of_it(
+    store: ContextStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[str]
+) -> None:
+    """An engine that a pattern has taken over may say anything; what it says twice would answer the next search."""
+    results = [SearchAnswer(ScanResult((), False, 0, True, None)) for _ in found]
+    lines = [*(JobLine(reply=plain(result)) for result in results), JobLine(is_done=True)]
+    written = "\n".join(json.dumps(plain(line)) for line in lines)
+    (tmp_path / "re2.py").write_text(f"print({written!r}, flush=True)\nimport time\ntime.sleep(60)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with ScanWorkers(store) as workers:
+        with pytest.raises(errors.SearchDied, match="search again"):
+            await workers.scan(store.put_text(TRAP), BACKTRACKING)
+        assert children() == []
 
 
 async def test_a_hostile_pattern_ends_in_time_and_the_next_search_works(store: ContextStore) -> None:
@@ -145,42 +172,3 @@ async def test_errors_cross_from_the_process_unchanged(store: ContextStore) -> N
         for pattern in ("foo", BACKTRACKING):
             with pytest.raises(errors.UnknownText, match="load it again"):
                 await workers.scan(stored, pattern)
-
-
-RESULT = ScanResult((LineMatch(3, "é", ("a", "é"), 1, context_cut=False),), True, 2, False, 4, (2, 0))
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        SearchReply(result=RESULT),
-        SearchReply(late=TooLate(0.5, RESULT.matches, 4)),
-        SearchReply(wrong=WrongPattern("(", "missing )", 0)),
-        SearchReply(error=OtherError("BadRange", "no")),
-    ],
-)
-def test_what_a_process_answers_is_read_as_it_was_written(reply: SearchReply) -> None:
-    """A result with every field, and each error with what it tells."""
-    body = pack(reply)[LENGTH.size :]
-    if reply.result is not None:
-        assert outcome(body) == reply.result
-        return
-    with pytest.raises(errors.ContextError) as told:
-        outcome(body)
-    error: Any = told.value
-    if reply.late is not None:
-        assert (type(error), error.seconds, error.matches, error.next_line) == (
-            errors.ScanTimeout,
-            *(reply.late.seconds, reply.late.matches, reply.late.next_line),
-        )
-    elif reply.wrong is not None:
-        assert (type(error), error.pattern, error.position) == (errors.InvalidRegex, "(", 0)
-    else:
-        assert (type(error), str(error)) == (errors.BadRange, "no")
-
-
-@pytest.mark.parametrize("body", [b"", b"[", b"[]", b"{}", b'{"result": {}}', b'{"late": [1, [], 2]}', b'{"more": 1}'])
-def test_an_answer_that_is_none_is_the_end_of_the_process(body: bytes) -> None:
-    """It searches what may be hostile: nothing else is believed."""
-    with pytest.raises(errors.SearchDied, match="malformed answer"):
-        outcome(body)

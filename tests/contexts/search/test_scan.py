@@ -17,8 +17,9 @@ from scan_pairs import ATOMS, ENDS, NARROW, SUFFIXES, WIDE, WORD_ATOMS, WORDS, b
 from rlm_contexts import errors
 from rlm_contexts.search import charsets
 from rlm_contexts.search.literals import needles_for
-from rlm_contexts.search.scan import MAX_MATCHES, ScanResult, scan
+from rlm_contexts.search.scan import scan
 from rlm_contexts.search.strategy import plan_for
+from rlm_contexts.searches import MAX_MATCHES, ScanResult
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.lines import Lines
 from rlm_contexts.text.text import Text

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from rlm_contexts.errors import BadRange, NotSearchable
-from rlm_contexts.search.scan import MAX_MATCHES, LineMatch, ScanResult, scan
+from rlm_contexts.search.scan import scan
+from rlm_contexts.searches import MAX_MATCHES, LineMatch, ScanResult
 from rlm_contexts.text.text import Text, TextPage
 
 LINES = [f"line {number} {'x' if number % 2 else 'y'}" for number in range(10)]

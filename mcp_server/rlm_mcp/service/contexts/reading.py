@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rlm_contexts.search.pool import ScanWorkers
-from rlm_contexts.search.scan import LineMatch, ScanResult
+from rlm_contexts.searches import LineMatch, ScanResult
 from rlm_contexts.shares import ShownShare
 from rlm_contexts.text.text import Text
 from rlm_ipc.messages import JsonObject

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rlm_contexts.search.scan import ScanResult
-from rlm_contexts.search.strategy import Syntax, compile_pattern
+from rlm_contexts.search.strategy import compile_pattern
+from rlm_contexts.searches import ScanResult, Syntax
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.errors import KernelBusy, UnknownVariable
 from rlm_ipc.messages import JsonObject, read

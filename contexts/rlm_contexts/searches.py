@@ -1,0 +1,107 @@
+"""What a search of lines is asked, and what it has found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from rlm_contexts.errors import BadRange
+
+__all__ = ["MAX_MATCHES", "LineMatch", "ScanResult", "SearchRequest", "Syntax"]
+
+MAX_MATCHES = 200
+"""Most matches one call returns; larger requests are clamped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How a pattern is meant.
+
+    Attributes:
+        case_sensitive: upper and lower case differ.
+        fixed: the pattern is a plain string.
+        word: what it matches begins and ends at a word boundary.
+    """
+
+    case_sensitive: bool = False
+    fixed: bool = False
+    word: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """The arguments of `scan` besides the source; see there."""
+
+    pattern: str
+    context_lines: int = 0
+    max_matches: int = 50
+    seconds: float = 10.0
+    count_seconds: float = 0.0
+    start_line: int = 0
+    line_chars: int = 2000
+    case_sensitive: bool = False
+    fixed: bool = False
+    word: bool = False
+    invert: bool = False
+    parts: tuple[int, ...] = ()
+
+    @property
+    def syntax(self) -> Syntax:
+        """How the pattern is meant."""
+        return Syntax(self.case_sensitive, self.fixed, self.word)
+
+    def checked(self) -> SearchRequest:
+        """Itself, clamped.  Raises: BadRange."""
+        if self.max_matches < 1 or self.context_lines < 0 or self.start_line < 0 or self.line_chars < 1:
+            raise BadRange("max_matches and line_chars start at 1, context_lines and start_line at 0")
+        if not self.seconds > 0:
+            raise BadRange("the time of a search must be more than 0 seconds")
+        if any(part < 0 for part in self.parts) or any(a > b for a, b in pairwise(self.parts)):
+            raise BadRange("parts begin at line 0 or later, in ascending order")
+        return replace(self, max_matches=min(self.max_matches, MAX_MATCHES))
+
+
+@dataclass(frozen=True, slots=True)
+class LineMatch:
+    """A line that matches.
+
+    Attributes:
+        line: its 0-based number, as `peek(line, 1)` takes it.
+        text: the line; when it has more than line_chars characters, a part around the match.
+        context: the lines around it, itself included, in order; empty when no context was asked for. Behind one of
+            more than line_chars characters stands how long it is.
+        chars: characters of the line.
+        context_cut: whether lines around it are cut.
+    """
+
+    line: int
+    text: str
+    context: tuple[str, ...]
+    chars: int
+    context_cut: bool
+
+    @property
+    def clipped(self) -> bool:
+        """Whether text is only a part of the line."""
+        return len(self.text) < self.chars
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """What a search found.
+
+    Attributes:
+        matches: the first matching lines, at most max_matches.
+        truncated: more lines match than are in `matches`.
+        total: lines known to match, from the start line on.
+        exact: no others match; otherwise `total` is a lower bound.
+        next_line: where a further search would go on; None when not truncated.
+        part_counts: when parts were asked for, the lines known to match in each; complete when `exact`.
+    """
+
+    matches: tuple[LineMatch, ...]
+    truncated: bool
+    total: int
+    exact: bool
+    next_line: int | None
+    part_counts: tuple[int, ...] = ()
