@@ -13,7 +13,7 @@ from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, 
 
 from rlm_memory.schema import metadata
 
-__all__ = ["compactions", "events", "frames", "handovers", "messages", "operations"]
+__all__ = ["compactions", "events", "frames", "handovers", "messages", "operations", "summaries"]
 
 
 def _of_frame(name: str = "frame", *, primary: bool = False, empty: bool = False) -> Column[int]:
@@ -88,6 +88,18 @@ compactions = Table(
     Column("at", Float, nullable=False),
     Index("frame_compactions_by_frame", "frame", "number"),
     sqlite_autoincrement=True,
+)
+
+summaries = Table(
+    "frame_summaries",
+    metadata,
+    # The query that asks a model for the summary of a frame, and the extract that its answer replaces. It goes with the
+    # session that was asked, and with the frame.
+    Column("session", Integer, ForeignKey("sessions.key", ondelete="CASCADE"), primary_key=True),
+    Column("query", Text, primary_key=True),
+    _of_frame(),
+    Column("compaction", Integer, nullable=False),
+    Index("frame_summaries_by_frame", "frame"),
 )
 
 handovers = Table(

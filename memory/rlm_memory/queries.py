@@ -36,6 +36,7 @@ __all__ = [
     "ask",
     "cancel_pending",
     "continue_from",
+    "forget",
     "get",
     "next_in_code",
     "of_session",
@@ -157,7 +158,9 @@ def continue_from(store: Store, session: int, parent: int) -> None:
     store.raise_count(f"query {name_of(store, session)}", next_in_code(store, name_of(store, parent)))
 
 
-def ask(store: Store, session: int, prompts: Iterable[str], model: str | None, now: float) -> list[QueryRow]:
+def ask(
+    store: Store, session: int, prompts: Iterable[str], model: str | None, now: float, *, mode: str = "deferred"
+) -> list[QueryRow]:
     """Make new pending queries and return them in the order of ``prompts``."""
     asked = list(prompts)
     if not asked:
@@ -165,10 +168,8 @@ def ask(store: Store, session: int, prompts: Iterable[str], model: str | None, n
     with store.transaction() as connection:
         number = store.count(_counter(store, session, Asker.TOOL), len(asked))
         ordinal = store.count("query order", len(asked))
-        rows = [
-            _new(session, ordinal + n, NewQuery(f"q_t{number + n:03d}", number + n, prompt, model), Asker.TOOL, now)
-            for n, prompt in enumerate(asked)
-        ]
+        new = (NewQuery(f"q_t{number + n:03d}", number + n, said, model, mode) for n, said in enumerate(asked))
+        rows = [_new(session, ordinal + n, query, Asker.TOOL, now) for n, query in enumerate(new)]
         _write(connection, rows)
     return rows
 
@@ -202,9 +203,7 @@ def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) ->
         new = [query for query in told.values() if known.get(query.id) != query.prompt]
         if not new:
             return []
-        if replaced := [query.id for query in new if query.id in known]:
-            connection.execute(delete(table).where(table.c.session == session, table.c.id.in_(replaced)))
-            connection.execute(delete(details).where(details.c.session == session, details.c.query.in_(replaced)))
+        forget(store, session, [query.id for query in new if query.id in known])
         store.raise_count(_counter(store, session, Asker.CODE), 1 + max(query.number for query in new))
         first = store.count("query order", len(new))
         rows = [_new(session, first + n, query, Asker.CODE, now) for n, query in enumerate(new)]
@@ -231,6 +230,14 @@ def _new(session: int, ordinal: int, query: NewQuery, asked_by: Asker, now: floa
         form=query.form,
         recursive=query.recursive,
     )
+
+
+def forget(store: Store, session: int, ids: Iterable[str]) -> None:
+    """Delete queries of the session, whatever their state."""
+    if gone := list(ids):
+        with store.transaction() as connection:
+            connection.execute(delete(table).where(table.c.session == session, table.c.id.in_(gone)))
+            connection.execute(delete(details).where(details.c.session == session, details.c.query.in_(gone)))
 
 
 def unknown(store: Store, session: int, asked: Iterable[NewQuery]) -> list[str]:

@@ -20,7 +20,10 @@ from rlm_memory import (
 from rlm_memory.attachments import AttachmentEvent, AttachmentMode, AttachmentRow
 from rlm_memory.budgets import Used
 from rlm_memory.errors import SessionEnded, UnknownSession
+from rlm_memory.frames import ending, summaries
 from rlm_memory.frames import tree as frames
+from rlm_memory.frames.results import Outcome
+from rlm_memory.frames.states import Status
 from rlm_memory.handles import Audience, Grant
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.model_turns import TurnRow
@@ -147,6 +150,12 @@ def test_ending_deletes_every_row_of_the_session_and_none_of_another(store: Stor
     gone, stays = session("gone"), session("stays")
     fill(store, gone, text), fill(store, stays, text)
     frames.note_fork(store, gone, stays, now=1.0)
+    for one in (gone, stays):
+        above = frames.of_session(store, one, author="t", now=1.0)
+        task = frames.plan(store, frames.Plan("task"), above.key, author="t", now=1.0)
+        frames.start(store, task.key, author="t", now=1.0, session=one.key)
+        ending.pop(store, task.key, Outcome(Status.FAILED), author="t", now=1.0)
+        assert summaries.ask(store, task.key, one.key, mode="deferred", now=1.0)
     owned = [table for table in metadata.sorted_tables if "session" in table.columns]
     with store.transaction() as connection:
         before = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +11,7 @@ import typer
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, errors, fail, failing, printable, show
+from rlm_memory.transcripts.messages import as_text
 
 __all__ = ["frame", "log", "plan", "pop", "push", "tree"]
 
@@ -111,7 +111,7 @@ def frame(
         show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: _lines([answer["context"]]))
         return
     if do == "turns":
-        show(answer, as_json, lambda: _lines([_turn(turn) for turn in answer["turns"]]))
+        show(answer, as_json, lambda: _lines([as_text(turn) for turn in answer["turns"]]))
         return
     told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
     show(answer, as_json, lambda: _fields(told, *told))
@@ -141,15 +141,6 @@ def log(
         return
     text = file.read_text(encoding="utf-8")
     show(where | {"text": text}, as_json, lambda: print(printable(text), end=""))
-
-
-def _turn(message: Mapping[str, object]) -> str:
-    """Return a message as text: who says it, and what it says or the code that it calls for."""
-    said = message.get("content") or ""
-    calls = message.get("tool_calls")
-    if isinstance(calls, list):
-        said = "\n".join([str(said), *(json.loads(call["function"]["arguments"])["code"] for call in calls)]).strip()
-    return f"{message.get('role')}: {said}"
 
 
 def _fields(answer: Mapping[str, object], *names: str) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
+from rlm_memory.frames.prompts import completion, overflow
+
 __all__ = ["INSTRUCTIONS", "get_prompt", "list_prompts"]
 
 INSTRUCTIONS = (
@@ -58,6 +60,16 @@ status="failed". Name files in `artifacts`, choices in `decisions`, and in `hand
 session above is to have. The cells and their output stay in the log of the frame, so do not repeat them.
 
 {goal}"""
+_COMPLETION = completion("""\
+Do this for the frame with the id below, or without one for the current frame. Read its record with `frame(id=…,
+do="turns")`. Then end it: `pop(id=…, summary=…)`.
+
+{id}""")
+_OVERFLOW = overflow("""\
+Keep the text with the current frame before the conversation is cut: `frame(note=…)`. When you go on,
+`frame(do="turns")` shows it with the latest cells.
+
+{goal}""")
 _STATUS = """\
 Show where we are: call `frame()`. Tell the user in a few lines the way down to the current goal, what has ended
 and what came of it, what runs, and what is planned next. Change nothing."""
@@ -89,6 +101,18 @@ _PROMPTS = {
     ),
     "push": _Prompt("Push", "Start a goal in a fork of the session.", _PUSH, ("goal", "a text, or the id of a frame")),
     "pop": _Prompt("Pop", "End a goal and keep what came of it.", _POP, ("goal", "what came of it, or the frame's id")),
+    "frame-completion": _Prompt(
+        "Frame completion",
+        "Write the summary of a goal that ends, for the goals above it and beside it.",
+        _COMPLETION,
+        ("id", "the frame, such as f7"),
+    ),
+    "overflow-compaction": _Prompt(
+        "Overflow compaction",
+        "Write down what is needed to go on with a goal, before the conversation is cut.",
+        _OVERFLOW,
+        ("goal", "what must not be lost"),
+    ),
     "status": _Prompt("Status", "Tell what has been reached, what runs, what is planned.", _STATUS),
     "frame": _Prompt("Frame", "Go to a goal and go on with it.", _FRAME, ("id", "the frame, such as f7")),
 }

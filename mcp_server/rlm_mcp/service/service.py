@@ -40,6 +40,7 @@ from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.turns import FrameTurns
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.progress import Progress
@@ -122,7 +123,8 @@ class Service:
         self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables)
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         folder = files.root.parent / "frames"
-        self.frames = Frames(store, files, self.sessions, self._forks, self.journal, clock, folder)
+        summaries = FrameSummaries(store, self.sessions, self.queries, self.providers)
+        self.frames = Frames(store, files, self.sessions, self._forks, self.journal, summaries, clock, folder)
         self.turns = FrameTurns(store, self.frames, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
         self._tasks: list[asyncio.Task[None]] = []

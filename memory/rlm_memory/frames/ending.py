@@ -14,6 +14,7 @@ from sqlalchemy.dialects.sqlite import insert as insert_or_update
 
 from rlm_memory.errors import FramesRunning, FrameStatusRefused
 from rlm_memory.frame_schema import frames, handovers, operations
+from rlm_memory.frames import summaries
 from rlm_memory.frames.results import Children, Ended, HandedOver, Invalidated, Outcome, compact, fold
 from rlm_memory.frames.rows import (
     FrameRow,
@@ -193,6 +194,7 @@ def forget(store: Store, key: int) -> list[FrameRow]:
             if found.status is Status.IN_PROGRESS:
                 raise FrameStatusRefused(found.id, found.status, "forget", "pop it first, or end its session")
         row = gone[0]
+        summaries.forget(store, [found.key for found in gone])
         unfold(store, row)
         connection.execute(delete(frames).where(frames.c.key == key))
         if row.parent is not None:

@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, delete, select, text, update
 from rlm_memory.frame_schema import frames, handovers, operations
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Ended, HandedOver, Outcome
-from rlm_memory.frames.rows import FrameRow, get, in_session, nearest_session
+from rlm_memory.frames.rows import FrameRow, frame_key, get, in_session, nearest_session
 from rlm_memory.store import Store
 
 __all__ = ["Effects", "Operation", "Runtime", "Undelivered", "delivered", "handed_over", "undelivered"]
@@ -84,6 +84,9 @@ class Effects(Protocol):
     async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:
         """Serialise variables of the frame's session into the content store, and keep them until the pop commits."""
 
+    def extracted(self, frames: Sequence[int]) -> None:
+        """Take note of frames whose end nobody has summarized, in the transaction that ends them."""
+
     async def write_log(self, frame: FrameRow, session: int | None) -> str:
         """Write the Markdown log of a frame whole, or leave what there is; returns where it lies."""
 
@@ -139,7 +142,10 @@ class Runtime:
             row = ending.check_pop(self._store, key, outcome)
             values = await self._effects.store_values(row, outcome.hand_over) if outcome.hand_over else []
             self._step("pop: values")
-            ended = ending.pop(self._store, key, outcome, values, author=author, now=now)
+            with self._store.transaction():
+                ended = ending.pop(self._store, key, outcome, values, author=author, now=now)
+                own = [key] if ended.source == "extract" else []
+                self._effects.extracted([*own, *map(frame_key, ended.failed)])
             self._step("pop: rows")
         return ended
 

@@ -7,12 +7,46 @@ user's message. Keys that begin with ``_`` are ours and never reach a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Message", "blocks", "calls_of", "has_tools", "linked", "opens_turn", "public", "results_of", "units"]
+__all__ = [
+    "Message",
+    "as_text",
+    "blocks",
+    "calls_of",
+    "has_tools",
+    "linked",
+    "opens_turn",
+    "public",
+    "results_of",
+    "units",
+]
 
 Message = dict[str, Any]
+
+
+def as_text(message: Mapping[str, Any]) -> str:
+    """Return a message as text: who says it, and what it says or calls for; of a cell, its code."""
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        content = "\n".join(str(block.get("text", "")) for block in blocks(dict(message), "text"))
+    calls = [_called(call.get("function", call)) for call in message.get("tool_calls") or ()]
+    return f"{message.get('role')}: {chr(10).join([str(content), *calls]).strip()}"
+
+
+def _called(function: Mapping[str, Any]) -> str:
+    name, given = str(function.get("name", "?")), function.get("arguments", "")
+    try:
+        arguments = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, Mapping):
+        return f"{name}({given})"
+    if name == "eval_code" and arguments.keys() == {"code"}:
+        return str(arguments["code"])
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 
 def blocks(message: Message, kind: str) -> list[dict[str, Any]]:

@@ -168,6 +168,7 @@ RULES: dict[str, Rule] = {
     "llm.schema_attempts": _at_most("llm.schema_attempts"),
     "llm.sampling": _only_if("llm.sampling"),
     "llm.cache": _only_if("llm.cache"),
+    "llm.summaries": _only_if("llm.summaries"),
     "llm.wait_seconds": _at_most("llm.wait_seconds"),
     "attachments.mode": _up_to("attachments.mode", "none", "watch", "execute"),
     "attachments.interrupt": _up_to("attachments.interrupt", "own", "any"),

@@ -220,6 +220,11 @@ class LlmPolicy(_Section):
         False,
         description="Whether a query that was asked before, by any session whose policy says so, is answered alike.",
     )
+    summaries: bool = Field(
+        False,
+        description="Whether a model is asked for the summary of a frame that ends below the session without one: a "
+        "provider in that mode, else the agent.",
+    )
     wait_seconds: Seconds = Field(
         600.0, description="Seconds a cell waits for the answers of one round of queries; its own clock stands still."
     )

@@ -3,6 +3,8 @@
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from rlm_memory.frames.prompts import COMPLETION, OVERFLOW
+
 pytestmark = pytest.mark.anyio
 
 
@@ -10,14 +12,17 @@ async def test_the_verbs_of_goals_are_prompts(connect) -> None:
     """F-15: each names its tool; what the user types behind the command is in the text, as it is."""
     async with connect() as agent:
         listed = {prompt.name: prompt for prompt in (await agent.client.list_prompts()).prompts}
-        assert list(listed) == ["context-kernel", "plan", "push", "pop", "status", "frame"]
-        for name, tool in {
+        tools = {
             "plan": "plan(",
             "push": "push(",
             "pop": "pop(",
+            "frame-completion": "pop(",
+            "overflow-compaction": "frame(note=",
             "status": "frame(",
             "frame": "frame(",
-        }.items():
+        }
+        assert list(listed) == ["context-kernel", *tools]
+        for name, tool in tools.items():
             taken = listed[name].arguments or []
             given = {argument.name: "{id} the {goal} %s" for argument in taken}
             (message,) = (await agent.client.get_prompt(name, given)).messages
@@ -25,6 +30,19 @@ async def test_the_verbs_of_goals_are_prompts(connect) -> None:
             assert message.content.text.endswith("{id} the {goal} %s") == bool(taken)
             (message,) = (await agent.client.get_prompt(name)).messages
             assert message.content.text.endswith(".")
+
+
+async def test_an_end_and_an_overflow_are_condensed_by_different_prompts(connect) -> None:
+    """F-7: one asks for what came of a goal, the other for what is needed to go on with it."""
+    async with connect() as agent:
+        told = [
+            (await agent.client.get_prompt(name)).messages[0].content.text
+            for name in ("frame-completion", "overflow-compaction")
+        ]
+    for text, template in zip(told, (COMPLETION, OVERFLOW), strict=True):
+        assert text.startswith(template.partition("{record}")[0])
+    assert ["what came of the goal" in text for text in told] == [True, False]
+    assert ["the very next step" in text for text in told] == [False, True]
 
 
 async def test_the_tree_a_context_and_a_log_are_resources(connect_own) -> None:

@@ -16,15 +16,16 @@ from xml.etree import ElementTree as ET
 import pytest
 from sqlalchemy import Engine, event, select
 
-from rlm_memory import journal, sessions
+from rlm_memory import journal, queries, sessions
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frame_schema import frames as table
-from rlm_memory.frames import context, ending, rows, runtime, tree
+from rlm_memory.frames import context, ending, rows, runtime, summaries, tree
 from rlm_memory.frames.results import HandedOver, Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import Runtime
 from rlm_memory.frames.states import OPEN, OUTCOMES, Kind, Status
 from rlm_memory.journal import Author, JournalEntry
+from rlm_memory.queries import QueryRow
 from rlm_memory.sessions import How
 from rlm_memory.store import Store
 
@@ -145,6 +146,12 @@ class Machine:
         policy = sessions.PolicyText("default", "{}", "")
         sessions.open_session(self.store, f"s{key}", workspace="", policy=policy, idle_seconds=9, now=self.now, key=key)
 
+    def extracted(self, frames: Sequence[int]) -> None:
+        for key in frames:
+            near = rows.nearest_session(self.store, cast("int", rows.get(self.store, key).parent))
+            if near is not None and near.session is not None:
+                summaries.ask(self.store, key, near.session, mode="deferred", now=self.now)
+
     async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:
         assert frame.session is not None
         values = {name: self.kernels[frame.session][name] for name in names}
@@ -210,6 +217,8 @@ def check(machine: Machine, first: int) -> None:
             assert [cell for cell in machine.cells.get(row.key, ()) if cell not in known] == [
                 cell for cell in ran if cell not in known
             ]
+        for query in summaries.asked_for(store, row.key):
+            assert f"goal of {row.id}: " in query.prompt
         ended = [child.ended for child in found.values() if child.parent == row.key and child.ended is not None]
         assert row.folded_count == sum(number <= row.folded for number in ended)
         for value in runtime.handed_over(store, row.key):
@@ -265,6 +274,20 @@ def do(machine: Machine, dice: random.Random, found: dict[int, FrameRow]) -> Non
             machine.cell(dice.choice(runs))
         case 10 if dice.random() < 0.3:
             ending.forget(store, named.key)
+        case 10 if asked := [query for row in found.values() for query in summaries.asked_for(store, row.key)]:
+            answer(machine, dice.choice(asked))
+
+
+def answer(machine: Machine, query: QueryRow) -> None:
+    """Answer a query for a summary: it takes the place of its extract, unless the frame has another one by now."""
+    store, said = machine.store, "</goal> said by a model"
+    with store.transaction():
+        queries.resolve(store, query.session, query.id, answer=said, now=machine.now)
+        changed = summaries.take(store, query.session, {query.id: said}, now=machine.now)
+    for key in changed:
+        kept = rows.compaction_of(store, key)
+        assert kept is not None
+        assert kept.source == "model"
 
 
 def _run(wanted: Coroutine[None, None, T]) -> T:

@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 from frame_trees import Grown
 
-from rlm_memory import contexts, journal, sessions
+from rlm_memory import contexts, journal, queries, sessions
 from rlm_memory.errors import FramesRunning, FrameStatusRefused, UnknownFrame
-from rlm_memory.frames import ending, results, rows, runtime, tree
-from rlm_memory.frames.results import HandedOver, Outcome
+from rlm_memory.frames import context, ending, prompts, results, rows, runtime, summaries, tree
+from rlm_memory.frames.results import MOST_SHOWN, HandedOver, Outcome
+from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import Runtime
 from rlm_memory.frames.states import Status
 from rlm_memory.frames.tree import Plan
+from rlm_memory.queries import Asker, QueryRow
 from rlm_memory.sessions import How
 
 P, R, C, F, B, X = Status
@@ -166,6 +168,68 @@ def test_a_models_summary_takes_the_place_of_an_extract_only(grown: Grown) -> No
     ]
     kept = [rows.compaction_of(grown.store, row.key) for row in (said, silent)]
     assert [(one.source, one.text) for one in kept if one] == [("caller", "my words"), ("model", "better")]
+
+
+def test_an_answer_replaces_the_extract_that_it_was_asked_for_and_no_other(grown: Grown) -> None:
+    """F-7: a frame that was reopened and has ended again has another one; what the caller has said needs none."""
+    said, silent = grown.push("said"), grown.push("silent")
+    grown.cell(silent, "look()", "FACT 17")
+    grown.pop(said, "my words"), grown.pop(silent, "", artifacts=["a.py"], decisions=["this way"])
+
+    def asks(row: FrameRow, mode: str = "deferred") -> QueryRow | None:
+        return summaries.ask(grown.store, row.key, grown.session.key, mode=mode, now=3.0)
+
+    assert asks(said) is None
+    first = asks(silent, "provider")
+    assert first is not None
+    assert (first.mode, first.asked_by) == ("provider", Asker.TOOL)
+    assert first.prompt.startswith(prompts.COMPLETION.partition("{record}")[0])
+    for told in ("goal of f3: silent", "status: completed", "- f1: ", "look()", "tool: FACT 17", "artifacts: a.py"):
+        assert told in first.prompt
+    assert [query.id for query in summaries.asked_for(grown.store, silent.key)] == [first.id]
+    ending.reopen(grown.store, silent.key, author="t", now=4.0)
+    assert asks(silent) is None  # it has not ended
+    grown.pop(grown.start(grown.again(silent)), "")
+    second = asks(silent)
+    assert second is not None
+
+    def take(query: QueryRow, answer: str | None) -> list[int]:
+        return summaries.take(grown.store, grown.session.key, {query.id: answer, "q_none": "x"}, now=5.0)
+
+    assert [take(first, "late"), take(second, " "), take(second, None)] == [[], [], []]
+    assert take(second, " in a few words ") == [silent.key]
+    kept = rows.compaction_of(grown.store, silent.key)
+    assert kept is not None
+    assert (kept.source, kept.text, kept.artifacts) == ("model", "in a few words", ())
+    assert take(second, "again") == []
+
+
+def test_a_summary_that_comes_after_the_fold_changes_no_context(grown: Grown) -> None:
+    """F-7, F-9: the frame shows it; what is told of the tree keeps its bytes."""
+    old = grown.push("old")
+    grown.pop(old, "")
+    for number in range(MOST_SHOWN):
+        grown.pop(grown.push(f"later {number}"))
+    before = context.assemble(grown.store, grown.root.key)
+    assert 'id="f2"' not in before
+    query = summaries.ask(grown.store, old.key, grown.session.key, mode="deferred", now=3.0)
+    assert query is not None
+    assert summaries.take(grown.store, grown.session.key, {query.id: "better"}, now=4.0) == [old.key]
+    kept = rows.compaction_of(grown.store, old.key)
+    assert kept is not None
+    assert kept.text == "better"
+    assert context.assemble(grown.store, grown.root.key) == before
+
+
+def test_what_was_asked_of_a_frame_goes_with_it(grown: Grown) -> None:
+    """P4: the prompt has its cells."""
+    task = grown.push("task")
+    grown.pop(task, "")
+    query = summaries.ask(grown.store, task.key, grown.session.key, mode="deferred", now=3.0)
+    other = queries.ask(grown.store, grown.session.key, ["another"], None, 3.0)
+    assert query is not None
+    ending.forget(grown.store, task.key)
+    assert queries.of_session(grown.store, grown.session.key) == other
 
 
 def test_values_wait_for_the_nearest_session_above(grown: Grown) -> None:

@@ -25,6 +25,7 @@ LOOSE: dict[str, tuple[Any, Any]] = {
     "llm.modes": (("deferred",), ("deferred", "blocking")),
     "llm.sampling": (False, True),
     "llm.cache": (False, True),
+    "llm.summaries": (False, True),
     "attachments.mode": ("watch", "execute"),
     "attachments.interrupt": ("own", "any"),
     "attachments.restart": ("attach", "fresh"),

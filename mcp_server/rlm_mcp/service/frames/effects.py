@@ -8,6 +8,7 @@ from typing import Any
 
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.logs import FrameLogs
+from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.values import FrameValues
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.sessions import Session, Sessions
@@ -28,6 +29,7 @@ class FrameEffects:
     forks: Forks
     logs: FrameLogs
     values: FrameValues
+    summaries: FrameSummaries
     caller: Session | None = None
     policy: str | None = None
     name: str | None = None
@@ -49,6 +51,10 @@ class FrameEffects:
             hint = "pop without hand_over, or pass what matters in the summary"
             raise ToolFault("no_kernel", f"frame {frame.id} has no session that is open", hint)
         return await self.values.store(session, names)
+
+    def extracted(self, frames: Sequence[int]) -> None:
+        """Ask for summaries."""
+        self.summaries.ask(frames)
 
     async def write_log(self, frame: FrameRow, session: int | None) -> str:
         """Write the Markdown log."""

@@ -23,6 +23,7 @@ from rlm_mcp.service.frames.currents import Currents
 from rlm_mcp.service.frames.effects import FrameEffects
 from rlm_mcp.service.frames.lines import lines
 from rlm_mcp.service.frames.logs import FrameLogs
+from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.values import FrameValues
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal
@@ -57,10 +58,12 @@ class Frames:
         live: Sessions,
         forks: Forks,
         cells: Journal,
+        summaries: FrameSummaries,
         clock: Clock,
         folder: Path,
     ) -> None:
         self._store, self._live, self._forks, self._cells, self._clock = store, live, forks, cells, clock
+        self._summaries = summaries
         self.values = FrameValues(store, files, clock)
         self.logs = FrameLogs(store, cells, clock, folder)
         self.changes = FrameChanges(store, self.logs)
@@ -173,7 +176,9 @@ class Frames:
         if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
             at = self.current(session, client, asked)
         fields: dict[str, Any] = {name: value for name, value in asdict(ended).items() if value != []}
-        return self.told(done, at, fields | {"log": done.log}, ("summary",))
+        if pending := self._summaries.pending(done.key):
+            fields["pending_llm_queries"] = pending
+        return self.told(done, at, fields | {"log": done.log}, ("summary", "pending_llm_queries"))
 
     async def end(self, key: int, outcome: Outcome, author: str, caller: Session | None = None) -> Ended:
         """End a frame, with all that follows from it in kernels, in files and for those whose current frame it was."""
@@ -292,7 +297,10 @@ class Frames:
     async def end_session(self, session: SessionRow) -> None:
         """A session is about to end: its goals are blocked, and their logs written while their cells are there."""
         self._cells.flush()
-        if ending.end_session(self._store, session.key, author="daemon", now=self._clock()):
+        with self._store.transaction():
+            blocked = ending.end_session(self._store, session.key, author="daemon", now=self._clock())
+            self._summaries.ask([row.key for row in blocked])
+        if blocked:
             await Runtime(self._store, self.effects()).keep({"log", "notebook"})
 
     async def recover(self) -> None:
@@ -314,7 +322,7 @@ class Frames:
         self, caller: Session | None = None, policy: str | None = None, name: str | None = None
     ) -> FrameEffects:
         """Return what a push or pop of that session may do; of nobody's, what needs no session to fork."""
-        return FrameEffects(self._live, self._forks, self.logs, self.values, caller, policy, name)
+        return FrameEffects(self._live, self._forks, self.logs, self.values, self._summaries, caller, policy, name)
 
     def _tell_kernels(self, parent: int) -> None:
         """Have the kernel above look, before its next cell, at what came of a frame."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import ToolAnswer, clean_text
 from rlm_memory import known_answers, queries, sessions
 from rlm_memory.errors import RowRequestError
+from rlm_memory.frames import summaries
 from rlm_memory.queries import Asker, QueryRow, Resolved
 from rlm_memory.store import Store
 
@@ -89,6 +91,20 @@ class QueryService:
             self._budgets.ask(session, len(rows))
         session.kernel.budget_changed()
         return rows
+
+    def ask_for_summary(self, session: Session, frame: int) -> QueryRow | None:
+        """Ask for the summary of a frame that has ended, as the policy has queries answered; None: it needs none.
+
+        When the session has asked as much as it may, the extract stays.
+        """
+        if not self._budgets.calls_left(session):
+            return None
+        mode = "provider" if session.policy.llm.mode == "provider" else "deferred"
+        row = summaries.ask(self._store, frame, session.key, mode=mode, now=self._clock())
+        if row is not None:
+            self._budgets.ask(session, 1)
+            session.kernel.budget_changed()
+        return row
 
     def list_pending(self, session: str) -> tuple[WaitingQuery, ...]:
         """Return the pending queries of the session of that name, whole."""
@@ -193,7 +209,9 @@ class QueryService:
     def resolve(self, session: Session, outcomes: dict[str, QueryOutcome]) -> dict[str, QueryOutcome]:
         """Write down what came of queries without an agent; returns those that were still waited for."""
         resolved = [Resolved(query, outcome.answer, outcome.error) for query, outcome in outcomes.items()]
-        waiting = queries.resolve_pending(self._store, session.key, resolved, self._clock())
+        with self._store.transaction():
+            waiting = queries.resolve_pending(self._store, session.key, resolved, self._clock())
+            self._summarized(session, {query: outcomes[query].answer for query in waiting})
         return {query: outcome for query, outcome in outcomes.items() if query in waiting}
 
     async def _resolve(self, session: Session, item: GivenAnswer, asked: QueryRow | None) -> QueryRow:
@@ -205,7 +223,15 @@ class QueryService:
         if form is not None and answer is not None:
             answer = await self._fitted(form, answer)
         error = None if item.error is None else clean_text(item.error)
-        return queries.resolve(self._store, session.key, item.id, answer=answer, error=error, now=self._clock())
+        with self._store.transaction():
+            row = queries.resolve(self._store, session.key, item.id, answer=answer, error=error, now=self._clock())
+            self._summarized(session, {row.id: row.answer})
+        return row
+
+    def _summarized(self, session: Session, answers: Mapping[str, str | None]) -> None:
+        """Take those of the answers that are summaries of frames; the kernel's next cell finds them in ``frames``."""
+        if summaries.take(self._store, session.key, answers, now=self._clock()):
+            session.kernel.deliveries.frames_ended += 1
 
     @staticmethod
     async def _fitted(form: JsonObject, answer: str) -> str:

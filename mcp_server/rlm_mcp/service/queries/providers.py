@@ -28,7 +28,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import clean_text
 from rlm_memory import known_answers, queries
 from rlm_memory.errors import StoreFault
-from rlm_memory.queries import Bill, QueryRow
+from rlm_memory.queries import Asker, Bill, QueryRow
 from rlm_memory.store import Store
 
 __all__ = ["Providers"]
@@ -93,9 +93,14 @@ class Providers:
             queries.cancel_pending(self._store, session.key, self._clock(), among=stopped)
 
     def give_up(self, session: Session) -> None:
-        """Cancel what a provider was to answer: the cell that waited for it went with its kernel."""
-        asked = [row.id for row in queries.pending(self._store, session.key) if row.mode == "provider"]
-        queries.cancel_pending(self._store, session.key, self._clock(), among=asked)
+        """Cancel what a provider was to answer: the cell that waited for it went with its kernel.
+
+        What no cell has asked is asked again.
+        """
+        rows = [row for row in queries.pending(self._store, session.key) if row.mode == "provider"]
+        gone = [row.id for row in rows if row.asked_by is Asker.CODE]
+        queries.cancel_pending(self._store, session.key, self._clock(), among=gone)
+        self.asked(session, [row for row in rows if row.asked_by is Asker.TOOL])
 
     def drop(self, session: Session) -> None:
         """Stop working for a session, and forget what has come in."""
