@@ -1,0 +1,127 @@
+"""What an agent has done or is about to do: one type for each kind of event, the same for every client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "AgentStarted",
+    "AgentStopped",
+    "CallAsked",
+    "Compacted",
+    "Compacting",
+    "Edited",
+    "Event",
+    "Failed",
+    "Origin",
+    "Other",
+    "Prompted",
+    "SessionEnded",
+    "SessionStarted",
+    "ShellRan",
+    "WriteAsked",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose event it is: the client's name in `rlm-kernel config`, its own session, the sub-agent, its folder."""
+
+    client: str
+    session: str = ""
+    agent: str = ""
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAsked(Event):
+    """A tool is about to write these files; paths as the client names them, made absolute."""
+
+    tool: str
+    call: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallAsked(Event):
+    """Another tool is about to be called; ``call`` is what the client calls this call."""
+
+    tool: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edited(Event):
+    """A tool has written these files."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShellRan(Event):
+    """A shell has run a command. ``status`` is None where the client does not tell it."""
+
+    command: str
+    output: str
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """Another tool has failed."""
+
+    tool: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted(Event):
+    """The client begins, goes on, or goes on with less: ``source`` is its own word, such as ``compact``."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded(Event):
+    """The client ends."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted(Event):
+    """The agent got a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting(Event):
+    """The client is about to shorten the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted(Event):
+    """The client has shortened the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStarted(Event):
+    """A sub-agent starts: that of the origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStopped(Event):
+    """A sub-agent has ended: that of the origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other(Event):
+    """Anything else: a sign of life."""
+
+    name: str
