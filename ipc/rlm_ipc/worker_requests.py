@@ -1,22 +1,38 @@
 """What the supervisor asks of a worker between two cells, and what it is answered.
 
-A request is one of `REQUESTS`; all travel under one tag and are answered in their order. The answer comes from a
-process that runs hostile code: whoever has asked reads the reply that he expects from it, strictly.
+A request is one of `REPLIES`, which names the type of its reply; all travel under one tag and are answered in their
+order. The answer comes from a process that runs hostile code: whoever has asked reads it with `read_reply`, strictly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from rlm_ipc import framing
+from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import BudgetUsed, QueryOutcome
-from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.messages import Json, JsonObject, plain, read
+
+Reply = TypeVar("Reply")
+
+
+class Request(Generic[Reply]):
+    """Base of the requests; ``Reply`` is what answers it."""
+
+    __slots__ = ()
+    OP: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
+class Done:
+    """The reply to a request that asks for nothing back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind(Request[Done]):
     """Bind a context to a global: the descriptors with it are a stored text that ``header`` describes."""
 
     OP: ClassVar[str] = "bind"
@@ -27,7 +43,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Unbind:
+class Unbind(Request[Done]):
     """Unbind a context."""
 
     OP: ClassVar[str] = "unbind"
@@ -35,8 +51,8 @@ class Unbind:
 
 
 @dataclass(frozen=True, slots=True)
-class Shadowed:
-    """Which contexts' names mean something else? Answer: `ShadowedNames`."""
+class Shadowed(Request["ShadowedNames"]):
+    """Which contexts' names mean something else?"""
 
     OP: ClassVar[str] = "shadowed"
 
@@ -49,22 +65,37 @@ class ShadowedNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Variables:
-    """Describe the user's globals. Answer: `VariableRows`."""
+class Variables(Request["VariableRows"]):
+    """Describe the user's globals."""
 
     OP: ClassVar[str] = "variables"
 
 
 @dataclass(frozen=True, slots=True)
-class VariableRows:
-    """A row for each: ``name``, ``type``, ``size`` and what else a variable has."""
+class VariableRow:
+    """A variable as its kernel describes it, which may be untrue. One that ``shadows`` has the name of a context.
 
-    variables: tuple[dict[str, Json], ...] = ()
+    ``size`` is in bytes; a text and a container have a ``line_count``.
+    """
+
+    name: str
+    type: str
+    size: int
+    preview: str
+    line_count: int | None = None
+    shadows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Peek:
-    """Show lines of a variable."""
+class VariableRows:
+    """A row for each."""
+
+    variables: tuple[VariableRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Peek(Request["Lines"]):
+    """Show lines of a variable: the first whole ones that fit into ``max_chars``, or ``every`` one, the longest cut."""
 
     OP: ClassVar[str] = "peek"
     name: str
@@ -75,8 +106,17 @@ class Peek:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """Search the lines of a variable; ``options`` are further arguments of `rlm_contexts.search.scan.scan`."""
+class Lines:
+    """Lines as they are shown, how many characters each of them has, and how many lines there are in all."""
+
+    total_lines: int
+    lines: tuple[str, ...]
+    chars: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Request["FoundLines"]):
+    """Search the lines of a variable; the fields are arguments of `rlm_contexts.search.scan.scan`."""
 
     OP: ClassVar[str] = "scan"
     name: str
@@ -84,11 +124,37 @@ class Scan:
     context_lines: int
     max_matches: int
     seconds: float
-    options: dict[str, Json] = field(default_factory=dict)
+    line_chars: int
+    start_line: int = 0
+    case_sensitive: bool = False
+    fixed: bool = False
+    word: bool = False
+    invert: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class FoundLine:
+    """A line that matches; see `rlm_contexts.search.scan.LineMatch`."""
+
+    line: int
+    text: str
+    context: tuple[str, ...]
+    chars: int
+    context_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLines:
+    """What a search found; see `rlm_contexts.search.scan.ScanResult`."""
+
+    matches: tuple[FoundLine, ...]
+    truncated: bool
+    total: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Export(Request["Exported"]):
     """Hand out a variable as text, at most ``max_bytes`` of UTF-8."""
 
     OP: ClassVar[str] = "export"
@@ -97,8 +163,15 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolve:
-    """News of queries, between two cells; see `Resolved`. Answer: `KnownQueries`."""
+class Exported:
+    """How many bytes the text has that comes with it."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve(Request["KnownQueries"]):
+    """News of queries, between two cells; see `Resolved`."""
 
     OP: ClassVar[str] = "resolve"
     answers: dict[str, QueryOutcome] = field(default_factory=dict)
@@ -114,7 +187,7 @@ class KnownQueries:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class Save(Request["HandedOut"]):
     """Hand out variables as bytes, and sources as text: the ``names``, or all.
 
     One has at most ``limit`` bytes, all together have ``room``.
@@ -135,6 +208,29 @@ class SavedSource:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedRow:
+    """A variable that is handed out: its bytes come beside, unless it is the content of a context."""
+
+    name: str
+    type: str
+    content_of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """What of a session is handed out, what ``failed``, and the names that did not fit and are ``left``.
+
+    Where code shadows a context, its variable is handed out, and the context is ``shadowed``.
+    """
+
+    variables: tuple[SavedRow, ...]
+    code: tuple[SavedSource, ...]
+    failed: tuple[NotKept, ...]
+    left: tuple[str, ...]
+    shadowed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SavedValue:
     """A variable as so many bytes, or the content of a context."""
 
@@ -144,7 +240,7 @@ class SavedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Request["PutBack"]):
     """Run sources and read variables again. The bytes are in the file that comes with it, one after the other.
 
     Contexts keep their names, except for those that variables ``shadow``.
@@ -156,12 +252,35 @@ class Restore:
     shadow: tuple[str, ...] = ()
 
 
-Request = (
-    Bind | Unbind | Shadowed | Variables | Peek | Scan | Export | Resolve | Save | Restore
-)  # fmt: skip
-REQUESTS: dict[str, type[Request]] = {
-    kind.OP: kind for kind in (Bind, Unbind, Shadowed, Variables, Peek, Scan, Export, Resolve, Save, Restore)
-}
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """What came back, and what did not."""
+
+    restored: tuple[str, ...]
+    failed: tuple[NotKept, ...]
+
+
+def _row(request: type[Request[Reply]], reply: type[Reply]) -> tuple[type[Request[Any]], type[Any]]:
+    """Return a row of the table; mypy refuses a reply type that is not the request's own."""
+    return request, reply
+
+
+REPLIES: Mapping[type[Request[Any]], type[Any]] = dict(
+    (
+        _row(Bind, Done),
+        _row(Unbind, Done),
+        _row(Shadowed, ShadowedNames),
+        _row(Variables, VariableRows),
+        _row(Peek, Lines),
+        _row(Scan, FoundLines),
+        _row(Export, Exported),
+        _row(Resolve, KnownQueries),
+        _row(Save, HandedOut),
+        _row(Restore, PutBack),
+    )
+)
+"""Every request, and the type of its reply."""
+_REQUESTS = {kind.OP: kind for kind in REPLIES}
 REQUEST = b"X"
 """The tag of every request."""
 
@@ -184,17 +303,17 @@ class Answered:
     failure: Failure | None = None
 
 
-def encode_request(request: Request) -> tuple[bytes, bytes]:
+def encode_request(request: Request[Any]) -> tuple[bytes, bytes]:
     """The tag of requests, and the first part of this one."""
     return REQUEST, framing.json_part(request_json(request))
 
 
-def request_json(request: Request) -> dict[str, Json]:
+def request_json(request: Request[Any]) -> JsonObject:
     """The request as a JSON object; `read_request` reads it."""
     return {"op": request.OP, **plain(request)}
 
 
-def read_request(content: object) -> Request:
+def read_request(content: object) -> Request[Any]:
     """The request in a JSON object, which names it as its ``op``.
 
     Raises:
@@ -202,7 +321,16 @@ def read_request(content: object) -> Request:
     """
     if not isinstance(content, dict) or not isinstance(op := content.get("op"), str):
         raise ProtocolError("a request must name its operation in `op`")
-    kind = REQUESTS.get(op)
+    kind = _REQUESTS.get(op)
     if kind is None:
-        raise ProtocolError(f"a kernel has no request {op!r}; there are {', '.join(sorted(REQUESTS))}")
+        raise ProtocolError(f"a kernel has no request {op!r}; there are {', '.join(sorted(_REQUESTS))}")
     return read(kind, {name: value for name, value in content.items() if name != "op"})
+
+
+def read_reply(request: Request[Reply], content: JsonObject) -> Reply:
+    """The reply to a request.
+
+    Raises:
+        ProtocolError: the kernel has answered with something else.
+    """
+    return cast("Reply", read(REPLIES[type(request)], content))

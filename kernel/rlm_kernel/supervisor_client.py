@@ -16,7 +16,7 @@ from pathlib import Path
 from rlm_contexts.store.store import SharedText
 from rlm_ipc import discovery, worker_requests
 from rlm_ipc import supervisor_protocol as protocol
-from rlm_ipc.errors import KernelError
+from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.kernel_reports import (
     AskedQuery,
     BudgetUsed,
@@ -27,8 +27,18 @@ from rlm_ipc.kernel_reports import (
     QueryOutcome,
     RollbackInfo,
 )
-from rlm_ipc.messages import Json, read
+from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import OutputSoFar, SpawnRequest
+from rlm_ipc.worker_requests import (
+    FoundLines,
+    HandedOut,
+    Lines,
+    PutBack,
+    Reply,
+    SavedSource,
+    SavedValue,
+    VariableRow,
+)
 from rlm_kernel.fork_policy import refuse_looser_fork
 from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call, write_connection
 from rlm_kernel.supervisor_connection import Blobs, SupervisorConnection
@@ -189,15 +199,13 @@ class SupervisorClient(SupervisorConnection):
         """Take a context from its global."""
         await self.call(protocol.UNBIND, protocol.Unbind(kernel_id, name))
 
-    async def variables(self, kernel_id: str, *, wait_seconds: float | None = None) -> list[dict[str, Json]]:
-        """Rows of the user's globals that are no contexts: name, type, size, preview, line_count where it has lines.
-
-        One that ``shadows`` a context has its name.
-        """
-        content, _ = await self._ask(kernel_id, worker_requests.Variables(), wait_seconds)
-        rows = content.get("variables")  # as the kernel says, which may say anything
-        known = rows if isinstance(rows, list) else []
-        return [row for row in known if isinstance(row, dict) and isinstance(row.get("name"), str)]
+    async def variables(self, kernel_id: str, *, wait_seconds: float | None = None) -> tuple[VariableRow, ...]:
+        """The user's globals that are no contexts, or have taken the name of one; none of a kernel that lies."""
+        try:
+            found, _ = await self._ask(kernel_id, worker_requests.Variables(), wait_seconds)
+        except ProtocolError:
+            return ()
+        return found.variables
 
     async def peek_variable(
         self,
@@ -209,35 +217,22 @@ class SupervisorClient(SupervisorConnection):
         *,
         every: bool = False,
         wait_seconds: float | None = None,
-    ) -> dict[str, Json]:
-        """Lines of a variable: ``total_lines``, and ``lines``, each with how many characters it has.
+    ) -> Lines:
+        """Lines of a variable.
 
         Without ``every`` the first whole ones that have at most ``max_chars``; with it as many as ``limit`` says, the
         longest cut. Raises `UnknownVariable`, `KernelBusy`.
         """
         request = worker_requests.Peek(name, offset, limit, max_chars, every)
-        content, _ = await self._ask(kernel_id, request, wait_seconds)
-        return content
+        lines, _ = await self._ask(kernel_id, request, wait_seconds)
+        return lines
 
     async def scan_variable(
-        self,
-        kernel_id: str,
-        name: str,
-        pattern: str,
-        *,
-        context_lines: int,
-        max_matches: int,
-        seconds: float,
-        options: Mapping[str, bool | int] | None = None,
-        wait_seconds: float | None = None,
-    ) -> dict[str, Json]:
-        """Search the lines of a variable: ``matches``, ``truncated``, ``total``, ``exact``.
-
-        ``options`` are further arguments of `contexts.scan.scan`.
-        """
-        request = worker_requests.Scan(name, pattern, context_lines, max_matches, seconds, dict(options or {}))
-        content, _ = await self._ask(kernel_id, request, wait_seconds)
-        return content
+        self, kernel_id: str, search: worker_requests.Scan, *, wait_seconds: float | None = None
+    ) -> FoundLines:
+        """Search the lines of a variable."""
+        found, _ = await self._ask(kernel_id, search, wait_seconds)
+        return found
 
     async def export_variable(
         self, kernel_id: str, name: str, max_bytes: int, *, wait_seconds: float | None = None
@@ -248,7 +243,7 @@ class SupervisorClient(SupervisorConnection):
 
     async def save_variables(
         self, kernel_id: str, names: Sequence[str] | None, limit: int, room: int
-    ) -> tuple[dict[str, Json], tuple[bytes, ...]]:
+    ) -> tuple[HandedOut, tuple[bytes, ...]]:
         """Variables as bytes, sources as text (`worker.snapshot.save`); what a kernel says of itself is hostile."""
         chosen = None if names is None else tuple(names)
         return await self._ask(kernel_id, worker_requests.Save(chosen, limit, room))
@@ -256,31 +251,29 @@ class SupervisorClient(SupervisorConnection):
     async def restore_variables(
         self,
         kernel_id: str,
-        code: Sequence[Mapping[str, Json]],
-        variables: Sequence[Mapping[str, Json]],
+        code: Sequence[SavedSource],
+        variables: Sequence[SavedValue],
         file: int,
         shadow: Collection[str] = (),
-    ) -> dict[str, Json]:
+    ) -> PutBack:
         """Give a kernel what `save_variables` gave: ``file`` holds the bytes one after the other; it stays ours.
 
         ``shadow`` are the names that they take from contexts.
         """
-        sources = tuple(read(worker_requests.SavedSource, dict(row)) for row in code)
-        values = tuple(read(worker_requests.SavedValue, dict(row)) for row in variables)
-        request = worker_requests.Restore(sources, values, tuple(sorted(shadow)))
-        content, _ = await self._ask(kernel_id, request, descriptors=[os.dup(file)])
-        return content
+        request = worker_requests.Restore(tuple(code), tuple(variables), tuple(sorted(shadow)))
+        back, _ = await self._ask(kernel_id, request, descriptors=[os.dup(file)])
+        return back
 
     async def _ask(
         self,
         kernel_id: str,
-        request: worker_requests.Request,
+        request: worker_requests.Request[Reply],
         wait_seconds: float | None = None,
         descriptors: Sequence[int] = (),
-    ) -> tuple[dict[str, Json], tuple[bytes, ...]]:
+    ) -> tuple[Reply, tuple[bytes, ...]]:
         call = protocol.AskWorker(kernel_id, worker_requests.request_json(request), wait_seconds)
         answer, blobs = await self.start_call(protocol.ASK, call, descriptors)
-        return answer.content, blobs
+        return worker_requests.read_reply(request, answer.content), blobs
 
     # -- queries
 

@@ -40,13 +40,13 @@ MESSAGES: list[Any] = [
     requests.Answered({"a": 1}),
     requests.Answered(failure=requests.Failure("KernelError", "m", {"n": [1]})),
 ]
-ASKED: list[requests.Request] = [
+ASKED: list[requests.Request[Any]] = [
     requests.Bind("log", {"h": 1}, "log", {"k": "v"}),
     requests.Unbind("log"),
     requests.Shadowed(),
     requests.Variables(),
     requests.Peek("a", 0, 1, 2, True),
-    requests.Scan("a", "p", 1, 2, 0.5, {"per_file": True}),
+    requests.Scan("a", "p", 1, 2, 0.5, 2000, start_line=3, invert=True),
     requests.Export("a", 10),
     requests.Resolve(OUTCOMES, BudgetUsed(calls=1), refused=True),
     requests.Save(None, 1, 2),
@@ -77,7 +77,7 @@ def test_every_message_has_a_tag_of_its_own_and_every_request_is_tried() -> None
     known = [*vars(protocol).values(), *vars(requests).values()]
     kinds = {kind for kind in known if isinstance(kind, type) and isinstance(vars(kind).get("TAG"), bytes)}
     assert len(tags) == len(set(tags)) == len(kinds) + 10
-    assert {type(request) for request in ASKED} == set(requests.REQUESTS.values())
+    assert {type(request) for request in ASKED} == set(requests.REPLIES)
 
 
 @pytest.mark.parametrize(

@@ -11,26 +11,22 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from rlm_ipc import framing, messages, worker_protocol
+from rlm_ipc import framing, worker_protocol
 from rlm_ipc import processes as process
 from rlm_ipc.errors import CallerError, KernelDied, KernelError, ProtocolError, WallsMissing
 from rlm_ipc.framed_stream import Overfull
 from rlm_ipc.kernel_reports import QueryOutcome, WallState
+from rlm_ipc.messages import Json, JsonObject
 from rlm_ipc.outcomes import Loss, Lost
-from rlm_ipc.worker_protocol import (
-    ForkState,
-    Resume,
-    Resumed,
-    Start,
-    Started,
-)
+from rlm_ipc.worker_protocol import ForkState, Resume, Resumed, Start, Started
 from rlm_ipc.worker_requests import (
     Answered,
     Bind,
     Export,
     Peek,
+    Reply,
     Request,
     Resolve,
     Scan,
@@ -39,6 +35,7 @@ from rlm_ipc.worker_requests import (
     Unbind,
     Variables,
     encode_request,
+    read_reply,
 )
 from rlm_kernel.failures import from_worker
 from rlm_kernel.supervisor.fork_broker import ForkBroker
@@ -58,8 +55,6 @@ SUPERVISOR_RESTORES = (Bind, Unbind, Shadowed, Resolve, Variables, Peek, Scan, E
 RUN_NO_CODE = (Bind, Unbind, Shadowed, Resolve, Variables)
 """Those among them that run no user code: a copy from before them still represents the session."""
 
-M = TypeVar("M")
-
 
 @dataclass(slots=True)
 class BoundText:
@@ -69,9 +64,9 @@ class BoundText:
     """
 
     descriptors: tuple[int, ...]
-    header: dict[str, Any]
+    header: dict[str, Json]
     type: str
-    metadata: dict[str, Any]
+    metadata: dict[str, Json]
     revision: int = 0
     serial: int = 0
 
@@ -393,8 +388,8 @@ class Checkpoints:
     # -- what a process needs to have
 
     async def ask(
-        self, request: Request, descriptors: tuple[int, ...] = ()
-    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        self, request: Request[Any], descriptors: tuple[int, ...] = ()
+    ) -> tuple[JsonObject, tuple[bytes, ...]]:
         """Send one of our own requests to the live process; raises its KernelError, or `PeerDied`."""
         assert self.live is not None
         self.pristine &= isinstance(request, SUPERVISOR_RESTORES)
@@ -417,13 +412,13 @@ class Checkpoints:
             raise from_worker(answer.failure)
         return answer.content, message.parts[1:]
 
-    async def ask_for(self, reply: type[M], request: Request) -> M:
-        """`ask`, and read the fields of the reply; an empty reply if a hostile kernel sent something else."""
+    async def ask_for(self, request: Request[Reply], nothing: Reply) -> Reply:
+        """`ask`, and read the reply; ``nothing`` if a hostile kernel sent something else."""
         content, _ = await self.ask(request)
         try:
-            return messages.read(reply, content)
+            return read_reply(request, content)
         except ProtocolError:
-            return reply()
+            return nothing
 
     async def attach(self, name: str, shared_text: BoundText) -> None:
         """Give the live process a context, and remember it for the processes after it."""
@@ -463,7 +458,7 @@ class Checkpoints:
 
     async def learn_shadowed(self) -> None:
         """Ask the live process which contexts are shadowed in it."""
-        said = await self.ask_for(ShadowedNames, Shadowed()) if self.contexts else ShadowedNames()
+        said = await self.ask_for(Shadowed(), ShadowedNames()) if self.contexts else ShadowedNames()
         self.shadow(said.shadowed)
 
     def forget(self, name: str) -> None:

@@ -140,8 +140,8 @@ async def _go_back(session: UndoableSession, count: int) -> RollbackInfo:
     session.told_of_loss()
     undone = session.history.undo_after(checkpoints.cells)
     names = sorted({name for cell in undone for name in cell.defined})
-    found = await checkpoints.ask_for(VariableRows, Variables())
-    present = {str(row.get("name")) for row in found.variables}
+    found = await checkpoints.ask_for(Variables(), VariableRows())
+    present = {row.name for row in found.variables}
     present |= checkpoints.contexts.keys()
     asked = [query for cell in undone for query in cell.queries if session.queries.withdraw(query)]
     await session.secure()

@@ -23,7 +23,7 @@ import zmq
 from rlm_ipc import framing, processes, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelBusy, KernelDied, KernelError, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
-from rlm_ipc.messages import Json
+from rlm_ipc.messages import Json, JsonObject
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import (
     AnswersAssigned,
@@ -221,15 +221,15 @@ class SupervisedSession:
         return future
 
     async def ask(
-        self, request: worker_requests.Request, wait_seconds: float | None, file: int | None = None
-    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        self, request: worker_requests.Request[Any], wait_seconds: float | None, file: int | None = None
+    ) -> tuple[JsonObject, tuple[bytes, ...]]:
         """Send a request to the kernel in order with cells; `KernelBusy` after ``wait_seconds``. Keeps ``file``."""
         began = asyncio.Event()
 
-        async def work() -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        async def work() -> tuple[JsonObject, tuple[bytes, ...]]:
             began.set()
             files = () if file is None else (os.dup(file),)
-            answer: tuple[dict[str, Any], tuple[bytes, ...]] = await self.checkpoints.ask(request, files)
+            answer: tuple[JsonObject, tuple[bytes, ...]] = await self.checkpoints.ask(request, files)
             if isinstance(request, worker_requests.Restore):
                 self.checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
                 await self.checkpoints.learn_shadowed()
@@ -240,7 +240,7 @@ class SupervisedSession:
         if wait_seconds is not None and not await within(began, future, wait_seconds):
             future.cancel()
             raise KernelBusy("the session runs a cell; wait for it, interrupt it, or try again later")
-        result: tuple[dict[str, Any], tuple[bytes, ...]] = await future
+        result: tuple[JsonObject, tuple[bytes, ...]] = await future
         return result
 
     async def bind(self, name: str, shared_text: BoundText) -> None:
@@ -265,7 +265,7 @@ class SupervisedSession:
         if self.wait.ids:
             self.wait.answer(worker_protocol.Resolved(news.answers, news.used, news.refused))
             return waited
-        reply = await self.operation(lambda: self.checkpoints.ask_for(worker_requests.KnownQueries, news))
+        reply = await self.operation(lambda: self.checkpoints.ask_for(news, worker_requests.KnownQueries()))
         self.copying.later()
         return list(reply.known)
 

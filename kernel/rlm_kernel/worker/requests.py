@@ -5,8 +5,11 @@ They run between cells, in the kernel process, so that they see what code sees.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from rlm_contexts.errors import TextTooLarge
 from rlm_contexts.search.scan import scan
@@ -14,11 +17,15 @@ from rlm_contexts.shares import fair_share
 from rlm_contexts.text import shared_str
 from rlm_contexts.view.variable import attach
 from rlm_ipc.framing import Message
-from rlm_ipc.messages import plain
 from rlm_ipc.worker_requests import (
     Bind,
+    Done,
     Export,
+    Exported,
+    FoundLine,
+    FoundLines,
     KnownQueries,
+    Lines,
     Peek,
     Request,
     Resolve,
@@ -35,17 +42,18 @@ from rlm_kernel.worker import snapshot, variables
 from rlm_kernel.worker.session_state import user_code
 from rlm_sandbox.language_wall.audit_hook import trusted
 
-Reply = tuple[dict[str, Any], tuple[bytes, ...]]
+Reply = TypeVar("Reply")
+Blobs = tuple[bytes, ...]
 
 
 class AskedWorker(snapshot.SavedWorker, Protocol):
     """What requests need from the process that carries them out; see `worker.Worker`."""
 
 
-Handler = Callable[[AskedWorker, Any, Message], Reply]
+Handler = Callable[[AskedWorker, Any, Message], tuple[Reply, Blobs]]
 
 
-def handle(worker: AskedWorker, request: Request, message: Message) -> Reply:
+def handle(worker: AskedWorker, request: Request[Reply], message: Message) -> tuple[Reply, Blobs]:
     """Carry out one request; raises a KernelError that the supervisor hands back to the caller."""
     return HANDLERS[type(request)](worker, request, message)
 
@@ -56,38 +64,38 @@ def _map(message: Message, request: Bind) -> Any:
     return attach(message.descriptors, request.header, type=request.type, metadata=request.metadata)
 
 
-def _bind(worker: AskedWorker, request: Bind, message: Message) -> Reply:
+def _bind(worker: AskedWorker, request: Bind, message: Message) -> tuple[Done, Blobs]:
     state = worker.session
     assert state is not None
     variable = _map(message, request)
     with user_code(state):  # the object that loses its name may have a finaliser of the user's
         state.bind(worker.namespace, request.name, variable)
-    return {}, ()
+    return Done(), ()
 
 
-def _unbind(worker: AskedWorker, request: Unbind, message: Message) -> Reply:
+def _unbind(worker: AskedWorker, request: Unbind, message: Message) -> tuple[Done, Blobs]:
     state = worker.session
     assert state is not None
     with user_code(state):  # the object that loses its name may have a finaliser of the user's
         state.unbind(worker.namespace, request.name)
     shared_str.release_unused()
-    return {}, ()
+    return Done(), ()
 
 
-def _shadowed(worker: AskedWorker, request: Shadowed, message: Message) -> Reply:
+def _shadowed(worker: AskedWorker, request: Shadowed, message: Message) -> tuple[ShadowedNames, Blobs]:
     state = worker.session
-    return plain(ShadowedNames(tuple(state.shadowed(worker.namespace) if state is not None else ()))), ()
+    return ShadowedNames(tuple(state.shadowed(worker.namespace) if state is not None else ())), ()
 
 
-def _variables(worker: AskedWorker, request: Variables, message: Message) -> Reply:
+def _variables(worker: AskedWorker, request: Variables, message: Message) -> tuple[VariableRows, Blobs]:
     state, namespace = worker.session, worker.namespace
     contexts = state.contexts if state else {}
     found = variables.visible(namespace, worker.hidden)
     with user_code(state):  # a user's class may look like a library's, whose size is asked for
         rows = [variables.row(name, value) for name, value in found if name not in contexts]
         taken = state.shadowed(namespace) if state else ()
-        rows += [{**variables.row(name, namespace[name]), "shadows": True} for name in taken]
-    return plain(VariableRows(tuple(rows))), ()
+        rows += [replace(variables.row(name, namespace[name]), shadows=True) for name in taken]
+    return VariableRows(tuple(rows)), ()
 
 
 def _lines(worker: AskedWorker, name: str) -> Any:
@@ -96,63 +104,68 @@ def _lines(worker: AskedWorker, name: str) -> Any:
         return variables.as_lines(variables.find(worker.namespace, worker.hidden, name))
 
 
-def _peek(worker: AskedWorker, request: Peek, message: Message) -> Reply:
+def _peek(worker: AskedWorker, request: Peek, message: Message) -> tuple[Lines, Blobs]:
     lines = _lines(worker, request.name)
     offset, limit, room = request.offset, request.limit, request.max_chars
-    wanted = lines[offset : offset + limit]
+    wanted = [str(line) for line in lines[offset : offset + limit]]
+    chars = list(map(len, wanted))
     if request.every:
-        share = fair_share(map(len, wanted), room)
-        return {"total_lines": len(lines), "lines": [[line[:share], len(line)] for line in wanted]}, ()
-    taken: list[list[str | int]] = []
-    for line in wanted:
-        room -= len(line)
-        if room < 0:
-            break
-        taken.append([line, len(line)])
-    return {"total_lines": len(lines), "lines": taken}, ()
+        share = fair_share(chars, room)
+        return Lines(len(lines), tuple(line[:share] for line in wanted), tuple(chars)), ()
+    fit = bisect_right(list(itertools.accumulate(chars)), room)
+    return Lines(len(lines), tuple(wanted[:fit]), tuple(chars[:fit])), ()
 
 
-def _scan(worker: AskedWorker, request: Scan, message: Message) -> Reply:
+def _scan(worker: AskedWorker, request: Scan, message: Message) -> tuple[FoundLines, Blobs]:
     found = scan(
         _lines(worker, request.name),
         request.pattern,
         context_lines=request.context_lines,
         max_matches=request.max_matches,
         seconds=request.seconds,
-        **request.options,
+        line_chars=request.line_chars,
+        start_line=request.start_line,
+        case_sensitive=request.case_sensitive,
+        fixed=request.fixed,
+        word=request.word,
+        invert=request.invert,
     )
-    matches = [
-        {"line": m.line, "text": m.text, "context": list(m.context), "chars": m.chars, "context_cut": m.context_cut}
-        for m in found.matches
-    ]
-    return {"matches": matches, "truncated": found.truncated, "total": found.total, "exact": found.exact}, ()
+    matches = (FoundLine(m.line, m.text, m.context, m.chars, m.context_cut) for m in found.matches)
+    return FoundLines(tuple(matches), found.truncated, found.total, found.exact), ()
 
 
-def _export(worker: AskedWorker, request: Export, message: Message) -> Reply:
+def _export(worker: AskedWorker, request: Export, message: Message) -> tuple[Exported, Blobs]:
     with user_code(worker.session):
         text = variables.as_text(variables.find(worker.namespace, worker.hidden, request.name))
     data = str.encode(text, "utf-8", "replace")
     if len(data) > request.max_bytes:
         raise TextTooLarge(request.max_bytes, len(data))
-    return {"bytes": len(data)}, (data,)
+    return Exported(len(data)), (data,)
 
 
-def _resolve(worker: AskedWorker, request: Resolve, message: Message) -> Reply:
+def _resolve(worker: AskedWorker, request: Resolve, message: Message) -> tuple[KnownQueries, Blobs]:
     state = worker.session
     assert state is not None
     with user_code(state):
-        return plain(KnownQueries(tuple(state.resolve(worker.namespace, request)))), ()
+        return KnownQueries(tuple(state.resolve(worker.namespace, request))), ()
 
 
-HANDLERS: dict[type[Request], Handler] = {
-    Bind: _bind,
-    Unbind: _unbind,
-    Shadowed: _shadowed,
-    Variables: _variables,
-    Peek: _peek,
-    Scan: _scan,
-    Export: _export,
-    Resolve: _resolve,
-    Save: snapshot.save,
-    Restore: snapshot.restore,
-}
+def _row(kind: type[Request[Reply]], handler: Handler[Reply]) -> tuple[type[Request[Any]], Handler[Any]]:
+    """Return a row of the table; mypy refuses a handler whose reply is not the request's own."""
+    return kind, handler
+
+
+HANDLERS: dict[type[Request[Any]], Handler[Any]] = dict(
+    (
+        _row(Bind, _bind),
+        _row(Unbind, _unbind),
+        _row(Shadowed, _shadowed),
+        _row(Variables, _variables),
+        _row(Peek, _peek),
+        _row(Scan, _scan),
+        _row(Export, _export),
+        _row(Resolve, _resolve),
+        _row(Save, snapshot.save),
+        _row(Restore, snapshot.restore),
+    )
+)

@@ -16,16 +16,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from rlm_contexts.view.variable import ContextVariable
+from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import CallerError
 from rlm_ipc.framing import Message
-from rlm_ipc.worker_requests import Restore, Save, SavedValue
+from rlm_ipc.worker_requests import HandedOut, PutBack, Restore, Save, SavedRow, SavedSource, SavedValue
 from rlm_kernel.worker import pickling, variables
 from rlm_kernel.worker.function_sources import FunctionSource, Sources, code_of, is_of_cells
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
 from rlm_kernel.worker.session_state import WorkerSession, user_code
 from rlm_kernel.worker.traceback import CELL_PREFIX, name_of, text_of
+from rlm_sandbox.namespaces import Namespace
 
-Reply = tuple[dict[str, Any], tuple[bytes, ...]]
 LONGEST_REASON = 300
 MAX_ROUNDS = 10
 
@@ -37,89 +38,87 @@ class SavedWorker(Protocol):
     session: WorkerSession | None
 
     @property
-    def namespace(self) -> dict[str, Any]:
+    def namespace(self) -> Namespace:
         """The user's globals."""
         ...
 
     @property
-    def hidden(self) -> dict[str, Any]:
+    def hidden(self) -> Namespace:
         """Globals that the session came with."""
         ...
 
 
-def save(worker: SavedWorker, request: Save, message: Message) -> Reply:
+def save(worker: SavedWorker, request: Save, message: Message) -> tuple[HandedOut, tuple[bytes, ...]]:
     """Hand out variables as bytes, and the source of functions, classes and imports.
 
     ``names`` are the wanted variables; None means all, and the sources too. ``limit`` is the largest size of one
-    variable in bytes, and ``room`` of all together. Names that did not fit are ``left`` for another request. Where code
-    shadows a context, its variable is handed out and the context is listed as ``shadowed``.
+    variable in bytes, and ``room`` of all together.
     """
     state = _state(worker)
-    rows: list[dict[str, Any]] = []
+    rows: list[SavedRow] = []
     blobs: list[bytes] = []
-    shadowed = state.shadowed(worker.namespace)
-    reply: dict[str, Any] = {"variables": rows, "code": [], "failed": [], "left": [], "shadowed": shadowed}
+    code: list[SavedSource] = []
+    failed: list[NotKept] = []
+    left: list[str] = []
+    shadowed = tuple(state.shadowed(worker.namespace))
     chosen = request.names
     found = dict(variables.visible(worker.namespace, worker.hidden))
     values = {name: value for name, value in found.items() if state.contexts.get(name, state) is not value}
     if chosen is None:
-        reply["code"], reply["failed"], values = _sources(worker, values)
+        code, failed, values = _sources(worker, values)
     else:
         values = {name: values[name] for name in chosen if name in values}
     room = request.room
     with user_code(state):
         for name, value in values.items():
             if room <= 0:
-                reply["left"].append(name)
+                left.append(name)
                 continue
             row, data = _saved(worker, state, name, value, request.limit)
-            if "reason" in row:
-                reply["failed"].append(row)
+            if isinstance(row, NotKept):
+                failed.append(row)
             else:
                 rows.append(row)
                 blobs.append(data)
                 room -= len(data)
-    return reply, tuple(blobs)
+    return HandedOut(tuple(rows), tuple(code), tuple(failed), tuple(left), shadowed), tuple(blobs)
 
 
 def _saved(
     worker: SavedWorker, state: WorkerSession, name: str, value: Any, limit: int
-) -> tuple[dict[str, Any], bytes]:
+) -> tuple[SavedRow | NotKept, bytes]:
     kind = name_of(type(value))
     for context, variable in state.contexts.items():
         if type(value) is str and isinstance(variable, ContextVariable) and variable["content"] is value:
-            return {"name": name, "type": kind, "content_of": context}, b""
+            return SavedRow(name, kind, context), b""
     try:
         data = pickling.dump(value, worker.namespace, state.contexts, limit)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return {"name": name, "reason": reason_of(error)}, b""
-    return {"name": name, "type": kind, "content_of": None}, data
+        return NotKept(name, reason_of(error)), b""
+    return SavedRow(name, kind, None), data
 
 
-Texts = list[dict[str, str]]
-
-
-def _sources(worker: SavedWorker, values: dict[str, Any]) -> tuple[Texts, Texts, dict[str, Any]]:
+def _sources(worker: SavedWorker, values: Namespace) -> tuple[list[SavedSource], list[NotKept], Namespace]:
     """The sources to run again in order, the failures, and the variables that are not code."""
     state = _state(worker)
     history = [str(text) for text in worker.kernel.shell.history_manager.input_hist_raw]
     sources = Sources([*state.restored, *history])
     found: list[FunctionSource] = []
-    failed: Texts = []
-    rest: dict[str, Any] = {}
+    failed: list[NotKept] = []
+    rest: Namespace = {}
     for name, value in [*_modules(worker.namespace), *values.items()]:
         if not _is_code(value):
             rest[name] = value
         elif (source := _source_of(sources, worker.namespace, name, value)) is not None:
             found.append(source)
         elif issubclass(type(value), types.ModuleType) or code_of(value) is not None or is_of_cells(value):
-            failed.append({"name": name, "reason": "it has no source of its own in a cell of this session"})
+            failed.append(NotKept(name, "it has no source of its own in a cell of this session"))
         else:
             rest[name] = value
     found.sort(key=lambda source: source.place)
-    return [{"name": source.name, "source": source.text} for source in found], failed, rest
+    return [SavedSource(source.name, source.text) for source in found], failed, rest
 
 
 def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -153,7 +152,7 @@ def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value:
 # -- and back
 
 
-def restore(worker: SavedWorker, request: Restore, message: Message) -> Reply:
+def restore(worker: SavedWorker, request: Restore, message: Message) -> tuple[PutBack, tuple[bytes, ...]]:
     """Run the sources and read the variables again, from the file that comes with the request.
 
     A variable may need another one that comes later, so failed steps are tried again after the others. Contexts keep
@@ -161,7 +160,7 @@ def restore(worker: SavedWorker, request: Restore, message: Message) -> Reply:
     """
     state = _state(worker)
     data = _bytes_of(message, [row.bytes for row in request.variables])
-    made: dict[str, Any] = {}
+    made: Namespace = {}
     steps: dict[str, Callable[[], Any]] = {}
     refused: dict[str, str] = {}
     kept = state.contexts.keys() - set(request.shadow)
@@ -176,7 +175,7 @@ def restore(worker: SavedWorker, request: Restore, message: Message) -> Reply:
         failed = _take(state, steps, restored)
         if len(failed) == before:
             break
-    return {"restored": restored, "failed": [{"name": n, "reason": r} for n, r in (refused | failed).items()]}, ()
+    return PutBack(tuple(restored), tuple(NotKept(name, why) for name, why in (refused | failed).items())), ()
 
 
 def _take(state: WorkerSession, steps: dict[str, Callable[[], Any]], restored: list[str]) -> dict[str, str]:
@@ -218,7 +217,7 @@ def _may_be_bound(worker: SavedWorker, name: str) -> bool:
     return usual and (name not in taken or name == "budget")  # code often has a variable `budget` of its own
 
 
-def _define(worker: SavedWorker, name: str, source: str, made: dict[str, Any]) -> Callable[[], None]:
+def _define(worker: SavedWorker, name: str, source: str, made: Namespace) -> Callable[[], None]:
     state = _state(worker)
 
     def step() -> None:

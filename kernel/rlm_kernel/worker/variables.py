@@ -15,7 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlm_ipc.errors import UnknownVariable
+from rlm_ipc.worker_requests import VariableRow
 from rlm_kernel.worker.traceback import name_of
+from rlm_sandbox.namespaces import Namespace
 
 SCALARS = (int, float, complex, bool, type(None))
 CONTAINERS = (list, tuple, dict, set, frozenset)
@@ -36,20 +38,14 @@ def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator
         yield name, value
 
 
-def row(name: str, value: Any) -> dict[str, Any]:
-    """The row of a variable in a list: name, type, bytes, lines if it has any, and a preview."""
-    kind = type(value)
-    found: dict[str, Any] = {
-        "name": name,
-        "type": name_of(kind),
-        "size": _size(value),
-        "preview": _preview(value),
-    }
+def row(name: str, value: Any) -> VariableRow:
+    """The row of a variable in a list."""
+    kind, lines = type(value), None
     if kind is str:
-        found["line_count"] = value.count("\n") + (1 if value and not value.endswith("\n") else 0)
+        lines = value.count("\n") + (1 if value and not value.endswith("\n") else 0)
     elif kind in CONTAINERS:
-        found["line_count"] = len(value)
-    return found
+        lines = len(value)
+    return VariableRow(name, name_of(kind), _size(value), _preview(value), lines)
 
 
 def _size(value: Any, depth: int = 2) -> int:
@@ -170,7 +166,7 @@ def changed(before: Mapping[str, int], namespace: Mapping[str, Any], hidden: Map
     return [name for name, _ in visible(bound, hidden)]
 
 
-def prune(namespace: dict[str, Any], history: Any, count: int) -> None:
+def prune(namespace: Namespace, history: Any, count: int) -> None:
     """Forget input and result of a cell long past: ``_i3``, ``_3``, ``Out[3]`` and IPython's log of what was shown."""
     old = count - KEPT_RESULTS
     if old > 0:

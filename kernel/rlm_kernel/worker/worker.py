@@ -318,8 +318,8 @@ class Worker:
         request = read_request(json.loads(message.parts[0]))
         try:
             with interruptible():
-                content, blobs = requests.handle(self, request, message)
-            tag, part = encode(Answered(content))
+                reply, blobs = requests.handle(self, request, message)
+            tag, part = encode(Answered(plain(reply)))
         except BaseException as error:  # the request may run a ``__repr__`` of the user's, which may raise anything
             (tag, part), blobs = encode(Answered(failure=_failure(error))), ()
         self.link.send(tag, (part, *blobs))

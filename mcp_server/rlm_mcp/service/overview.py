@@ -17,8 +17,9 @@ from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import SessionsSeen
+from rlm_ipc.worker_requests import VariableRow
 from rlm_mcp.service.cells.runs import Runs
-from rlm_mcp.service.contexts.variables import KernelVariable, KernelVariables
+from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -235,7 +236,7 @@ class Viewer:
             return
         shadowed = set(kernel.shadowed) if kernel else set()
         texts = [_text(row, row.name in shadowed) for row in rows]
-        made: list[KernelVariable] | None = []
+        made: list[VariableRow] | None = []
         with suppress(KernelError, OSError):
             made = None if kernel and kernel.state == "busy" else await self._watch.variables.rows(session)
             self._seen = self._seen if made is None else seen
@@ -321,10 +322,10 @@ def _text(row: contexts.ContextRow, shadowed: bool) -> VariableLine:
     return VariableLine(row.name, row.type, row.size, row.line_count, preview, text=True)
 
 
-def _variable(found: KernelVariable) -> VariableLine:
+def _variable(found: VariableRow) -> VariableLine:
     name, kind = found.name[:_LONGEST_WORD], found.type[:_LONGEST_WORD]
     preview = _plain(found.preview)[:_LONGEST_WORD]
-    return VariableLine(name, kind, found.size or 0, found.line_count, preview, text=False)
+    return VariableLine(name, kind, found.size, found.line_count, preview, text=False)
 
 
 def _cut(text: str) -> str:

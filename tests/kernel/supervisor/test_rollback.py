@@ -16,6 +16,7 @@ from waiting import until
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy
 from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.worker_requests import SavedSource
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import MIB
 
@@ -37,7 +38,7 @@ def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable
 
 async def _restore_a_function(supervisor, kernel: KernelInfo) -> None:
     with tempfile.TemporaryFile() as no_values:
-        function = {"name": "f", "source": "def f(): return 1"}
+        function = SavedSource("f", "def f(): return 1")
         await supervisor.restore_variables(kernel.kernel_id, [function], [], no_values.fileno())
 
 

@@ -121,7 +121,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def a_look_that_runs_none(self) -> None:
         """A copy from before it still stands for the session."""
-        assert {"rows", "thing"} <= {row["name"] for row in self._do(self.supervisor.variables(self.id))}
+        assert {"rows", "thing"} <= {row.name for row in self._do(self.supervisor.variables(self.id))}
 
     @rule()
     def a_text_comes_or_goes(self) -> None:

@@ -3,12 +3,13 @@
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import CallerError
+from rlm_ipc.worker_requests import HandedOut, PutBack, SavedSource, SavedValue
 from rlm_kernel.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.anyio
@@ -29,18 +30,20 @@ class Saving:
 
     async def save(
         self, names: Sequence[str] | None = None, limit: int = MUCH, room: int = MUCH
-    ) -> tuple[dict[str, Any], dict[str, bytes]]:
+    ) -> tuple[HandedOut, dict[str, bytes]]:
         reply, blobs = await self.supervisor.save_variables(self.id, names, limit, room)
-        return reply, {row["name"]: blob for row, blob in zip(reply["variables"], blobs, strict=True)}
+        return reply, {row.name: blob for row, blob in zip(reply.variables, blobs, strict=True)}
 
-    async def restore(self, reply: dict[str, Any], blobs: dict[str, bytes]) -> dict[str, Any]:
-        kept = ("name", "content_of")
-        rows = [{key: row[key] for key in kept} | {"bytes": len(blobs[row["name"]])} for row in reply["variables"]]
+    async def restore(self, reply: HandedOut, blobs: dict[str, bytes]) -> PutBack:
+        rows = [SavedValue(row.name, len(blobs[row.name]), row.content_of) for row in reply.variables]
         with tempfile.TemporaryFile() as file:
-            file.write(b"".join(blobs[row["name"]] for row in rows))
+            file.write(b"".join(blobs[row.name] for row in rows))
             file.flush()
             os.lseek(file.fileno(), 0, os.SEEK_SET)
-            return await self.supervisor.restore_variables(self.id, reply["code"], rows, file.fileno())
+            return await self.supervisor.restore_variables(self.id, reply.code, rows, file.fileno())
+
+
+NOTHING = HandedOut((), (), (), (), ())
 
 
 @pytest.fixture
@@ -49,8 +52,8 @@ def saving(supervisor: SupervisorClient):
     return lambda kernel: Saving(supervisor, kernel.kernel_id)
 
 
-def reasons(reply: dict[str, Any]) -> dict[str, str]:
-    return {row["name"]: row["reason"] for row in reply["failed"]}
+def reasons(reply: HandedOut | PutBack) -> dict[str, str]:
+    return {row.name: row.reason for row in reply.failed}
 
 
 async def test_what_there_is_no_room_for_is_left_for_another_request(supervisor, spawn, saving) -> None:
@@ -64,10 +67,10 @@ async def test_what_there_is_no_room_for_is_left_for_another_request(supervisor,
     assert size > 100
     for room, taken in ((0, ""), (1, "a"), (size, "a"), (size + 1, "ab"), (2 * size, "ab"), (2 * size + 1, "abc")):
         reply, blobs = await one.save(["a", "b", "c"], room=room)
-        assert ("".join(blobs), "".join(reply["left"])) == (taken, "abc"[len(taken) :])
-        assert (reply["code"], reply["failed"]) == ([], [])
+        assert ("".join(blobs), "".join(reply.left)) == (taken, "abc"[len(taken) :])
+        assert (reply.code, reply.failed) == ((), ())
     reply, blobs = await one.save(["b", "missing"])
-    assert (list(blobs), reply["left"]) == (["b"], [])
+    assert (list(blobs), reply.left) == (["b"], ())
     await supervisor.shutdown(kernel.kernel_id)
 
 
@@ -105,7 +108,7 @@ async def test_arrays_come_back_as_they_were_and_others_are_named(supervisor, sp
     fresh = await spawn(policy("data"))
     other = saving(fresh)
     restored = await other.restore(reply, blobs)
-    assert restored["failed"] == []
+    assert restored.failed == ()
     assert await other.run("flat.tolist(), table.tolist(), str(table.dtype), empty.shape, rows['a'][0].tolist()") == (
         "([0, 1, 2, 3, 4], [[1.0, 0.0], [0.0, 1.0]], 'float32', (0,), [0, 1])"
     )
@@ -162,11 +165,11 @@ async def test_sizes_that_are_not_those_of_the_file_are_refused(supervisor, spaw
         file.flush()
         sizes = ([len(blobs["a"]) + 1], [len(blobs["a"]) - 1], [-1, len(blobs["a"]) + 1], [])
         for told in sizes:
-            rows = [{"name": "a", "bytes": size} for size in told]
+            rows = [SavedValue("a", size) for size in told]
             with pytest.raises(CallerError, match="sizes of the variables"):
                 await supervisor.restore_variables(kernel.kernel_id, [], rows, file.fileno())
     assert await one.run("a") == "2"
-    assert (await one.restore(reply, blobs))["restored"] == ["a"]
+    assert (await one.restore(reply, blobs)).restored == ("a",)
     assert await one.run("a") == "1"
     await supervisor.shutdown(kernel.kernel_id)
 
@@ -177,7 +180,7 @@ async def test_a_request_to_restore_without_its_file_is_refused(supervisor, spaw
     request = {"op": "restore", "code": [], "variables": [], "shadow": []}
     with pytest.raises(CallerError, match="with exactly one file"):
         await supervisor.call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, request))
-    assert (await saving(kernel).restore({"variables": [], "code": []}, {}))["failed"] == []
+    assert (await saving(kernel).restore(NOTHING, {})).failed == ()
     await supervisor.shutdown(kernel.kernel_id)
 
 
@@ -188,15 +191,14 @@ async def test_a_name_that_no_variable_may_have_is_not_restored(supervisor, spaw
     one = saving(kernel)
     await one.run("a = 1")
     reply, blobs = await one.save()
-    row = {**reply["variables"][0], "name": name}
-    answer = await one.restore({"variables": [row], "code": []}, {name: blobs["a"]})
-    assert (answer["restored"], reasons(answer)) == (
-        [],
+    row = replace(reply.variables[0], name=name)
+    answer = await one.restore(replace(NOTHING, variables=(row,)), {name: blobs["a"]})
+    assert (answer.restored, reasons(answer)) == (
+        (),
         {name: "a variable cannot have this name: the session uses it, or it is not an identifier"},
     )
-    code = [{"name": name, "source": "a = 5"}]
-    answer = await one.restore({"variables": [], "code": code}, {})
-    assert answer["restored"] == []
+    answer = await one.restore(replace(NOTHING, code=(SavedSource(name, "a = 5"),)), {})
+    assert answer.restored == ()
     assert await one.run("a") == "1"
     await supervisor.shutdown(kernel.kernel_id)
 
@@ -209,7 +211,7 @@ async def test_code_that_is_restored_means_what_it_meant(supervisor, spawn, savi
         await one.run("def max(n: int): return 'mine'\nlargest = max")
         reply, blobs = await one.save()
         restored = await other.restore(reply, blobs)
-        assert (restored["restored"], restored["failed"]) == (["max", "largest"], [])
+        assert (restored.restored, restored.failed) == (("max", "largest"), ())
         assert await other.run("largest(1), largest is max, max.__annotations__['n'] is int") == "('mine', True, True)"
         for session in (kernel, fresh):
             await supervisor.shutdown(session.kernel_id)
@@ -219,9 +221,9 @@ async def test_restored_code_has_the_builtins_of_the_wall(supervisor, spawn, sav
     """Also in a kernel that has run no cell yet: a function has the builtins that were there when it was made."""
     kernel = await spawn()
     one = saving(kernel)
-    code = [{"name": "f", "source": "def f():\n    import socket"}, {"name": "g", "source": "import socket as g"}]
-    restored = await one.restore({"variables": [], "code": code}, {})
-    assert restored["restored"] == ["f"]
+    code = (SavedSource("f", "def f():\n    import socket"), SavedSource("g", "import socket as g"))
+    restored = await one.restore(replace(NOTHING, code=code), {})
+    assert restored.restored == ("f",)
     assert "ImportRefused" in reasons(restored)["g"]
     refused = await supervisor.execute(kernel.kernel_id, "f()").result()
     assert refused.error.ename == "ImportRefused"
@@ -234,7 +236,7 @@ async def test_a_module_without_an_import_of_its_own_is_named(supervisor, spawn,
     one = saving(kernel)
     await one.run("def load():\n    import json\n    return json\nfound = load()\nimport math")
     reply, blobs = await one.save()
-    assert [row["name"] for row in reply["code"]] == ["math", "load"]
+    assert [row.name for row in reply.code] == ["math", "load"]
     assert reasons(reply) == {"found": "it has no source of its own in a cell of this session"}
     assert blobs == {}
     await supervisor.shutdown(kernel.kernel_id)
@@ -246,8 +248,8 @@ async def test_what_is_no_code_any_more_is_a_variable_and_what_wraps_code_is_not
     one, other = saving(kernel), saving(fresh)
     await one.run("import math as m\nm = 5\nimport functools\n@functools.cache\ndef f(n):\n    return n + m")
     reply, blobs = await one.save()
-    assert ([row["name"] for row in reply["code"]], list(blobs)) == (["functools", "f"], ["m"])
-    assert (await other.restore(reply, blobs))["failed"] == []
+    assert ([row.name for row in reply.code], list(blobs)) == (["functools", "f"], ["m"])
+    assert (await other.restore(reply, blobs)).failed == ()
     assert await other.run("f(1), m") == "(6, 5)"
     for session in (kernel, fresh):
         await supervisor.shutdown(session.kernel_id)

@@ -54,9 +54,9 @@ NAMELESS = "class M(type):\n    __name__ = property(lambda cls: cls.missing)\n"
 async def test_classes_that_do_not_tell_their_name_are_listed(supervisor, kernel, run) -> None:
     """A list of variables asks no class of the session's for its name."""
     await run(f"{NAMELESS}class R(metaclass=M): pass\nheld = R(), 1\nodd = R()")
-    rows = {row["name"]: row for row in await supervisor.variables(kernel.kernel_id)}
-    assert rows["odd"]["type"] == "R"
-    assert rows["held"]["preview"] == "(<R>, 1)"
+    rows = {row.name: row for row in await supervisor.variables(kernel.kernel_id)}
+    assert rows["odd"].type == "R"
+    assert rows["held"].preview == "(<R>, 1)"
     assert (await lasting(supervisor, kernel, "len(held)")).result == "2"
 
 
@@ -83,8 +83,8 @@ async def test_a_variable_that_cannot_be_saved_costs_only_itself(supervisor, ker
         "r, s, kept = R(), S(), 5"
     )
     answer, _ = await supervisor.save_variables(kernel.kernel_id, None, 10_000, 100_000)
-    assert [row["name"] for row in answer["variables"]] == ["kept"]
-    assert {row["name"]: row["reason"] for row in answer["failed"]} == {"r": "B: no", "s": "B: never"}
+    assert [row.name for row in answer.variables] == ["kept"]
+    assert {row.name: row.reason for row in answer.failed} == {"r": "B: no", "s": "B: never"}
     await lasting(supervisor, kernel, "1")
 
 

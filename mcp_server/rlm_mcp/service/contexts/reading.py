@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from rlm_contexts.search.pool import ScanWorkers
 from rlm_contexts.searches import LineMatch, ScanResult
 from rlm_contexts.shares import ShownShare
 from rlm_contexts.text.text import Text
 from rlm_ipc.messages import JsonObject
+from rlm_ipc.worker_requests import Scan, VariableRow
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.contexts.file_list import FileTables
 from rlm_mcp.service.contexts.pages import MAX_CHARS, fitting, pieces
-from rlm_mcp.service.contexts.variables import KernelVariable, KernelVariables
+from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
@@ -46,8 +48,16 @@ _PAGE_OVERHEAD = 180
 _LEAST_ROOM = 64
 _LISTS = ("files", "results")
 _REST = "ask for fewer lines or more max_chars, or slice the line with eval_code"
-_OPTIONS = {"case": "case_sensitive", "fixed": "fixed", "word": "word", "invert": "invert"}
-"""The flags that are arguments of `contexts.scan.scan`."""
+
+
+class ScanOptions(TypedDict):
+    """Further arguments of `contexts.scan.scan`."""
+
+    case_sensitive: bool
+    fixed: bool
+    word: bool
+    invert: bool
+    start_line: int
 
 
 @dataclass(frozen=True)
@@ -67,10 +77,15 @@ class Search:
     start_line: int = 0
     flags: frozenset[str] = frozenset()
 
-    def options(self) -> dict[str, bool | int]:
-        """The further arguments of `contexts.scan.scan`, where they are not the usual ones."""
-        given: dict[str, bool | int] = {meant: True for flag, meant in _OPTIONS.items() if flag in self.flags}
-        return {**given, "start_line": self.start_line} if self.start_line else given
+    def options(self) -> ScanOptions:
+        """The further arguments of `contexts.scan.scan`."""
+        return {
+            "case_sensitive": "case" in self.flags,
+            "fixed": "fixed" in self.flags,
+            "word": "word" in self.flags,
+            "invert": "invert" in self.flags,
+            "start_line": self.start_line,
+        }
 
     @property
     def counts(self) -> bool:
@@ -219,15 +234,8 @@ class Reading:
         content = self._named.find(session, name)
         line_chars = max(_LONGEST_MATCH, session.policy.limits.answer_chars // MAX_MATCHES)
         if content is None:
-            return await self._variables.scan(
-                session,
-                name,
-                search.pattern,
-                context_lines=search.context_lines,
-                max_matches=search.max_matches,
-                seconds=SCAN_SECONDS,
-                options={**search.options(), "line_chars": line_chars},
-            )
+            shape = (search.context_lines, search.max_matches, SCAN_SECONDS, line_chars)
+            return await self._variables.scan(session, Scan(name, search.pattern, *shape, **search.options()))
         return await self._scanner.scan(
             self._texts.stored(content.digest),
             search.pattern,
@@ -263,7 +271,7 @@ def _listed(row: ContextRow, shadowed: Collection[str]) -> JsonObject:
     return {**fields, "created": moment(row.created_at), **told}
 
 
-def _listed_variable(row: KernelVariable) -> JsonObject:
+def _listed_variable(row: VariableRow) -> JsonObject:
     """A kernel variable in the shape of a context; when it was created is not known."""
     fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type, "created": None}
     told = {"shadows_text": True} if row.shadows else {}

@@ -16,6 +16,7 @@ from typing import Any
 from rlm_contexts.errors import ContextError
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.worker_requests import SavedValue
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.saved_variables import hand_in, hand_out
@@ -142,7 +143,7 @@ async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, by
     try:
         with os.fdopen(os.dup(file), "wb") as whole:
             whole.writelines(blobs.values())
-        listed = [{"name": name, "bytes": len(blob), "content_of": None} for name, blob in blobs.items()]
+        listed = [SavedValue(name, len(blob)) for name, blob in blobs.items()]
         told = await hand_in(client, kernel, file, listed)
     finally:
         os.close(file)

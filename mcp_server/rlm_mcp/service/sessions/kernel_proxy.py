@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from rlm_ipc import errors
 from rlm_ipc import supervisor_protocol as protocol
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5.0
 LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
+
+T = TypeVar("T")
 
 
 class KernelProxy:
@@ -195,7 +197,7 @@ class KernelProxy:
                 raise KernelDied("the kernel has ended", Loss(Lost.EVERYTHING)) from error
             raise
 
-    async def ask(self, question: Callable[[SupervisorClient, str], Awaitable[Any]]) -> Any:
+    async def ask(self, question: Callable[[SupervisorClient, str], Awaitable[T]]) -> T:
         """Put a question to the live kernel; the caller has checked `alive`."""
         async with self.watched():
             kernel_id = await self.start()

@@ -7,51 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
-from rlm_ipc.messages import Json, read
-from rlm_ipc.worker_requests import SavedSource
+from rlm_ipc.worker_requests import HandedOut, PutBack, SavedRow, SavedSource, SavedValue
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.formats.snapshot import Archive, Code, Missing, SavedVariable, Writer
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
-__all__ = ["HandedOut", "PutBack", "SavedVariables", "hand_in", "hand_out", "missing", "put_back", "save_variables"]
+__all__ = ["SavedVariables", "hand_in", "hand_out", "missing", "put_back", "save_variables"]
 
-T = TypeVar("T")
 _LARGEST_VARIABLE = 128 << 20
 _ROOM = 64 << 20
 """Bytes of variables that a kernel hands out at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    name: str
-    type: str
-    content_of: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class HandedOut:
-    """What `rlm_kernel.worker.snapshot.save` says of the bytes that come with it."""
-
-    variables: tuple[_Row, ...]
-    code: tuple[SavedSource, ...]
-    failed: tuple[NotKept, ...]
-    left: tuple[str, ...]
-    shadowed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PutBack:
-    """What came back of a snapshot's variables, and what did not; `rlm_kernel.worker.snapshot.restore` says it."""
-
-    restored: tuple[str, ...]
-    failed: tuple[NotKept, ...]
 
 
 @dataclass
@@ -96,11 +67,13 @@ async def hand_out(
 ) -> tuple[HandedOut, tuple[bytes, ...]]:
     """Have a kernel hand out variables of ``limit`` bytes each at most, and ``room`` together; raises KernelError."""
 
-    async def ask(client: SupervisorClient, kernel: str) -> tuple[Json, tuple[bytes, ...]]:
+    async def ask(client: SupervisorClient, kernel: str) -> tuple[HandedOut, tuple[bytes, ...]]:
         return await client.save_variables(kernel, names, limit, room)
 
-    said, blobs = await session.kernel.ask(ask)
-    told = _read(HandedOut, said)
+    try:
+        told, blobs = await session.kernel.ask(ask)
+    except ProtocolError as error:
+        raise _nonsense() from error
     if len(told.variables) != len(blobs):
         raise _nonsense()
     return told, blobs
@@ -110,18 +83,21 @@ async def hand_in(
     client: SupervisorClient,
     kernel: str,
     file: int,
-    rows: Sequence[Mapping[str, Json]],
-    code: Sequence[Mapping[str, Json]] = (),
+    rows: Sequence[SavedValue],
+    code: Sequence[SavedSource] = (),
     shadow: Collection[str] = (),
 ) -> PutBack:
     """Hand variables to a kernel, whose bytes are in ``file``, and sources; raises KernelError.
 
     Of contexts only those in ``shadow`` lose their names to them.
     """
-    return _read(PutBack, await client.restore_variables(kernel, code, rows, file, shadow))
+    try:
+        return await client.restore_variables(kernel, code, rows, file, shadow)
+    except ProtocolError as error:
+        raise _nonsense() from error
 
 
-def _kept(writer: Writer, row: _Row, blob: bytes, number: int) -> SavedVariable:
+def _kept(writer: Writer, row: SavedRow, blob: bytes, number: int) -> SavedVariable:
     file = None if row.content_of is not None else writer.add(f"variables/{number}.pickle", [blob])
     return SavedVariable(name=row.name, type=row.type[:200], file=file, content_of=row.content_of)
 
@@ -132,7 +108,7 @@ async def put_back(
     """Hand the variables to a kernel, in one file. Of contexts only those in ``shadow`` lose their names to them."""
     manifest, room = archive.manifest, session.policy.limits.memory_bytes // 4
     taken: list[SavedVariable] = []
-    rows: list[dict[str, Json]] = []
+    rows: list[SavedValue] = []
     beyond: list[NotKept] = []
     for item in manifest.variables:
         size = 0 if item.file is None else manifest.files[item.file].size
@@ -142,11 +118,11 @@ async def put_back(
             continue
         room -= size
         taken.append(item)
-        rows.append({"name": item.name, "bytes": size, "content_of": item.content_of})
+        rows.append(SavedValue(item.name, size, item.content_of))
     file = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
     try:
         await asyncio.to_thread(_copy, archive, taken, file)
-        code = [item.model_dump() for item in manifest.code]
+        code = [SavedSource(item.name, item.source) for item in manifest.code]
         told = await hand_in(client, kernel, file, rows, code, shadow)
     finally:
         os.close(file)
@@ -168,13 +144,6 @@ def _copy(archive: Archive, variables: list[SavedVariable], file: int) -> None:
 def missing(name: str, reason: str) -> Missing:
     """Return what a snapshot says of something that is not in it; a kernel's words are bounded."""
     return Missing(name=clean_text(name[:200]), reason=clean_text(reason[:1000]))
-
-
-def _read(kind: type[T], said: Json) -> T:
-    try:
-        return read(kind, said)
-    except ProtocolError as error:
-        raise _nonsense() from error
 
 
 def _nonsense() -> KernelError:

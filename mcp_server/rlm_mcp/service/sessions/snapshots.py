@@ -22,6 +22,7 @@ from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError
 from rlm_ipc.session_requests import RestoreSession, SessionRestored, SessionSaved
 from rlm_ipc.version import VERSION
+from rlm_ipc.worker_requests import PutBack
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
@@ -39,7 +40,7 @@ from rlm_mcp.service.sessions.saved_rows import (
     saved_turn,
     turn_row_of,
 )
-from rlm_mcp.service.sessions.saved_variables import PutBack, SavedVariables, missing, put_back, save_variables
+from rlm_mcp.service.sessions.saved_variables import SavedVariables, missing, put_back, save_variables
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, journal, queries, sessions
