@@ -134,7 +134,7 @@ class Scan(Request["FoundLines"]):
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A line that matches; see `rlm_contexts.search.scan.LineMatch`."""
+    """A line that matches; see `rlm_contexts.searches.LineMatch`."""
 
     line: int
     text: str
@@ -145,7 +145,7 @@ class FoundLine:
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """What a search found; see `rlm_contexts.search.scan.ScanResult`."""
+    """What a search found; see `rlm_contexts.searches.ScanResult`."""
 
     matches: tuple[FoundLine, ...]
     truncated: bool
