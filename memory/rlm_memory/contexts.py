@@ -20,6 +20,7 @@ from rlm_memory.schema import contexts as table
 from rlm_memory.schema import handles
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
+from rlm_memory.work_schema import handoffs
 
 __all__ = [
     "ContextOrigin",
@@ -45,6 +46,7 @@ _HELD = union(
     select(table.c.digest).where(table.c.digest == bindparam("text")),
     select(handles.c.digest).where(handles.c.digest == bindparam("text")),
     select(handovers.c.digest).where(handovers.c.digest == bindparam("text")),
+    select(handoffs.c.details).where(handoffs.c.details == bindparam("text")),
 )
 _TOUCH = update(table).where(*_NAMED).values(last_accessed_at=bindparam("now"))
 

@@ -11,7 +11,12 @@ MemoryLayerError
 │   ├── InvalidTransition    the row's state does not allow that step
 │   ├── UnknownFrame         no such frame
 │   ├── FrameStatusRefused   the frame's status does not allow that verb
-│   └── FramesRunning        others work below the frame
+│   ├── FramesRunning        others work below the frame
+│   ├── FrameWaits           the frame, or one above it, waits for others
+│   ├── EdgeRefused          such an edge cannot be between these frames
+│   ├── NotReady             the frame cannot be claimed now
+│   ├── PathTaken            somebody works on a path that the frame declares
+│   └── LeaseLost            another one holds the frame, or has held it since
 └── StoreFault               the database cannot be used
     ├── StoreUnavailable     locked, full, unreadable or damaged
     └── StoreTooNew          written by a newer version of this program
@@ -118,6 +123,48 @@ class FramesRunning(RowRequestError):
             f"frames run below {frame}: {', '.join(self.running)}; pop them first, or pass children='adopt' (they "
             "move up to its parent) or children='fail'"
         )
+
+
+class FrameWaits(RowRequestError):
+    """The frame cannot start. ``waiting`` is it or the one above it that waits for the frames ``on``."""
+
+    def __init__(self, frame: str, waiting: str, on: Sequence[str]) -> None:
+        self.frame, self.waiting, self.on = frame, waiting, list(on)
+        who = frame if frame == waiting else f"{frame} stands below {waiting}, which"
+        super().__init__(f"{who} waits for {', '.join(self.on)}: end that first, or remove the edge")
+
+
+class EdgeRefused(RowRequestError):
+    """There can be no such edge from ``frame`` to ``target``; ``reason`` names the circle if there would be one."""
+
+    def __init__(self, frame: str, target: str, reason: str) -> None:
+        self.frame, self.target, self.reason = frame, target, reason
+        super().__init__(f"{frame} cannot wait for {target} or note it: {reason}")
+
+
+class NotReady(RowRequestError):
+    """The frame cannot be claimed now; ``reason`` says why."""
+
+    def __init__(self, frame: str, reason: str) -> None:
+        self.frame, self.reason = frame, reason
+        super().__init__(f"{frame} cannot be claimed: {reason}")
+
+
+class PathTaken(RowRequestError):
+    """The frame declares ``path``, on which the holder of the frame ``by`` works."""
+
+    def __init__(self, frame: str, path: str, by: str, holder: str) -> None:
+        self.frame, self.path, self.by, self.holder = frame, path, by, holder
+        super().__init__(f"{frame} cannot be claimed: {holder} works on {path or 'the whole repository'} for {by}")
+
+
+class LeaseLost(RowRequestError):
+    """A write carries an old fence, or is of somebody who does not hold the frame. ``holder`` says who does."""
+
+    def __init__(self, frame: str, fence: int | None, current: int, holder: str) -> None:
+        self.frame, self.fence, self.current, self.holder = frame, fence, current, holder
+        yours = "you have not claimed it" if fence is None else f"your claim has fence {fence}"
+        super().__init__(f"{holder} has {frame} now, with fence {current}; {yours}: claim another frame")
 
 
 class StoreFault(MemoryLayerError):

@@ -9,11 +9,30 @@ Every ``DELETE`` of a frame takes what hangs on it and what is below it along.
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, Integer, Table, Text, text
+from sqlalchemy import JSON, Boolean, CheckConstraint, Column, Float, ForeignKey, Index, Integer, Table, Text, text
 
 from rlm_memory.schema import metadata
 
-__all__ = ["compactions", "events", "frames", "handovers", "messages", "operations", "summaries"]
+__all__ = [
+    "BASE",
+    "READY",
+    "compactions",
+    "edges",
+    "events",
+    "frames",
+    "handovers",
+    "messages",
+    "operations",
+    "summaries",
+]
+
+BASE = "(priority + 50 * dependents)"
+"""The part of a score that does not change with time."""
+READY = (
+    "kind = 'task' AND waiting = 0 AND closed_above = 0 AND open_children = 0"
+    " AND (status = 'planned' OR freed_at IS NOT NULL)"
+)
+"""What may be claimed. Queries say it in these words: that is how SQLite knows that its index answers them."""
 
 
 def _of_frame(name: str = "frame", *, primary: bool = False, empty: bool = False) -> Column[int]:
@@ -55,11 +74,40 @@ frames = Table(
     Column("folded_count", Integer, nullable=False),
     # Where the log lies, once it is written.
     Column("log", Text),
+    Column("priority", Integer, nullable=False, server_default=text("500")),
+    # Counts that make readiness a look into an index. `rlm_memory.frames.counts` keeps them, and says what they count.
+    Column("waiting", Integer, nullable=False, server_default=text("0")),
+    Column("closed_above", Integer, nullable=False, server_default=text("0")),
+    Column("dependents", Integer, nullable=False, server_default=text("0")),
+    Column("open_children", Integer, nullable=False, server_default=text("0")),
+    # Who claimed it last, and how many claims there have been. A fence never goes back.
+    Column("holder", Text),
+    Column("fence", Integer, nullable=False, server_default=text("0")),
+    # When the holder lost it or gave it back, for as long as nobody has claimed it since.
+    Column("freed_at", Float),
     Index("frames_root", "tree", unique=True, sqlite_where=text("parent is null")),
     Index("frames_by_parent", "parent", "status", "key"),
     Index("frames_by_end", "parent", "ended", sqlite_where=text("ended is not null")),
     Index("frames_by_session", "session", sqlite_where=text("session is not null")),
     Index("frames_by_cause", "cause", sqlite_where=text("cause is not null")),
+    Index("frames_ready", "tree", text(f"{BASE} DESC"), "created_at", sqlite_where=text(READY)),
+    Index("frames_by_holder", "holder", sqlite_where=text("holder is not null")),
+)
+
+edges = Table(
+    "frame_edges",
+    metadata,
+    # `frame` waits for `target`, or has it as a note; `rlm_memory.frames.edges` says what resolves which type.
+    _of_frame(primary=True),
+    _of_frame("target", primary=True),
+    Column(
+        "type",
+        Text,
+        CheckConstraint("type in ('blocks', 'waits_for', 'on_failure', 'found_in', 'supersedes')"),
+        primary_key=True,
+    ),
+    Column("resolved", Boolean, nullable=False),
+    Index("frame_edges_by_target", "target", "type", "resolved"),
 )
 
 events = Table(

@@ -8,6 +8,8 @@ Version 2 had other names for tables and columns, and told from the id of a quer
 columns and kept policies are renamed, and its queries numbered, in one transaction.
 
 Version 3 noted of a forked session which one it came from. Now both have a frame, and that note is the frames'.
+
+Version 4 had frames without priorities, edges and leases. They get the columns, and their open children are counted.
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Table, create_engine
 
-from rlm_memory import frame_schema, schema
+from rlm_memory import frame_schema, schema, work_schema  # noqa: F401 (its tables join the metadata)
 from rlm_memory.places import name_of_tree, tree_of
 
-__all__ = ["asker_in", "make_frames", "policy_renamed", "rename", "upgrade"]
+__all__ = ["asker_in", "count_frames", "make_frames", "policy_renamed", "rename", "upgrade"]
 
 _KEYED_BY_NAME = 1
 _UNDER_OLD_NAMES = 2
 _WITH_FORKS = 3
+_WITHOUT_QUEUE = 4
 _OLD_TABLES = {"attachments": "doors", "attachment_events": "door_events"}
 _OLD_COLUMNS = {"attachment": "door", "resolved_at": "settled_at"}
 """What version 2 called them, by their names of today."""
@@ -80,6 +83,32 @@ INSERT INTO {frame_schema.frames.name} (
     folded, folded_count
 ) VALUES (?, ?, ?, ?, 'session', ?, 'in_progress', 'fork', ?, ?, ?, ?, 0, 0)
 """
+_QUEUE = (
+    "ALTER TABLE frames ADD COLUMN priority INTEGER NOT NULL DEFAULT 500",
+    "ALTER TABLE frames ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE frames ADD COLUMN closed_above INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE frames ADD COLUMN dependents INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE frames ADD COLUMN open_children INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE frames ADD COLUMN holder TEXT",
+    "ALTER TABLE frames ADD COLUMN fence INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE frames ADD COLUMN freed_at FLOAT",
+    f"CREATE INDEX frames_ready ON frames (tree, {frame_schema.BASE} DESC, created_at) WHERE {frame_schema.READY}",
+    "CREATE INDEX frames_by_holder ON frames (holder) WHERE holder IS NOT NULL",
+    """
+    UPDATE frames SET open_children = children.number FROM (
+        SELECT parent, count(*) AS number FROM frames
+        WHERE kind <> 'session' AND status IN ('planned', 'in_progress', 'blocked') GROUP BY parent
+    ) AS children WHERE children.parent = frames.key
+    """,
+    """
+    WITH RECURSIVE place(key, above) AS (
+        SELECT key, 0 FROM frames WHERE parent IS NULL
+        UNION ALL
+        SELECT f.key, above + (p.status NOT IN ('planned', 'in_progress'))
+        FROM place JOIN frames p ON p.key = place.key JOIN frames f ON f.parent = p.key
+    ) UPDATE frames SET closed_above = place.above FROM place WHERE place.key = frames.key
+    """,
+)
 _LIVES = "(state = 'active' or exists (select 1 from old.queries q where q.session = s.id and q.state = 'pending'))"
 
 
@@ -130,6 +159,13 @@ def make_frames(connection: Connection, version: int) -> None:
         pairs = connection.exec_driver_sql("SELECT session, parent FROM forks ORDER BY session").all()
         _frames_of_forks(connection.exec_driver_sql, [(session, parent) for session, parent in pairs])
         connection.exec_driver_sql("DROP TABLE forks")
+
+
+def count_frames(connection: Connection, version: int) -> None:
+    """Give the frames of version 4 what the queue needs to know of them, in the caller's transaction."""
+    if version == _WITHOUT_QUEUE:
+        for statement in _QUEUE:
+            connection.exec_driver_sql(statement)
 
 
 def asker_in(query: str) -> tuple[str, int]:

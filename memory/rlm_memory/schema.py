@@ -5,9 +5,9 @@ out again. It is a foreign key, so ending a session is one ``DELETE``: what belo
 writes later for a key that has gone is refused. A new table that holds anything of a session takes `_session_key`.
 
 `rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`. `rlm_memory.migration` rewrites one of
-version 1, whose rows were keyed by names, renames tables and columns in one of version 2, and makes frames of the forks
-of version 3. Missing tables and missing columns that may be empty are added. The tables of frames stand in
-`rlm_memory.frame_schema`.
+version 1, whose rows were keyed by names, renames tables and columns in one of version 2, makes frames of the forks of
+version 3, and counts what the frames of version 4 had not counted. Missing tables and missing columns that may be empty
+are added. The tables of frames stand in `rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sqlalchemy import (
     text,
 )
 
-VERSION = 4
+VERSION = 5
 
 metadata = MetaData()
 

@@ -157,6 +157,7 @@ class Store:
             if found > schema.VERSION:
                 raise StoreTooNew(self._where, found, schema.VERSION)
             migration.rename(connection, found)
+            migration.count_frames(connection, found)
             schema.metadata.create_all(connection)
             _add_columns(connection)
             migration.make_frames(connection, found)

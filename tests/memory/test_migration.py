@@ -15,6 +15,7 @@ from rlm_memory.frames.states import Kind, Status
 from rlm_memory.queries import QueryState
 from rlm_memory.sessions import How, SessionStatus
 from rlm_memory.store import Store
+from rlm_memory.work.ready import ready
 
 SCHEMA = Path(__file__).with_name("version1.sql")
 GONE = "MARK-of-an-ended-session"
@@ -203,3 +204,33 @@ def test_forks_of_version_3_are_frames_of_one_tree(with_forks: Path, tmp_path: P
     store = Store.open(with_forks)
     assert tree.plan(store, tree.Plan("next"), 1, author="t", now=9.0).id == "f6"
     store.close()
+
+
+def test_frames_of_version_4_can_be_claimed(database: Path) -> None:
+    """E-8: what they wait for is counted, and nothing that ran when there were no leases is handed out."""
+    with closing(sqlite3.connect(database)) as old:
+        old.executescript(SCHEMA.with_name("version4.sql").read_text())
+        columns = "key, tree, parent, depth, kind, goal, status, author, created_at, folded, folded_count"
+        for key, parent, kind, status in (
+            (1, None, "session", "in_progress"),
+            (2, 1, "story", "in_progress"),
+            (3, 2, "task", "planned"),
+            (4, 2, "task", "completed"),
+            (5, 1, "task", "blocked"),
+            (6, 5, "task", "planned"),
+            (7, 1, "task", "in_progress"),
+        ):
+            values = (key, "/t", parent, 1, kind, "g", status, "a", 1.0, 0, 0)
+            old.execute(f"INSERT INTO frames ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        old.commit()
+    for _ in range(2):  # the second opening finds them as they are
+        store = Store.open(database)
+        found = [rows.get(store, key) for key in range(1, 8)]
+        assert [row.open_children for row in found] == [3, 1, 0, 0, 1, 0, 0]
+        assert [row.closed_above for row in found] == [0, 0, 0, 0, 0, 1, 0]
+        assert {(row.priority, row.waiting, row.holder, row.fence) for row in found} == {(500, 0, None, 0)}
+        assert [found.id for found in ready(store, "/t", now=2.0, most=9)] == ["f3"]
+        with store.transaction() as connection:
+            plan = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE name LIKE 'frames_ready'").all()
+        assert len(plan) == 1
+        store.close()

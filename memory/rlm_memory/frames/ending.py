@@ -14,7 +14,8 @@ from sqlalchemy.dialects.sqlite import insert as insert_or_update
 
 from rlm_memory.errors import FramesRunning, FrameStatusRefused
 from rlm_memory.frame_schema import frames, handovers, operations
-from rlm_memory.frames import summaries
+from rlm_memory.frames import counts, summaries
+from rlm_memory.frames.edges import standing_by
 from rlm_memory.frames.results import Children, Ended, HandedOver, Invalidated, Outcome, compact, fold
 from rlm_memory.frames.rows import (
     FrameRow,
@@ -31,7 +32,7 @@ from rlm_memory.frames.rows import (
     unfold,
     whole,
 )
-from rlm_memory.frames.states import Kind, Status, Verb, check_step
+from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, resolves
 from rlm_memory.store import Store
 
 __all__ = ["check_pop", "end_session", "forget", "invalidate", "pop", "popped", "reopen"]
@@ -102,6 +103,7 @@ def pop(
             return same
         row = check_pop(store, key, outcome)
         below, upper = _below(store, row, outcome.children), _goes_to(store, row)
+        spare = _spare(store, row, outcome.status, below.planned)
         said, source = compact(store, row, outcome, now)
         answer = Ended(
             frame=row.id,
@@ -111,7 +113,7 @@ def pop(
             parent=upper.id,
             failed=[found.id for found in below.failed],
             adopted=[found.id for found in below.adopted],
-            invalidated=[found.id for found in below.planned],
+            invalidated=[found.id for found in (*below.planned, *spare)],
             handed_over=[value.name for value in values],
         )
         asked, told = outcome.digest(), asdict(answer)
@@ -124,7 +126,7 @@ def pop(
             compact(store, found, Outcome(Status.FAILED), now)
             _owe(store, found)
             fold(store, found.parent)
-        _invalidate_all(store, below.planned, number, author, now, f"{row.id} has ended")
+        _invalidate_all(store, [*below.planned, *spare], number, author, now, f"{row.id} has ended")
         if values:
             target = nearest_session(store, upper.key) or upper
             beside = {"frame": key, "target": target.key, "delivered_at": None}
@@ -150,6 +152,7 @@ def invalidate(store: Store, key: int, *, author: str, now: float, why: str = ""
             _owe(store, row)
             fold(store, row.parent)
         planned = [found for found in below if found.status is Status.PLANNED]
+        planned += _spare(store, row, Status.INVALIDATED, planned)
         _invalidate_all(store, planned, number, author, now, why)
         running = [found.id for found in below if found.status is Status.IN_PROGRESS]
     return Invalidated(row.id, [row.id, *(found.id for found in planned)], running)
@@ -196,6 +199,7 @@ def forget(store: Store, key: int) -> list[FrameRow]:
         row = gone[0]
         summaries.forget(store, [found.key for found in gone])
         unfold(store, row)
+        counts.removed(connection, [found.key for found in gone], row.parent, row.kind, row.status)
         connection.execute(delete(frames).where(frames.c.key == key))
         if row.parent is not None:
             _clear(store, get(store, row.parent))
@@ -259,10 +263,25 @@ def _below(store: Store, row: FrameRow, how: Children) -> _Below:
     return _Below(adopted, failed, planned)
 
 
+def _spare(store: Store, row: FrameRow, outcome: Status, planned: Sequence[FrameRow]) -> list[FrameRow]:
+    """List what was planned for the failure of frames that are about to end otherwise, with all planned below it."""
+    known = {found.key for found in planned}
+    ended = known | ({row.key} if resolves(EdgeType.BLOCKS, outcome) else set())
+    spare: list[FrameRow] = []
+    while ended:
+        found = [get(store, key) for key in standing_by(store, ended)]
+        new = [one for spared in found for one in (spared, *under(store, spared.key)) if one.status is Status.PLANNED]
+        ended = {one.key for one in new} - known
+        spare += [one for one in {one.key: one for one in new}.values() if one.key in ended]
+        known |= ended
+    return spare
+
+
 def _adopt(store: Store, row: FrameRow, upper: FrameRow, author: str, now: float) -> None:
     with store.transaction() as connection:
         connection.execute(_MOVE, {"named": row.key, "to": upper.key})
         connection.execute(_LIFT, {"named": row.key, "by": row.depth - upper.depth - 1})
+        counts.moved(connection, row.key, row.parent, upper.key, row.kind, row.status)
         note(store, row.key, "adopt", author, now, to=upper.id)
 
 

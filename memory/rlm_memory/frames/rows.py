@@ -15,6 +15,7 @@ from sqlalchemy import RowMapping, bindparam, insert, select, text, update
 
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frame_schema import compactions, events, frames
+from rlm_memory.frames import counts
 from rlm_memory.frames.states import OPEN, Kind, Status, Verb, check_step
 from rlm_memory.store import Store
 
@@ -66,6 +67,8 @@ _STEP = (
         ended=bindparam("order"),
         cause=bindparam("because"),
         session=bindparam("runs_in"),
+        holder=None,
+        freed_at=None,
     )
 )
 _UNFOLD = text(
@@ -108,7 +111,8 @@ _COMPACTION = (
 class FrameRow:
     """One frame. Times are epoch seconds; ``session`` is the key of the session that it runs in, or ran in last.
 
-    ``ended`` and ``cause`` are numbers of events; see `rlm_memory.frame_schema`.
+    ``ended`` and ``cause`` are numbers of events; see `rlm_memory.frame_schema`. `rlm_memory.frames.counts` says what
+    is counted, `rlm_memory.work.leases` what ``holder`` and ``fence`` are.
     """
 
     key: int
@@ -129,6 +133,14 @@ class FrameRow:
     folded: int
     folded_count: int
     log: str | None
+    priority: int = 500
+    waiting: int = 0
+    closed_above: int = 0
+    dependents: int = 0
+    open_children: int = 0
+    holder: str | None = None
+    fence: int = 0
+    freed_at: float | None = None
 
     @property
     def id(self) -> str:
@@ -338,6 +350,7 @@ def step(
         )
         if goes_on:
             unfold(store, row)
+        counts.changed(connection, row.key, row.parent, row.kind, row.status, wanted)
     return number
 
 

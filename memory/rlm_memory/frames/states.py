@@ -17,7 +17,20 @@ from enum import StrEnum
 
 from rlm_memory.errors import FrameStatusRefused
 
-__all__ = ["OPEN", "OUTCOMES", "STEPS", "Kind", "Status", "Verb", "check_step"]
+__all__ = [
+    "CLOSED",
+    "ENDED_FOR_GOOD",
+    "OPEN",
+    "OUTCOMES",
+    "STEPS",
+    "WAITING_TYPES",
+    "EdgeType",
+    "Kind",
+    "Status",
+    "Verb",
+    "check_step",
+    "resolves",
+]
 
 
 class Kind(StrEnum):
@@ -40,6 +53,21 @@ class Status(StrEnum):
     INVALIDATED = "invalidated"
 
 
+class EdgeType(StrEnum):
+    """Why a frame has an edge to another: it waits for that one, or its edge is a note."""
+
+    BLOCKS = "blocks"
+    """It waits until the other has completed, or is no longer wanted."""
+    WAITS_FOR = "waits_for"
+    """It waits for all children of the other, those too that are added later."""
+    ON_FAILURE = "on_failure"
+    """It waits until the other fails, and is invalidated if that completes."""
+    FOUND_IN = "found_in"
+    """It was found while somebody worked on the other."""
+    SUPERSEDES = "supersedes"
+    """It takes the place of the other."""
+
+
 class Verb(StrEnum):
     """What takes a frame from one status to another."""
 
@@ -58,6 +86,16 @@ OUTCOMES = frozenset({_COMPLETED, _FAILED, _BLOCKED})
 """What a pop may lead to."""
 OPEN = frozenset({_PLANNED, _RUNS, _BLOCKED})
 """Below a frame in one of these there may be new ones."""
+CLOSED = frozenset({_COMPLETED, _FAILED, _BLOCKED, _INVALIDATED})
+"""Below a frame in one of these nothing is handed out."""
+ENDED_FOR_GOOD = frozenset({_COMPLETED, _FAILED})
+"""Below a frame in one of these nothing is to be done, until it is reopened."""
+WAITING_TYPES = frozenset({EdgeType.BLOCKS, EdgeType.WAITS_FOR, EdgeType.ON_FAILURE})
+"""The edges for which a frame waits; the others are notes."""
+_RESOLVED_BY: Mapping[EdgeType, frozenset[Status]] = {
+    EdgeType.BLOCKS: frozenset({_COMPLETED, _INVALIDATED}),
+    EdgeType.ON_FAILURE: frozenset({_FAILED}),
+}
 
 STEPS: Mapping[Verb, Mapping[Status, frozenset[Status]]] = {
     Verb.START: {_PLANNED: frozenset({_RUNS}), _BLOCKED: frozenset({_RUNS})},
@@ -77,6 +115,11 @@ _ADVICE = {
     _BLOCKED: "reopen it, or push it to go on with it",
     _INVALIDATED: "reopen it first",
 }
+
+
+def resolves(edge: EdgeType, status: Status) -> bool:
+    """Whether a frame with an edge to one of that status need not wait; not for edges that wait for children."""
+    return edge not in WAITING_TYPES or status in _RESOLVED_BY[edge]
 
 
 def check_step(frame: str, verb: Verb, current: Status, wanted: Status) -> None:

@@ -17,6 +17,8 @@ from sqlalchemy import bindparam, insert, text, update
 from rlm_memory import limits
 from rlm_memory.errors import FrameStatusRefused, RowRequestError
 from rlm_memory.frame_schema import frames, operations
+from rlm_memory.frames import counts
+from rlm_memory.frames.edges import check_waits
 from rlm_memory.frames.rows import (
     FrameRow,
     above,
@@ -60,6 +62,8 @@ _RUNS_IN = (
     .where(frames.c.key == bindparam("named"))
     .values(session=bindparam("of"), forked_from=bindparam("source"))
 )
+# What has begun only because something below it has: whoever wants may claim it once nothing below it is open.
+_NOBODYS = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=bindparam("now"))
 _OWE = insert(operations)
 _KEPT = text("DELETE FROM frame_operations WHERE frame = :frame AND what = 'push'")
 _PARENTS = text("""
@@ -74,6 +78,7 @@ class Plan:
     goal: str
     children: Sequence[Plan] = ()
     kind: Kind = Kind.TASK
+    priority: int = 500
 
     @property
     def size(self) -> int:
@@ -146,10 +151,12 @@ def start(
         row = chain[0] if chain else get(store, key)
         if (closed := first_closed(chain[1:])) is not None:
             raise FrameStatusRefused(row.id, row.status, Verb.START, f"{closed.id} above it has ended: reopen that")
+        check_waits(store, row, chain)
         step(store, row, Verb.START, Status.IN_PROGRESS, author=author, now=now)
         for upper in chain[1:]:
             if upper.status is Status.PLANNED:
                 step(store, upper, Verb.START, Status.IN_PROGRESS, author=author, now=now, below=row.id)
+                connection.execute(_NOBODYS, {"named": upper.key, "now": now})
         if session is not None:
             _run_in(store, key, session, None)
         if push:
@@ -186,14 +193,22 @@ def _plan(store: Store, wanted: Plan, parent: FrameRow, author: str, now: float)
     goal = wanted.goal.strip()
     if not goal:
         raise RowRequestError("a goal is empty; say in a few words what is to be reached")
-    row = _add(store, parent.tree, parent, goal, wanted.kind, author=author, now=now)
+    row = _add(store, parent.tree, parent, goal, wanted.kind, author=author, now=now, priority=wanted.priority)
     for child in wanted.children:
         _plan(store, child, row, author, now)
     return row
 
 
 def _add(
-    store: Store, tree: str, parent: FrameRow | None, goal: str, kind: Kind, *, author: str, now: float
+    store: Store,
+    tree: str,
+    parent: FrameRow | None,
+    goal: str,
+    kind: Kind,
+    *,
+    author: str,
+    now: float,
+    priority: int = 500,
 ) -> FrameRow:
     """Insert a frame; that of a session runs at once."""
     runs = kind is Kind.SESSION
@@ -217,8 +232,11 @@ def _add(
             folded=0,
             folded_count=0,
             log=None,
+            priority=priority,
+            closed_above=0 if parent is None else parent.closed_above + counts.is_closed(parent.status, parent.waiting),
         )
         connection.execute(_INSERT, {name: getattr(row, name) for name in row.__slots__})
+        counts.added(connection, row.parent, kind)
         note(store, row.key, "plan", author, now, status=row.status)
     return row
 

@@ -68,8 +68,8 @@ def test_a_session_that_works_for_a_goal_has_its_frame(grown: Grown) -> None:
     worker = grown.open_session("worker")
     task = grown.start(grown.plan("task"), worker)
     grown.start(grown.plan("part", task), worker)
-    assert tree.of_session(grown.store, worker, author="t", now=1.0) == task
-    assert tree.of_session(grown.store, grown.session, author="t", now=1.0) == grown.root
+    assert tree.of_session(grown.store, worker, author="t", now=1.0).id == task.id
+    assert tree.of_session(grown.store, grown.session, author="t", now=1.0).id == grown.root.id
 
 
 def test_frames_of_a_session_vanish_with_it_unless_something_is_below(grown: Grown, tmp_path: Path) -> None:

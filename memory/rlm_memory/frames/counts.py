@@ -1,0 +1,159 @@
+"""What readiness needs to know of a frame, counted in its row by the transaction that changes the cause.
+
+* ``waiting``: edges of the frame that are not resolved.
+* ``dependents``: such edges of others that end at the frame.
+* ``open_children``: children that are planned, run or are blocked; no frames that stand for sessions.
+* ``closed_above``: frames above that are *closed*: they wait, or are neither planned nor running. Kept for what is
+  reached from such a frame without passing one that has completed or failed, below which nothing is to be done; what
+  is reopened there catches up.
+
+So a frame may be worked on when it is planned and `waiting`, `open_children` and `closed_above` are 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from rlm_memory.frames.states import CLOSED, ENDED_FOR_GOOD, OPEN, EdgeType, Kind, Status, resolves
+
+__all__ = ["added", "changed", "edge_added", "edge_removed", "is_closed", "moved", "removed"]
+
+_CHILD: Final = text("""
+    UPDATE frames SET open_children = open_children + :by WHERE key = :parent RETURNING open_children""")
+_PLACE = text("""
+    SELECT coalesce(p.closed_above + (p.waiting > 0 OR p.status NOT IN ('planned', 'in_progress')), 0) AS above,
+        f.closed_above AS was, f.waiting FROM frames f LEFT JOIN frames p ON p.key = f.parent WHERE f.key = :key""")
+_RESOLVE = text("""
+    UPDATE frame_edges SET resolved = CASE type WHEN 'blocks' THEN :blocks ELSE :on_failure END
+    WHERE target = :target AND type IN ('blocks', 'on_failure')
+        AND resolved <> CASE type WHEN 'blocks' THEN :blocks ELSE :on_failure END
+    RETURNING frame, resolved""")
+_RESOLVE_CHILDREN = text("""
+    UPDATE frame_edges SET resolved = :now WHERE target = :target AND type = 'waits_for' AND resolved <> :now
+    RETURNING frame, resolved""")
+_WAIT = text("""
+    UPDATE frames SET waiting = waiting + :by WHERE key IN (SELECT value FROM json_each(:keys))
+    RETURNING key, waiting, status""")
+_DEPEND = text("UPDATE frames SET dependents = dependents + :by WHERE key = :target")
+_OWN = text("UPDATE frames SET closed_above = closed_above + :by WHERE key = :key")
+_SHIFT = text("""
+    WITH RECURSIVE below(key) AS (
+        SELECT f.key FROM json_each(:keys) k JOIN frames f ON f.parent = k.value
+        WHERE f.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
+        UNION ALL
+        SELECT f.key FROM below JOIN frames f ON f.parent = below.key
+        WHERE f.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
+    ) UPDATE frames SET closed_above = closed_above + :by * times.number
+    FROM (SELECT key, count(*) AS number FROM below GROUP BY key) AS times WHERE frames.key = times.key""")
+_FROM_OUTSIDE = text("""
+    SELECT frame, target FROM frame_edges WHERE NOT resolved
+    AND target IN (SELECT value FROM json_each(:gone)) AND frame NOT IN (SELECT value FROM json_each(:gone))""")
+_TO_OUTSIDE = text("""
+    SELECT target, count(*) AS number FROM frame_edges WHERE NOT resolved
+    AND frame IN (SELECT value FROM json_each(:gone)) AND target NOT IN (SELECT value FROM json_each(:gone))
+    GROUP BY target""")
+
+
+def is_closed(status: Status, waiting: int) -> bool:
+    """Whether nothing below a frame may be begun."""
+    return waiting > 0 or status in CLOSED
+
+
+def added(connection: Connection, parent: int | None, kind: Kind) -> None:
+    """A frame has been inserted below ``parent``."""
+    _count_child(connection, parent, kind, 1)
+
+
+def removed(connection: Connection, keys: Sequence[int], parent: int | None, kind: Kind, status: Status) -> None:
+    """A frame with all below it is about to be deleted: ``keys``; the highest has that parent, kind and status."""
+    gone = {"gone": json.dumps(keys)}
+    freed: dict[int, int] = defaultdict(int)
+    for row in connection.execute(_FROM_OUTSIDE, gone).all():
+        freed[row.frame] -= 1
+    for row in connection.execute(_TO_OUTSIDE, gone).all():
+        connection.execute(_DEPEND, {"target": row.target, "by": -row.number})
+    _wait(connection, freed)
+    if status in OPEN:
+        _count_child(connection, parent, kind, -1)
+
+
+def changed(connection: Connection, key: int, parent: int | None, kind: Kind, was: Status, now: Status) -> None:
+    """A frame has gone from one status to another."""
+    found = connection.execute(_RESOLVE, {"target": key, **_resolved_by(now)}).all()
+    _tell(connection, key, [(row.frame, bool(row.resolved)) for row in found])
+    place = connection.execute(_PLACE, {"key": key}).one()
+    by = int(is_closed(now, place.waiting)) - int(is_closed(was, place.waiting))
+    if was in ENDED_FOR_GOOD:  # what has changed above meanwhile did not reach it
+        behind = place.above - place.was
+        connection.execute(_OWN, {"key": key, "by": behind})
+        by += behind
+    _shift(connection, [key], by)
+    if (now in OPEN) != (was in OPEN):
+        _count_child(connection, parent, kind, 1 if now in OPEN else -1)
+
+
+def moved(connection: Connection, key: int, parent: int | None, to: int, kind: Kind, status: Status) -> None:
+    """A frame has been moved from one parent to another."""
+    place = connection.execute(_PLACE, {"key": key}).one()
+    connection.execute(_OWN, {"key": key, "by": place.above - place.was})
+    _shift(connection, [key], place.above - place.was)
+    if status in OPEN:
+        _count_child(connection, parent, kind, -1)
+        _count_child(connection, to, kind, 1)
+
+
+def edge_added(connection: Connection, frame: int, target: int) -> None:
+    """An edge that is not resolved has been inserted."""
+    _tell(connection, target, [(frame, False)])
+
+
+def edge_removed(connection: Connection, frame: int, target: int) -> None:
+    """An edge that was not resolved has been deleted."""
+    _tell(connection, target, [(frame, True)])
+
+
+def _resolved_by(status: Status) -> Mapping[str, bool]:
+    return {kind.value: resolves(kind, status) for kind in (EdgeType.BLOCKS, EdgeType.ON_FAILURE)}
+
+
+def _count_child(connection: Connection, parent: int | None, kind: Kind, by: int) -> None:
+    """Count a child of ``parent`` in or out; the first and the last one turn the edges that wait for all children."""
+    if parent is None or kind is Kind.SESSION:
+        return
+    left: int = connection.execute(_CHILD, {"parent": parent, "by": by}).scalar_one()
+    if left == max(by, 0):
+        found = connection.execute(_RESOLVE_CHILDREN, {"target": parent, "now": left == 0}).all()
+        _tell(connection, parent, [(row.frame, bool(row.resolved)) for row in found])
+
+
+def _tell(connection: Connection, target: int, edges: Iterable[tuple[int, bool]]) -> None:
+    """Edges that end at ``target`` are resolved now, or no longer: whose, and which."""
+    by: dict[int, int] = defaultdict(int)
+    for frame, resolved in edges:
+        by[frame] += -1 if resolved else 1
+    if by:
+        connection.execute(_DEPEND, {"target": target, "by": sum(by.values())})
+        _wait(connection, by)
+
+
+def _wait(connection: Connection, by: Mapping[int, int]) -> None:
+    """Change how many edges these frames wait for; what begins or ceases to wait closes or opens what is below it."""
+    for step in {change for change in by.values() if change}:
+        keys = json.dumps([frame for frame, change in by.items() if change == step])
+        turned = [
+            row.key
+            for row in connection.execute(_WAIT, {"keys": keys, "by": step}).all()
+            if is_closed(Status(row.status), row.waiting) != is_closed(Status(row.status), row.waiting - step)
+        ]
+        _shift(connection, turned, 1 if step > 0 else -1)
+
+
+def _shift(connection: Connection, keys: Sequence[int], by: int) -> None:
+    """Count ``by`` closed frames more above all that is below these frames."""
+    if keys and by:
+        connection.execute(_SHIFT, {"keys": json.dumps(keys), "by": by})

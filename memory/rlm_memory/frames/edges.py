@@ -1,0 +1,188 @@
+"""Edges between frames: what one waits for, notes of where it comes from, and the refusal of circles.
+
+A frame cannot start before what it waits for has ended, nor before whatever the frames above it wait for; a frame with
+children cannot end before these. So a circle may lead through the tree as well. It is looked for backwards, from the
+start of the frame that is to wait: what cannot happen before that?
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import bindparam, delete, insert, select, text
+
+from rlm_memory.errors import EdgeRefused, FrameWaits
+from rlm_memory.frame_schema import edges
+from rlm_memory.frames import counts
+from rlm_memory.frames.rows import FrameRow, frame_id, get, note
+from rlm_memory.frames.states import OPEN, WAITING_TYPES, EdgeType, Kind, Status, resolves
+from rlm_memory.store import Store
+
+__all__ = ["MOST_EDGES", "Edge", "add", "check_waits", "edges_of", "remove", "standing_by", "waits_for"]
+
+MOST_EDGES = 1000
+"""Edges of one frame in either direction: its end has to look at each."""
+
+_ADD = insert(edges)
+_WAITS = (
+    select(edges.c.target).where(edges.c.frame == bindparam("of"), edges.c.resolved.is_(False)).order_by(edges.c.target)
+)
+_COUNT = text("""
+    SELECT (SELECT count(*) FROM frame_edges WHERE frame = :frame),
+        (SELECT count(*) FROM frame_edges WHERE target = :target)""")
+_STANDING_BY = text("""
+    SELECT DISTINCT e.frame FROM frame_edges e JOIN frames f ON f.key = e.frame
+    WHERE e.type = 'on_failure' AND e.target IN (SELECT value FROM json_each(:keys)) AND f.status = 'planned'
+    ORDER BY e.frame""")
+# The start (S) of a frame, its end (E) and that of all its children (C), each with what cannot be before it.
+_BEFORE: Final = {
+    "S": (("E", "VALUES (:key)"), ("C", "VALUES (:key)"), ("S", "SELECT key FROM frames WHERE parent = :key")),
+    "C": (
+        ("E", "VALUES (:key)"),
+        ("S", "SELECT frame FROM frame_edges WHERE target = :key AND type = 'waits_for'"),
+    ),
+    "E": (
+        ("C", "SELECT parent FROM frames WHERE key = :key AND parent IS NOT NULL"),
+        ("S", "SELECT frame FROM frame_edges WHERE target = :key AND type IN ('blocks', 'on_failure')"),
+    ),
+}
+_LATER = text("""
+    WITH RECURSIVE later(key, what) AS (
+        VALUES (:key, 'S')
+        UNION SELECT key, 'E' FROM later WHERE what IN ('S', 'C')
+        UNION SELECT key, 'C' FROM later WHERE what = 'S'
+        UNION SELECT f.key, 'S' FROM later JOIN frames f ON f.parent = later.key WHERE what = 'S'
+        UNION SELECT f.parent, 'C' FROM later JOIN frames f ON f.key = later.key
+            WHERE what = 'E' AND f.parent IS NOT NULL
+        UNION SELECT e.frame, 'S' FROM later JOIN frame_edges e ON e.target = later.key
+            WHERE (what = 'E' AND e.type IN ('blocks', 'on_failure')) OR (what = 'C' AND e.type = 'waits_for')
+    ) SELECT 1 FROM later WHERE key = :on AND what = :ends LIMIT 1""")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """``frame`` waits for ``target``, or has it as a note, which counts as resolved."""
+
+    frame: int
+    target: int
+    type: EdgeType
+    resolved: bool
+
+
+def add(store: Store, frame: int, target: int, type_: EdgeType, *, author: str, now: float) -> Edge:
+    """Let a frame wait for another, or note that it comes from it. The same edge again changes nothing.
+
+    Raises:
+        UnknownFrame: there is no such frame.
+        EdgeRefused: one of them is no goal of the same tree or has ended, there are too many edges, or they go round.
+    """
+    with store.transaction() as connection:
+        row, other = get(store, frame), get(store, target)
+        known = {edge.type: edge for edge in edges_of(store, frame) if edge.target == target}
+        if type_ in known:
+            return known[type_]
+        _check(row, other, type_, known)
+        if max(connection.execute(_COUNT, {"frame": frame, "target": target}).one()) >= MOST_EDGES:
+            raise EdgeRefused(row.id, other.id, f"{MOST_EDGES} edges are the most of one frame: put a frame between")
+        if type_ in WAITING_TYPES:
+            _check_circle(store, row, other, type_)
+        resolved = other.open_children == 0 if type_ is EdgeType.WAITS_FOR else resolves(type_, other.status)
+        connection.execute(_ADD, {"frame": frame, "target": target, "type": type_.value, "resolved": resolved})
+        if not resolved:
+            counts.edge_added(connection, frame, target)
+        note(store, frame, "edge", author, now, type=type_, on=other.id)
+        return Edge(frame, target, type_, resolved)
+
+
+def remove(store: Store, frame: int, target: int, *, author: str, now: float) -> list[Edge]:
+    """Take away all edges of a frame to another; returns what there was."""
+    with store.transaction() as connection:
+        found = [edge for edge in edges_of(store, frame) if edge.target == target]
+        connection.execute(delete(edges).where(edges.c.frame == frame, edges.c.target == target))
+        for edge in found:
+            if not edge.resolved:
+                counts.edge_removed(connection, frame, target)
+            note(store, frame, "edge removed", author, now, type=edge.type, on=frame_id(target))
+    return found
+
+
+def edges_of(store: Store, frame: int) -> list[Edge]:
+    """List the edges of a frame to others."""
+    wanted = select(edges).where(edges.c.frame == frame).order_by(edges.c.target, edges.c.type)
+    with store.transaction() as connection:
+        return [Edge(row.frame, row.target, EdgeType(row.type), row.resolved) for row in connection.execute(wanted)]
+
+
+def waits_for(store: Store, frame: int) -> list[str]:
+    """List the ids of what a frame itself waits for."""
+    with store.transaction() as connection:
+        return [frame_id(key) for key in connection.execute(_WAITS, {"of": frame}).scalars()]
+
+
+def check_waits(store: Store, row: FrameRow, chain: Iterable[FrameRow]) -> None:
+    """Refuse to start a frame that waits, or stands below one that does; ``chain`` leads from it upwards.
+
+    Raises:
+        FrameWaits: it does.
+    """
+    for upper in chain:
+        if upper.waiting:
+            raise FrameWaits(row.id, upper.id, waits_for(store, upper.key))
+
+
+def standing_by(store: Store, keys: Collection[int]) -> list[int]:
+    """List what is planned for the failure of frames that have completed, or are no longer wanted."""
+    with store.transaction() as connection:
+        return list(connection.execute(_STANDING_BY, {"keys": json.dumps(list(keys))}).scalars())
+
+
+def _check(row: FrameRow, other: FrameRow, type_: EdgeType, known: Collection[EdgeType]) -> None:
+    if Kind.SESSION in {row.kind, other.kind}:
+        raise EdgeRefused(row.id, other.id, "a frame that stands for a session has no edges: name goals")
+    if row.tree != other.tree:
+        raise EdgeRefused(row.id, other.id, "they are of different trees")
+    if row.key == other.key:
+        raise EdgeRefused(row.id, other.id, "it would wait for itself")
+    if type_ not in WAITING_TYPES:
+        return
+    if row.status not in OPEN:
+        raise EdgeRefused(row.id, other.id, f"{row.id} is {row.status}: reopen it first")
+    if WAITING_TYPES & set(known):
+        raise EdgeRefused(row.id, other.id, "it waits for that already in another way: remove that edge first")
+    if type_ is EdgeType.ON_FAILURE and other.status in {Status.COMPLETED, Status.INVALIDATED}:
+        raise EdgeRefused(row.id, other.id, f"{other.id} is {other.status}: it cannot fail any more")
+
+
+def _check_circle(store: Store, row: FrameRow, other: FrameRow, type_: EdgeType) -> None:
+    ends = "C" if type_ is EdgeType.WAITS_FOR else "E"
+    with store.transaction() as connection:
+        if connection.execute(_LATER, {"key": row.key, "on": other.key, "ends": ends}).first() is None:
+            return
+    way = _way(store, (row.key, "S"), (other.key, ends))
+    raise EdgeRefused(row.id, other.id, f"they would wait in a circle: {' > '.join(way)}")
+
+
+def _way(store: Store, start: tuple[int, str], goal: tuple[int, str]) -> Sequence[str]:
+    """Return the frames of a shortest circle, each waiting for the next one."""
+    came: dict[tuple[int, str], tuple[int, str] | None] = {start: None}
+    reached = [start]
+    with store.transaction() as connection:
+        while goal not in came:
+            news = []
+            for key, what in reached:
+                for kind, wanted in _BEFORE[what]:
+                    for found in connection.execute(text(wanted), {"key": key}).scalars():
+                        if (found, kind) not in came:
+                            came[found, kind] = (key, what)
+                            news.append((found, kind))
+            reached = news
+    way = [start[0]]
+    at: tuple[int, str] | None = goal
+    while at is not None:
+        if way[-1] != at[0]:
+            way.append(at[0])
+        at = came[at]
+    return [frame_id(key) for key in way]

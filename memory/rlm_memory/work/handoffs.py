@@ -1,0 +1,204 @@
+"""Hand-offs: what whoever goes on needs to know of a frame that has ended, and how that decays.
+
+Every end leaves one: what its compaction says, until somebody writes another. The whole of the details is a text in the
+content store, of which the row has the digest. When a story is done the details of what has passed below it are let go,
+when an epic is done its hand-offs are archived. What failed or is blocked keeps everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import bindparam, select, text
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory import limits
+from rlm_memory.errors import FrameStatusRefused
+from rlm_memory.frames.results import LONGEST_SUMMARY, MOST_ITEMS
+from rlm_memory.frames.rows import FrameRow, above, compaction_of, get
+from rlm_memory.frames.states import Kind, Status
+from rlm_memory.store import Store
+from rlm_memory.work import progress
+from rlm_memory.work_schema import handoffs as table
+
+__all__ = ["Boundaries", "HandOff", "Result", "boundaries", "decay", "hand_off", "of_frame", "short"]
+
+IN_SHORT = 600
+"""Characters of a summary that are two or three sentences."""
+_LONGEST_ITEM = 500
+
+_GET = select(table).where(table.c.frame == bindparam("of"))
+_put = insert(table)
+_PUT = _put.on_conflict_do_update(
+    index_elements=[table.c.frame],
+    set_={name: _put.excluded[name] for name in (column.name for column in table.columns) if name != "frame"},
+)
+_UNDER = """
+    WITH RECURSIVE under(key) AS (
+        SELECT key FROM frames WHERE parent = :done
+        UNION ALL SELECT f.key FROM under JOIN frames f ON f.parent = under.key
+    )"""
+# What somebody works on, or has ended badly, is left as it is; so is what stands below that.
+_COMPACT = text(f"""{_UNDER}
+    UPDATE frame_handoffs SET details = NULL, compacted_at = :now
+    WHERE details IS NOT NULL AND status = 'PASS' AND frame IN (
+        SELECT under.key FROM under JOIN frames f ON f.key = under.key
+        WHERE f.status = 'completed' AND (f.holder IS NULL OR f.freed_at IS NOT NULL))
+    RETURNING frame""")
+_ARCHIVE = text(f"""{_UNDER}
+    UPDATE frame_handoffs SET archived_at = :now
+    WHERE archived_at IS NULL AND status = 'PASS' AND frame IN (
+        SELECT under.key FROM under JOIN frames f ON f.key = under.key WHERE f.status = 'completed')
+    RETURNING frame""")
+_DONE = text("""
+    SELECT key FROM frames WHERE status = 'completed' AND kind IN ('story', 'epic')
+    AND (:tree IS NULL OR tree = :tree) ORDER BY depth DESC, key""")
+_BADLY = text("SELECT count(*) FROM frames WHERE parent = :of AND status IN ('failed', 'blocked')")
+
+
+class Result(StrEnum):
+    """How a frame has ended, as hand-offs say it."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    BLOCKED = "BLOCKED"
+
+
+_RESULTS = {Status.COMPLETED: Result.PASS, Status.FAILED: Result.FAIL, Status.BLOCKED: Result.BLOCKED}
+
+
+@dataclass(frozen=True, slots=True)
+class HandOff:
+    """What is handed on. ``details`` is the digest of a text of ``size`` bytes; None: there is none, or no more."""
+
+    frame: int
+    status: Result
+    summary: str
+    files: Sequence[str]
+    decisions: Sequence[str]
+    details: str | None
+    size: int
+    created_at: float
+    compacted_at: float | None = None
+    archived_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Boundaries:
+    """What the end of a frame has completed above it: ids, None while something is open or has ended badly.
+
+    ``failed`` says that all has ended, but not all well.
+    """
+
+    story: str | None = None
+    epic: str | None = None
+    failed: bool = False
+
+    @property
+    def story_completed(self) -> bool:
+        """Whether all of a story is done; it is for somebody to pop it."""
+        return self.story is not None
+
+    @property
+    def epic_completed(self) -> bool:
+        """Whether all of an epic is done."""
+        return self.epic is not None
+
+
+def hand_off(
+    store: Store,
+    key: int,
+    *,
+    status: Result,
+    summary: str,
+    now: float,
+    files: Sequence[str] = (),
+    decisions: Sequence[str] = (),
+    details: str | None = None,
+    size: int = 0,
+) -> HandOff:
+    """Write the hand-off of a frame, in place of the one it had.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is none, or it stands for a session.
+    """
+    with store.transaction() as connection:
+        row = get(store, key)
+        if row.kind is Kind.SESSION:
+            raise FrameStatusRefused(row.id, row.status, "hand off", "it stands for a session: name a goal")
+        said = limits.storable(summary.strip(), LONGEST_SUMMARY)
+        made = HandOff(key, status, said, _items(files), _items(decisions), details, size, now)
+        values = {name: getattr(made, name) for name in made.__slots__}
+        connection.execute(_PUT, values | {"status": status.value})
+    return made
+
+
+def of_frame(store: Store, key: int) -> HandOff | None:
+    """Return the hand-off of a frame: the one that was written, else what its end has left; None: it has not ended.
+
+    Raises:
+        UnknownFrame: there is no such frame.
+    """
+    with store.transaction() as connection:
+        found = connection.execute(_GET, {"of": key}).mappings().one_or_none()
+        if found is not None:
+            return HandOff(**{**found, "status": Result(found["status"])})
+        row, kept = get(store, key), compaction_of(store, key)
+    if kept is None or row.status not in _RESULTS:
+        return None
+    known = progress.get(store, key).data
+    files = list(dict.fromkeys((*kept.artifacts, *map(str, known.get("files_modified", ())))))
+    decisions = list(dict.fromkeys((*kept.decisions, *map(_said, known.get("decisions", ())))))
+    return HandOff(key, _RESULTS[row.status], kept.text, files, decisions, None, 0, kept.at)
+
+
+def short(said: str) -> str:
+    """Return the first sentences of a summary."""
+    return limits.storable(said, IN_SHORT)
+
+
+def boundaries(store: Store, key: int) -> Boundaries:
+    """Return what the end of a frame has completed above it."""
+    done: dict[Kind, str] = {}
+    failed = False
+    with store.transaction() as connection:
+        for upper in above(store, key)[1:]:
+            if upper.kind not in {Kind.STORY, Kind.EPIC} or upper.open_children:
+                break
+            if connection.execute(_BADLY, {"of": upper.key}).scalar_one():
+                failed = True
+                break
+            done.setdefault(upper.kind, upper.id)
+            if upper.status is not Status.COMPLETED:
+                break
+    return Boundaries(done.get(Kind.STORY), done.get(Kind.EPIC), failed)
+
+
+def decay(store: Store, *, now: float, tree: str | None = None) -> list[int]:
+    """Let go of what stories and epics that are done no longer need; returns the frames whose details went.
+
+    Again and again it changes nothing more: call it after an end, and when a daemon starts.
+    """
+    gone: list[int] = []
+    with store.transaction() as connection:
+        for done in connection.execute(_DONE, {"tree": tree}).scalars().all():
+            row: FrameRow = get(store, done)
+            gone += connection.execute(_COMPACT, {"done": done, "now": now}).scalars().all()
+            if row.kind is Kind.EPIC:
+                connection.execute(_ARCHIVE, {"done": done, "now": now})
+    return gone
+
+
+def _items(said: Sequence[str]) -> list[str]:
+    return [limits.storable(item, _LONGEST_ITEM) for item in said[:MOST_ITEMS]]
+
+
+def _said(decision: object) -> str:
+    """A decision of work in progress as text: what was decided, and why."""
+    if isinstance(decision, dict) and "decision" in decision:
+        why = decision.get("reason")
+        return f"{decision['decision']} ({why})" if why else str(decision["decision"])
+    return decision if isinstance(decision, str) else json.dumps(decision)

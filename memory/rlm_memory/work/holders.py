@@ -1,0 +1,136 @@
+"""Holders: who claims frames. One row for each, with what tells whether it lives.
+
+A holder lives by one of three anchors: a connection to the daemon, and after a restart of that a file that its other
+end has locked; a process (boot, number and start time); or a time, until which every call prolongs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import bindparam, select, text, update
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory import limits
+from rlm_memory.store import Store
+from rlm_memory.work_schema import holders
+
+__all__ = ["STALE_SECONDS", "Anchor", "Holder", "beat", "enlist", "find", "gone", "kin_of", "living", "of_proof"]
+
+Anchor = Literal["connection", "process", "time"]
+STALE_SECONDS = 15 * 60.0
+"""A holder that has not stirred for so long may lose its frames to whoever asks for stale ones."""
+_LONGEST = 500
+_KEPT = 1000
+"""Holders that are kept of those that are gone and named by no frame, the latest."""
+
+_GET = select(holders).where(holders.c.id == bindparam("named"))
+_OF_PROOF = (
+    select(holders)
+    .where(holders.c.proof == bindparam("shown"), holders.c.anchor == bindparam("kind"))
+    .order_by(holders.c.beat_at.desc())
+    .limit(1)
+)
+_LIVING = select(holders).where(holders.c.gone_at.is_(None)).order_by(holders.c.id)
+_BEAT = (
+    update(holders)
+    .where(holders.c.id == bindparam("named"))
+    .values(beat_at=bindparam("now"), expires_at=bindparam("until"), gone_at=None)
+)
+_GONE = update(holders).where(holders.c.id == bindparam("named")).values(gone_at=bindparam("now"))
+_FORGET = text(f"""
+    DELETE FROM holders WHERE gone_at IS NOT NULL AND id NOT IN (SELECT holder FROM frames WHERE holder IS NOT NULL)
+    AND id IN (SELECT id FROM holders WHERE gone_at IS NOT NULL ORDER BY gone_at DESC LIMIT -1 OFFSET {_KEPT})""")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who claims. Times are epoch seconds; ``gone_at`` is when its life was seen to end."""
+
+    id: str
+    anchor: Anchor
+    proof: str
+    kin: str | None
+    label: str
+    worktree: str
+    beat_at: float
+    expires_at: float | None
+    gone_at: float | None
+
+    def is_stale(self, now: float) -> bool:
+        """Whether it has done nothing for long, though it lives."""
+        return now - self.beat_at > STALE_SECONDS
+
+
+def enlist(
+    store: Store,
+    anchor: Anchor,
+    proof: str,
+    *,
+    label: str,
+    now: float,
+    kin: str | None = None,
+    worktree: str = "",
+    seconds: float | None = None,
+) -> Holder:
+    """Return the holder with that proof of life, made if there is none; it lives from now on, for ``seconds``."""
+    with store.transaction() as connection:
+        known = of_proof(store, anchor, proof)
+        until = None if seconds is None else now + seconds
+        if known is not None:
+            beat(store, known, now=now, seconds=seconds)
+            return find(store, known.id) or known
+        made = Holder(
+            f"h{store.count('holder') + 1}",
+            anchor,
+            proof,
+            kin,
+            limits.storable(label, _LONGEST),
+            limits.storable(worktree, _LONGEST),
+            now,
+            until,
+            None,
+        )
+        connection.execute(insert(holders), {name: getattr(made, name) for name in made.__slots__})
+        connection.execute(_FORGET)
+        return made
+
+
+def find(store: Store, holder: str) -> Holder | None:
+    """Return a holder by its id, or None."""
+    with store.transaction() as connection:
+        row = connection.execute(_GET, {"named": holder}).mappings().one_or_none()
+    return None if row is None else Holder(**row)
+
+
+def of_proof(store: Store, anchor: Anchor, proof: str) -> Holder | None:
+    """Return the holder with that proof of life, or None."""
+    with store.transaction() as connection:
+        row = connection.execute(_OF_PROOF, {"kind": anchor, "shown": proof}).mappings().one_or_none()
+    return None if row is None else Holder(**row)
+
+
+def living(store: Store) -> list[Holder]:
+    """List the holders that have not been seen to end."""
+    with store.transaction() as connection:
+        return [Holder(**row) for row in connection.execute(_LIVING).mappings()]
+
+
+def kin_of(store: Store, holder: str | None) -> str | None:
+    """Return whose child a holder is, if that is known."""
+    found = None if holder is None else find(store, holder)
+    return None if found is None else found.kin
+
+
+def beat(store: Store, holder: Holder, *, now: float, seconds: float | None = None) -> None:
+    """Note that a holder does something; one that lives until a time lives ``seconds`` from now."""
+    until = holder.expires_at if seconds is None else now + seconds
+    with store.transaction() as connection:
+        connection.execute(_BEAT, {"named": holder.id, "now": now, "until": until})
+
+
+def gone(store: Store, holder: str, *, now: float) -> None:
+    """Note that a holder's life has ended."""
+    with store.transaction() as connection:
+        connection.execute(_GONE, {"named": holder, "now": now})

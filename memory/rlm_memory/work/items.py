@@ -1,0 +1,119 @@
+"""What a tracker says of a task beside its goal: type, description, acceptance, priority, and other names of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory import limits
+from rlm_memory.errors import RowRequestError
+from rlm_memory.frame_schema import frames
+from rlm_memory.frames.rows import get as get_frame
+from rlm_memory.frames.rows import note
+from rlm_memory.store import Store
+from rlm_memory.work.ready import PRIORITIES
+from rlm_memory.work_schema import aliases
+from rlm_memory.work_schema import items as table
+
+__all__ = ["TYPES", "Alias", "Item", "aliases_of", "by_alias", "describe", "get", "name", "set_priority"]
+
+TYPES = ("feature", "bug", "spike", "chore", "api", "test")
+"""The kinds of work; the first is meant if nobody says."""
+_LONGEST = 16_384
+_LONGEST_NAME = 200
+
+_GET = select(table).where(table.c.frame == bindparam("of"))
+_BY_ALIAS = select(aliases.c.frame).where(
+    aliases.c.tree == bindparam("there"), aliases.c.source == bindparam("of"), aliases.c.alias == bindparam("called")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What is known of a task."""
+
+    type: str = TYPES[0]
+    description: str = ""
+    acceptance: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """By which name another tracker, ``source``, knows a frame; ``data`` is all that it says of it."""
+
+    source: str
+    alias: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def get(store: Store, frame: int) -> Item:
+    """Return what is known of a task."""
+    with store.transaction() as connection:
+        row = connection.execute(_GET, {"of": frame}).one_or_none()
+    return Item() if row is None else Item(row.type, row.description, row.acceptance)
+
+
+def describe(
+    store: Store, frame: int, *, type_: str | None = None, description: str | None = None, acceptance: str | None = None
+) -> Item:
+    """Set what is given; the rest stays.
+
+    Raises:
+        RowRequestError: there is no such type.
+    """
+    if type_ is not None and type_ not in TYPES:
+        raise RowRequestError(f"there is no type of task {type_[:80]!r}; use one of {', '.join(TYPES)}")
+    with store.transaction() as connection:
+        old = get(store, frame)
+        values = {
+            "type": old.type if type_ is None else type_,
+            "description": old.description if description is None else limits.storable(description, _LONGEST),
+            "acceptance": old.acceptance if acceptance is None else limits.storable(acceptance, _LONGEST),
+        }
+        put = insert(table).values(frame=frame, **values)
+        connection.execute(put.on_conflict_do_update(index_elements=[table.c.frame], set_=values))
+    return Item(**values)
+
+
+def set_priority(store: Store, frame: int, priority: int, *, author: str, now: float) -> None:
+    """Give a frame another place in the queue.
+
+    Raises:
+        UnknownFrame: there is no such frame.
+        RowRequestError: it is none of the priorities.
+    """
+    if priority not in PRIORITIES:
+        raise RowRequestError(f"a priority is one of {', '.join(map(str, PRIORITIES))}")
+    with store.transaction() as connection:
+        was = get_frame(store, frame).priority
+        connection.execute(update(frames).where(frames.c.key == frame).values(priority=priority))
+        note(store, frame, "priority", author, now, was=was, priority=priority)
+
+
+def name(store: Store, frame: int, alias: Alias) -> None:
+    """Note by which name another tracker knows a frame."""
+    with store.transaction() as connection:
+        tree = get_frame(store, frame).tree
+        called = limits.storable(alias.alias, _LONGEST_NAME)
+        values = {"frame": frame, "data": dict(alias.data)}
+        put = insert(aliases).values(tree=tree, source=alias.source, alias=called, **values)
+        keys = [aliases.c.tree, aliases.c.source, aliases.c.alias]
+        connection.execute(put.on_conflict_do_update(index_elements=keys, set_=values))
+
+
+def by_alias(store: Store, tree: str, source: str, alias: str) -> int | None:
+    """Return the frame that another tracker knows by a name, or None."""
+    with store.transaction() as connection:
+        values = {"there": tree, "of": source, "called": alias}
+        return connection.execute(_BY_ALIAS, values).scalar_one_or_none()
+
+
+def aliases_of(store: Store, frame: int) -> list[Alias]:
+    """List the names by which other trackers know a frame."""
+    wanted = select(aliases).where(aliases.c.frame == frame).order_by(aliases.c.source, aliases.c.alias)
+    with store.transaction() as connection:
+        return [Alias(row.source, row.alias, row.data) for row in connection.execute(wanted)]

@@ -1,0 +1,274 @@
+"""Leases: a claimed frame belongs to one holder for as long as that lives, and a fence says to which claim.
+
+    ready ──claim──▶ held ──pop──▶ (ended)
+      ▲                │ release, steal, the holder's end
+      └────freed◀──────┘──the same holder again──▶ held, with the same fence
+
+A claim raises the fence by one, in the transaction that finds the frame ready; nothing ever lowers it. A write of a
+holder is good while the frame's fence is the one of its claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, text, update
+
+from rlm_memory.errors import FrameStatusRefused, LeaseLost, NotReady, PathTaken
+from rlm_memory.frame_schema import READY, frames
+from rlm_memory.frames import tree
+from rlm_memory.frames.edges import waits_for
+from rlm_memory.frames.rows import FrameRow, above, frame_id, get, note
+from rlm_memory.frames.states import Kind, Status
+from rlm_memory.store import Store
+from rlm_memory.work import holders, progress
+from rlm_memory.work.holders import STALE_SECONDS, Holder
+from rlm_memory.work.paths import in_conflict
+from rlm_memory.work.ready import ready
+
+__all__ = ["Lease", "check", "claim", "fenced_anew", "free", "held_by", "is_held", "release", "stale", "steal"]
+
+_IS_READY = text(f"SELECT 1 FROM frames WHERE key = :key AND {READY}")
+_TAKE = text(f"""
+    UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)
+    WHERE key = :key AND {READY} RETURNING fence""")
+# Run after the start of the frame, which no longer is what READY asks for: the same transaction has asked before.
+_HOLD = text("""
+    UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)
+    WHERE key = :key RETURNING fence""")
+_GIVE_BACK = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=bindparam("now"))
+_RESTORE = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=None, holder=bindparam("by"))
+_FREE = text("""
+    UPDATE frames SET freed_at = :now WHERE holder = :holder AND freed_at IS NULL RETURNING key, fence""")
+_HELD = text("SELECT key FROM frames WHERE holder = :holder AND freed_at IS NULL ORDER BY key")
+_STALE = text("""
+    SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
+    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NULL AND h.beat_at < :before
+    ORDER BY f.priority + 50 * f.dependents DESC, f.created_at, f.key""")
+_LOST = text("""
+    SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
+    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NOT NULL AND h.kin = :kin
+        AND (h.id = :holder OR h.gone_at IS NOT NULL)
+    ORDER BY f.freed_at, f.key""")
+_CLAIMED = text("""
+    SELECT max(json_extract(data, '$.fence')) FROM frame_events
+    WHERE frame = :key AND author = :holder AND verb IN ('claim', 'returned')""")
+_ANEW = text("""
+    UPDATE frames SET fence = fence + 1 WHERE status = 'in_progress' AND fence > 0 RETURNING key, fence""")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claimed frame. ``attempt`` counts the claims that there have been; ``progress`` is what the last one left.
+
+    ``returned`` says that it is the holder's own again, with the fence that it had.
+    """
+
+    frame: str
+    key: int
+    goal: str
+    fence: int
+    holder: str
+    attempt: int
+    progress: dict[str, Any]
+    returned: bool = False
+
+
+def claim(
+    store: Store,
+    holder: Holder,
+    tree_name: str,
+    *,
+    now: float,
+    key: int | None = None,
+    scope: int | None = None,
+    session: int | None = None,
+) -> Lease | None:
+    """Take the best frame that is ready, below ``scope`` if that is given, or the one named. None: nothing is ready.
+
+    What the holder had lost and nobody has claimed since comes first, with the same fence. ``session`` is that in which
+    it is worked on.
+
+    Raises:
+        UnknownFrame, NotReady, PathTaken: the frame that is named cannot be claimed now.
+    """
+    with store.transaction() as connection:
+        if (own := _own_again(store, holder, tree_name, key, scope)) is not None:
+            return _restore(store, get(store, own), holder, now)
+        if key is None:
+            found = ready(store, tree_name, now=now, scope=scope)
+            if not found:
+                return None
+            key = found[0].key
+        else:
+            _check_ready(store, key)
+        row = get(store, key)
+        values = {"key": key, "holder": holder.id, "session": session}
+        if row.status is Status.PLANNED:
+            tree.start(store, key, author=holder.id, now=now, session=session)
+            fence = connection.execute(_HOLD, values).scalar_one()
+        else:
+            fence = connection.execute(_TAKE, values).scalar_one()
+        note(store, key, "claim", holder.id, now, fence=fence, was=row.holder)
+        return _lease(store, row, fence, holder)
+
+
+def release(store: Store, key: int, holder: str | None, *, now: float, author: str, fence: int | None = None) -> None:
+    """Give a frame back: others may go on with what was done. Without a holder somebody takes it from whoever has it.
+
+    Raises:
+        UnknownFrame, LeaseLost: there is none, or another one holds it.
+        FrameStatusRefused: nobody holds it.
+    """
+    with store.transaction() as connection:
+        row = get(store, key)
+        if not is_held(row):
+            raise FrameStatusRefused(row.id, row.status, "release", "nobody has claimed it")
+        check(store, row, holder, fence, now=now)
+        connection.execute(_GIVE_BACK, {"named": key, "now": now})
+        # It is not to come back to its holder as if that had lost it.
+        connection.execute(update(frames).where(frames.c.key == key).values(holder=None))
+        note(store, key, "release", author, now, fence=row.fence, was=row.holder)
+
+
+def steal(store: Store, key: int, holder: Holder, *, now: float, why: str, session: int | None = None) -> Lease:
+    """Claim a frame that another one holds; the old fence is refused from now on.
+
+    Raises:
+        UnknownFrame, NotReady, PathTaken: there is none, or it could not be claimed by anybody.
+    """
+    with store.transaction() as connection:
+        row = get(store, key)
+        if is_held(row):
+            note(store, key, "steal", holder.id, now, fence=row.fence, was=row.holder, why=why)
+            connection.execute(_GIVE_BACK, {"named": key, "now": now})
+            connection.execute(update(frames).where(frames.c.key == key).values(holder=None))
+        taken = claim(store, holder, row.tree, now=now, key=key, session=session)
+        assert taken is not None
+        return taken
+
+
+def free(store: Store, holder: str, *, now: float, why: str) -> list[str]:
+    """Free all that a holder held which is no more, in one step; returns the frames' ids."""
+    with store.transaction() as connection:
+        freed = connection.execute(_FREE, {"holder": holder, "now": now}).all()
+        for row in freed:
+            note(store, row.key, "freed", holder, now, fence=row.fence, why=why)
+        holders.gone(store, holder, now=now)
+    return [frame_id(row.key) for row in freed]
+
+
+def fenced_anew(store: Store, *, now: float, why: str) -> list[str]:
+    """Raise the fence of all that is worked on: after a power cut it may have gone back."""
+    with store.transaction() as connection:
+        raised = connection.execute(_ANEW).all()
+        for row in raised:
+            note(store, row.key, "fence", "recovery", now, fence=row.fence, why=why)
+    return [frame_id(row.key) for row in raised]
+
+
+def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = None, *, now: float) -> None:
+    """Refuse a write to a frame by who does not hold it, or by an old fence. Without both it is somebody's own act.
+
+    What the holder had lost, and nobody has claimed since, it has again.
+
+    Raises:
+        LeaseLost: another one has it, or has had it since.
+    """
+    if fence is not None and fence != row.fence:
+        raise LeaseLost(row.id, fence, row.fence, _who(store, row))
+    if holder is None or holder == row.holder:
+        if holder is not None and row.freed_at is not None:
+            with store.transaction() as connection:
+                connection.execute(_RESTORE, {"named": row.key, "by": holder})
+                note(store, row.key, "returned", holder, now, fence=row.fence)
+        return
+    if is_held(row):
+        raise LeaseLost(row.id, _fence_of(store, row.key, holder), row.fence, _who(store, row))
+    if (mine := _fence_of(store, row.key, holder)) is not None and mine < row.fence:
+        raise LeaseLost(row.id, mine, row.fence, _who(store, row))
+
+
+def is_held(row: FrameRow) -> bool:
+    """Whether somebody has claimed the frame and not lost it."""
+    return row.holder is not None and row.freed_at is None
+
+
+def held_by(store: Store, holder: str) -> list[FrameRow]:
+    """List what a holder has claimed."""
+    with store.transaction() as connection:
+        return [get(store, key) for key in connection.execute(_HELD, {"holder": holder}).scalars().all()]
+
+
+def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
+    """List the frames whose holders live but have not stirred for long, the best first."""
+    with store.transaction() as connection:
+        values = {"tree": tree_name, "before": now - STALE_SECONDS}
+        return list(connection.execute(_STALE, values).scalars())
+
+
+def _own_again(store: Store, holder: Holder, tree_name: str, key: int | None, scope: int | None) -> int | None:
+    """Return what the holder, or one of the same kin that is gone, has lost and nobody has claimed since."""
+    with store.transaction() as connection:
+        values = {"tree": tree_name, "kin": holder.kin, "holder": holder.id}
+        for lost in connection.execute(_LOST, values).scalars().all():
+            if key is not None and lost != key:
+                continue
+            row = get(store, lost)
+            inside = scope is None or any(upper.key == scope for upper in above(store, lost))
+            is_ready = connection.execute(_IS_READY, {"key": lost}).first() is not None
+            if inside and is_ready and in_conflict(store, row.tree, lost) is None:
+                return int(lost)
+    return None
+
+
+def _restore(store: Store, row: FrameRow, holder: Holder, now: float) -> Lease:
+    with store.transaction() as connection:
+        connection.execute(_RESTORE, {"named": row.key, "by": holder.id})
+        note(store, row.key, "returned", holder.id, now, fence=row.fence, was=row.holder)
+    return _lease(store, row, row.fence, holder, returned=True)
+
+
+def _lease(store: Store, row: FrameRow, fence: int, holder: Holder, *, returned: bool = False) -> Lease:
+    left = progress.get(store, row.key).data if fence > 1 or returned else {}
+    return Lease(row.id, row.key, row.goal, fence, holder.id, fence, left, returned)
+
+
+def _check_ready(store: Store, key: int) -> None:
+    with store.transaction() as connection:
+        row = get(store, key)
+        if connection.execute(_IS_READY, {"key": key}).first() is None:
+            raise NotReady(row.id, _why_not(store, row))
+        if (taken := in_conflict(store, row.tree, key)) is not None:
+            raise PathTaken(row.id, taken.path.removeprefix("/"), taken.frame, taken.holder)
+
+
+def _why_not(store: Store, row: FrameRow) -> str:
+    if row.kind is not Kind.TASK:
+        return f"a {row.kind} is never claimed: claim a task below it"
+    if is_held(row):
+        return f"{_who(store, row)} has it"
+    if row.status is not Status.PLANNED and row.freed_at is None:
+        return f"it is {row.status}"
+    if row.open_children:
+        return "frames below it are still open"
+    for upper in above(store, row.key):
+        if upper.waiting:
+            where = "it" if upper.key == row.key else f"{upper.id} above it"
+            return f"{where} waits for {', '.join(waits_for(store, upper.key))}"
+    return "a frame above it is blocked or has ended"
+
+
+def _who(store: Store, row: FrameRow) -> str:
+    if row.holder is None:
+        return "nobody"
+    found = holders.find(store, row.holder)
+    return row.holder if found is None else f"{found.id} ({found.label})"
+
+
+def _fence_of(store: Store, key: int, holder: str) -> int | None:
+    """Return the fence of a holder's latest claim of a frame, or None."""
+    with store.transaction() as connection:
+        fence: int | None = connection.execute(_CLAIMED, {"key": key, "holder": holder}).scalar_one()
+    return fence

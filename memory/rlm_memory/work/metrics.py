@@ -1,0 +1,102 @@
+"""How batches went, by session: what the next one's size is taken from, and the table of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory.store import Store
+from rlm_memory.work_schema import session_metrics as table
+
+__all__ = ["FIRST_SIZE", "LARGEST", "SMALLEST", "BatchOutcome", "SessionMetrics", "next_size", "note_batch", "of_tree"]
+
+FIRST_SIZE, SMALLEST, LARGEST = 2, 2, 4
+_GET = select(table).where(table.c.session_id == bindparam("of"))
+
+
+class BatchOutcome(StrEnum):
+    """How a batch of tasks has ended."""
+
+    COMPLETED = "completed"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    """A task of it was blocked; the others are done."""
+
+
+_CHANGE: Mapping[BatchOutcome, int] = {
+    BatchOutcome.COMPLETED: 1,
+    BatchOutcome.INTERRUPTED: -1,
+    BatchOutcome.FAILED: -1,
+    BatchOutcome.BLOCKED: 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMetrics:
+    """The batches of one session; ``tasks`` are those that it has ended, ``interrupted`` those it was torn from."""
+
+    session_id: str
+    batches_completed: int
+    last_batch_size: int
+    last_batch_outcome: str
+    created_at: float
+    tree: str
+    batches: int
+    tasks: int
+    interrupted: int
+    next_size: int
+
+
+def next_size(size: int | None, outcome: BatchOutcome | None) -> int:
+    """Return the size of the batch after one of ``size`` that ended so; a session begins with the smallest."""
+    if size is None or outcome is None:
+        return FIRST_SIZE
+    return min(LARGEST, max(SMALLEST, size + _CHANGE[outcome]))
+
+
+def note_batch(
+    store: Store,
+    session_id: str,
+    tree: str,
+    outcome: BatchOutcome,
+    *,
+    size: int,
+    tasks: int,
+    now: float,
+    interrupted: int = 0,
+) -> SessionMetrics:
+    """Note how a batch has ended; returns what is known of its session now.
+
+    ``size`` is what the batch was to be: fewer frames may have been ready.
+    """
+    with store.transaction() as connection:
+        row = connection.execute(_GET, {"of": session_id}).mappings().one_or_none()
+        old = None if row is None else SessionMetrics(**row)
+        made = SessionMetrics(
+            session_id=session_id,
+            batches_completed=(old.batches_completed if old else 0) + (outcome is BatchOutcome.COMPLETED),
+            last_batch_size=size,
+            last_batch_outcome=outcome.value,
+            created_at=old.created_at if old else now,
+            tree=tree,
+            batches=(old.batches if old else 0) + 1,
+            tasks=(old.tasks if old else 0) + tasks,
+            interrupted=(old.interrupted if old else 0) + interrupted,
+            next_size=next_size(size, outcome),
+        )
+        values = {name: getattr(made, name) for name in made.__slots__}
+        put = insert(table).values(values)
+        connection.execute(put.on_conflict_do_update(index_elements=[table.c.session_id], set_=values))
+    return made
+
+
+def of_tree(store: Store, tree: str) -> list[SessionMetrics]:
+    """List what is known of the sessions that have worked in a tree, the oldest first."""
+    wanted = select(table).where(table.c.tree == tree).order_by(table.c.created_at, table.c.session_id)
+    with store.transaction() as connection:
+        return [SessionMetrics(**row) for row in connection.execute(wanted).mappings()]

@@ -1,0 +1,107 @@
+"""The paths that frames declare: what they are going to write, so that two do not write it at once.
+
+A path is "/" and the way from the top of the repository; that of a folder ends with "/", so that "/" is all of it.
+There are no patterns: two paths overlap when they are equal, or one is a folder above the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import delete, insert, text
+
+from rlm_memory import limits
+from rlm_memory.errors import RowRequestError
+from rlm_memory.frames.rows import frame_id
+from rlm_memory.store import Store
+from rlm_memory.work_schema import paths
+
+__all__ = ["MOST_PATHS", "OVERLAP", "Taken", "declare", "declared", "in_conflict", "overlap", "taken_by_other"]
+
+MOST_PATHS = 100
+"""Paths of one frame."""
+_LONGEST = 4096
+
+# Of the frame `f`: a path on which somebody works who has claimed another frame. Most frames declare nothing.
+_OVERLAP = """
+    FROM frame_paths mine CROSS JOIN frames h CROSS JOIN frame_paths theirs
+    WHERE mine.frame = {key} AND h.holder IS NOT NULL AND h.freed_at IS NULL AND h.tree = {tree} AND h.key <> {key}
+    AND theirs.frame = h.key AND (
+        theirs.path = mine.path
+        OR (substr(theirs.path, -1) = '/' AND substr(mine.path || '/', 1, length(theirs.path)) = theirs.path)
+        OR (substr(mine.path, -1) = '/' AND substr(theirs.path || '/', 1, length(mine.path)) = mine.path))"""
+OVERLAP = f"SELECT 1 {_OVERLAP.format(key='f.key', tree='f.tree')}"
+_DECLARED = text(
+    "SELECT frame, path FROM frame_paths WHERE frame IN (SELECT value FROM json_each(:keys)) ORDER BY path"
+)
+_CONFLICT = text(f"SELECT h.key, h.holder, theirs.path {_OVERLAP.format(key=':key', tree=':tree')} LIMIT 1")
+_TAKEN = text("""
+    SELECT f.key, f.holder, f.fence, p.path FROM frame_paths p JOIN frames f ON f.key = p.frame
+    WHERE p.path IN (SELECT value FROM json_each(:above)) AND f.holder IS NOT NULL AND f.freed_at IS NULL
+    AND f.tree = :tree AND f.holder NOT IN (SELECT value FROM json_each(:own))
+    ORDER BY length(p.path) DESC, f.key LIMIT 1""")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A path that a claimed frame has declared: the frame's id, and who holds it."""
+
+    frame: str
+    holder: str
+    path: str
+
+
+def declare(store: Store, frame: int, said: Iterable[str]) -> None:
+    """Set the paths that a frame is going to write, in place of those it had.
+
+    Raises:
+        RowRequestError: there are too many, or one does not begin with "/".
+    """
+    wanted = sorted(set(said))
+    if len(wanted) > MOST_PATHS:
+        raise RowRequestError(f"a frame declares {MOST_PATHS} paths at most; name folders, with / at their end")
+    if bad := [path for path in wanted if not path.startswith("/")]:
+        raise RowRequestError(f'{bad[0][:80]!r} does not begin with "/"')
+    with store.transaction() as connection:
+        connection.execute(delete(paths).where(paths.c.frame == frame))
+        if wanted:
+            rows = [{"frame": frame, "path": limits.storable(path, _LONGEST)} for path in wanted]
+            connection.execute(insert(paths), rows)
+
+
+def declared(store: Store, frames: Sequence[int]) -> dict[int, list[str]]:
+    """Map those of the frames that declare paths to these."""
+    found: dict[int, list[str]] = defaultdict(list)
+    with store.transaction() as connection:
+        for row in connection.execute(_DECLARED, {"keys": json.dumps(list(frames))}):
+            found[row.frame].append(row.path)
+    return found
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether to write the one may write the other."""
+    return one == other or _inside(one, other) or _inside(other, one)
+
+
+def _inside(path: str, folder: str) -> bool:
+    return folder.endswith("/") and f"{path}/".startswith(folder)
+
+
+def in_conflict(store: Store, tree: str, frame: int) -> Taken | None:
+    """Return what somebody has claimed of what a frame declares."""
+    with store.transaction() as connection:
+        row = connection.execute(_CONFLICT, {"key": frame, "tree": tree}).one_or_none()
+    return None if row is None else Taken(frame_id(row.key), row.holder, row.path)
+
+
+def taken_by_other(store: Store, tree: str, path: str, own: Iterable[str] = ()) -> Taken | None:
+    """Return who has claimed a path, or a folder above it, except the holders ``own``: what a hook asks."""
+    parts = path.removesuffix("/").split("/")
+    above = [path, f"{path}/", *("/".join(parts[:number]) + "/" for number in range(1, len(parts)))]
+    with store.transaction() as connection:
+        values = {"above": json.dumps(above), "tree": tree, "own": json.dumps(list(own))}
+        row = connection.execute(_TAKEN, values).one_or_none()
+    return None if row is None else Taken(frame_id(row.key), row.holder, row.path)

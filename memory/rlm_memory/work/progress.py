@@ -1,0 +1,98 @@
+"""Work in progress: what whoever works on a frame has done so far, merged so that no writer loses another's part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory.errors import RowRequestError
+from rlm_memory.store import Store
+from rlm_memory.work_schema import progress as table
+
+__all__ = ["FIELDS", "LARGEST", "Progress", "get", "merge", "resuming", "update"]
+
+FIELDS = (
+    "phase",
+    "files_modified",
+    "uncommitted_changes",
+    "last_commit",
+    "decisions",
+    "test_results",
+    "errors",
+    "context",
+    "next_step",
+)
+"""What it usually holds; others may be in it too."""
+LARGEST = 64 * 1024
+"""Bytes of one frame's work in progress as JSON."""
+_MOST_ERRORS = 20
+"""Errors that are kept, the latest: the others are repetitions more often than not."""
+_KEPT = frozenset({"decisions", "errors", "files_modified"})
+"""Lists to which writers add; every other list is replaced."""
+
+_GET = select(table).where(table.c.frame == bindparam("of"))
+_put = insert(table)
+_PUT = _put.on_conflict_do_update(
+    index_elements=[table.c.frame], set_={"data": _put.excluded.data, "updated_at": _put.excluded.updated_at}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Work in progress, and when somebody wrote it last (epoch seconds; None: nobody has)."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    updated_at: float | None = None
+
+
+def get(store: Store, frame: int) -> Progress:
+    """Return the work in progress of a frame."""
+    with store.transaction() as connection:
+        row = connection.execute(_GET, {"of": frame}).one_or_none()
+    return Progress() if row is None else Progress(dict(row.data), row.updated_at)
+
+
+def update(store: Store, frame: int, data: Mapping[str, Any], *, now: float) -> Progress:
+    """Merge into the work in progress of a frame; returns what there is now.
+
+    Raises:
+        RowRequestError: it would be too large.
+    """
+    with store.transaction() as connection:
+        whole = merge(get(store, frame).data, dict(data))
+        whole["errors"] = whole.get("errors", [])[-_MOST_ERRORS:]
+        if not whole["errors"]:
+            del whole["errors"]
+        size = len(json.dumps(whole))
+        if size > LARGEST:
+            why = f"work in progress holds {LARGEST:,} bytes at most, this would be {size:,}"
+            raise RowRequestError(f"{why}; send null for a field to drop it, or put what is long into a file")
+        connection.execute(_PUT, {"frame": frame, "data": whole, "updated_at": now})
+    return Progress(whole, now)
+
+
+def merge(old: Any, new: Any, name: str = "") -> Any:
+    """Merge deeply: objects by their keys, lists of what is kept by adding what is new; null drops a field."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        merged = old | {key: merge(old.get(key), value, key) for key, value in new.items()}
+        return {key: value for key, value in merged.items() if value is not None}
+    if name in _KEPT and new is not None:
+        known = old if isinstance(old, list) else [] if old is None else [old]
+        more = new if isinstance(new, list) else [new]
+        return known + [item for number, item in enumerate(more) if item not in known and item not in more[:number]]
+    if isinstance(new, dict):
+        return {key: value for key, value in new.items() if value is not None}
+    return new
+
+
+def resuming(frame: str, found: Progress) -> str:
+    """Say in a line where somebody was who worked on a frame; empty if nothing is known."""
+    if not found.data:
+        return ""
+    said = f"Resuming {frame} from: {found.data.get('phase') or 'work in progress'}"
+    return f"{said}, next: {step}" if (step := found.data.get("next_step")) else said

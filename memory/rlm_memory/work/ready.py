@@ -1,0 +1,156 @@
+"""What is to be done next: the queue is a look into an index of frames, in the order of their scores.
+
+A score is the priority (250, 500, 750 or 1000), 50 for each frame that waits, and up to 100 for age: so much after 30
+days. Age changes with time, so the index cannot have it. But all else comes in steps of 50: only frames within 100 of
+the best can win, and among those of equal steps the oldest does. The first few of each of these steps are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from rlm_memory.frame_schema import BASE, READY
+from rlm_memory.frames.rows import frame_id
+from rlm_memory.store import Store
+from rlm_memory.work.paths import OVERLAP, declared, overlap
+
+__all__ = ["OLDEST_COUNTS", "PRIORITIES", "Ready", "Stuck", "count_ready", "next_batch", "ready", "stuck"]
+
+PRIORITIES = (1000, 750, 500, 250)
+"""The first is the most urgent."""
+OLDEST_COUNTS = 30 * 86_400
+"""Seconds after which age counts in full."""
+
+_FREE = f"NOT EXISTS ({OVERLAP})"
+_OF_STEP = f"f.tree = :tree AND {READY} AND {BASE} = step.base AND {_FREE}"
+_FOUND = f"(SELECT count(*) FROM (SELECT 1 FROM frames f WHERE {_OF_STEP} LIMIT :most))"
+_SCORE = f"{BASE} + min(100.0, max(0.0, (:now - created_at) * 100.0 / {OLDEST_COUNTS}))"
+# `found` counts what the steps before have; `least` is known once these have enough: what is below cannot win.
+_READY = text(f"""
+    WITH RECURSIVE step(base, found, least) AS (
+        SELECT max({BASE}), 0, NULL FROM frames WHERE tree = :tree AND {READY}
+        UNION ALL
+        SELECT (SELECT max({BASE}) FROM frames WHERE tree = :tree AND {READY} AND {BASE} < step.base),
+            found + {_FOUND}, coalesce(least, CASE WHEN found + {_FOUND} >= :most THEN base - 100 END)
+        FROM step WHERE base IS NOT NULL AND (least IS NULL OR base >= least)
+    )
+    SELECT key, {_SCORE} AS score FROM step JOIN frames ON key IN (
+        SELECT f.key FROM frames f WHERE {_OF_STEP} ORDER BY created_at, key LIMIT :most
+    ) WHERE least IS NULL OR base >= least ORDER BY score DESC, created_at, key LIMIT :most""")
+_SCOPE = """
+    WITH RECURSIVE scope(key) AS (
+        SELECT :scope
+        UNION ALL SELECT c.key FROM scope JOIN frames c ON c.parent = scope.key
+            WHERE c.status IN ('planned', 'in_progress')
+    )"""
+_READY_BELOW = text(f"""{_SCOPE}
+    SELECT f.key AS key, {_SCORE} AS score FROM scope JOIN frames f ON f.key = scope.key
+    WHERE {READY} AND {_FREE} ORDER BY score DESC, created_at, f.key LIMIT :most""")
+_COUNT = text(f"SELECT count(*) FROM frames WHERE tree = :tree AND {READY}")
+_COUNT_BELOW = text(f"{_SCOPE} SELECT count(*) FROM scope JOIN frames f ON f.key = scope.key WHERE {READY}")
+# What cannot start (S) or end (E) or have all its children ended (C) before something else has.
+_STOPPED = text("""
+    WITH RECURSIVE later(key, what) AS (
+        SELECT :key, :what
+        UNION SELECT key, 'E' FROM later WHERE what IN ('S', 'C')
+        UNION SELECT key, 'C' FROM later WHERE what = 'S'
+        UNION SELECT f.key, 'S' FROM later JOIN frames f ON f.parent = later.key WHERE what = 'S'
+        UNION SELECT f.parent, 'C' FROM later JOIN frames f ON f.key = later.key
+            WHERE what = 'E' AND f.parent IS NOT NULL AND f.status IN ('planned', 'in_progress', 'blocked')
+        UNION SELECT e.frame, 'S' FROM later JOIN frame_edges e ON e.target = later.key
+            WHERE NOT e.resolved AND (
+                (what = 'E' AND e.type IN ('blocks', 'on_failure')) OR (what = 'C' AND e.type = 'waits_for'))
+    ) SELECT count(DISTINCT later.key) FROM later JOIN frames f ON f.key = later.key
+    WHERE what = 'S' AND f.kind = 'task' AND f.status = 'planned' AND f.key <> :key""")
+# What somebody must decide: it failed or is blocked, or all its children have ended and it has not been popped.
+_IN_THE_WAY = text("""
+    SELECT key, status FROM frames f WHERE tree = :tree AND kind <> 'session' AND (
+        status = 'blocked'
+        OR (dependents > 0 AND status = 'failed')
+        OR (dependents > 0 AND status IN ('planned', 'in_progress') AND open_children = 0 AND kind <> 'task')
+    ) ORDER BY key""")
+_STARTS_NOTHING = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A frame that may be claimed now."""
+
+    key: int
+    score: float
+
+    @property
+    def id(self) -> str:
+        """The id by which people and models know it."""
+        return frame_id(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A frame that keeps others waiting until somebody decides: its status, and how many tasks wait for it."""
+
+    frame: str
+    status: str
+    waiting: int
+
+
+def ready(store: Store, tree: str, *, now: float, most: int = 1, scope: int | None = None) -> list[Ready]:
+    """List what may be claimed, the best first: in the tree, or below the frame ``scope`` and itself.
+
+    Nothing is among it that declares a path on which somebody works.
+    """
+    values = {"tree": tree, "now": now, "most": most}
+    with store.transaction() as connection:
+        if scope is None:
+            rows = connection.execute(_READY, values).all()
+        else:
+            rows = connection.execute(_READY_BELOW, values | {"scope": scope}).all()
+    return [Ready(row.key, row.score) for row in rows]
+
+
+def count_ready(store: Store, tree: str, *, scope: int | None = None) -> int:
+    """Count what may be claimed, not looking at paths."""
+    with store.transaction() as connection:
+        if scope is None:
+            return int(connection.execute(_COUNT, {"tree": tree}).scalar_one())
+        return int(connection.execute(_COUNT_BELOW, {"scope": scope}).scalar_one())
+
+
+def next_batch(store: Store, tree: str, *, now: float, most: int = 3, scope: int | None = None) -> list[str]:
+    """Return the ids of the best frames that may be worked on side by side: no two declare paths that overlap."""
+    looked = max(16, 8 * most)
+    with store.transaction():
+        while True:
+            found = ready(store, tree, now=now, most=looked, scope=scope)
+            chosen = _apart(found, declared(store, [one.key for one in found]), most)
+            if len(chosen) == most or len(found) < looked:
+                return chosen
+            looked *= 4
+
+
+def _apart(found: Sequence[Ready], of: dict[int, list[str]], most: int) -> list[str]:
+    chosen: list[str] = []
+    taken: list[str] = []
+    for one in found:
+        mine = of.get(one.key, [])
+        if not any(overlap(path, other) for path in mine for other in taken):
+            chosen.append(one.id)
+            taken += mine
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def stuck(store: Store, tree: str) -> list[Stuck]:
+    """List what keeps planned tasks waiting until somebody decides, what stops most first."""
+    with store.transaction() as connection:
+        found = []
+        for row in connection.execute(_IN_THE_WAY, {"tree": tree}).all():
+            begins = "S" if row.status == _STARTS_NOTHING else "E"
+            waiting = connection.execute(_STOPPED, {"key": row.key, "what": begins}).scalar_one()
+            if waiting:
+                found.append(Stuck(frame_id(row.key), row.status, waiting))
+    return sorted(found, key=lambda one: (-one.waiting, one.frame))

@@ -1,0 +1,111 @@
+"""The tables of the queue beside those of frames: holders, paths, work in progress, hand-offs, batches, aliases.
+
+What hangs on a frame goes with it. Holders outlive their leases, so that the log of a tree can name them.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, Integer, Table, Text, text
+
+from rlm_memory.schema import metadata
+
+__all__ = ["aliases", "handoffs", "holders", "items", "paths", "progress", "session_metrics"]
+
+
+def _of_frame(*, primary: bool = True) -> Column[int]:
+    key = ForeignKey("frames.key", ondelete="CASCADE")
+    return Column("frame", Integer, key, primary_key=primary, nullable=False)
+
+
+holders = Table(
+    "holders",
+    metadata,
+    # Who claims: one row for each, not one for each lease, so that a death frees all that it held in one step.
+    Column("id", Text, primary_key=True),
+    # How its life is known: by its connection, by a process, or until a time.
+    Column("anchor", Text, CheckConstraint("anchor in ('connection', 'process', 'time')"), nullable=False),
+    # What tells after a restart of the daemon whether it lives: a locked file, or a process; of a time, a token's hash.
+    Column("proof", Text, nullable=False),
+    # Whose child it is: who comes again from there gets its frames back, if nobody has claimed them since.
+    Column("kin", Text),
+    Column("label", Text, nullable=False),
+    Column("worktree", Text, nullable=False),
+    Column("beat_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("gone_at", Float),
+    Index("holders_by_proof", "proof"),
+    Index("holders_that_live", "id", sqlite_where=text("gone_at is null")),
+)
+
+items = Table(
+    "frame_items",
+    metadata,
+    # What a tracker says of a task beside its goal.
+    _of_frame(),
+    Column("type", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("acceptance", Text, nullable=False),
+)
+
+paths = Table(
+    "frame_paths",
+    metadata,
+    # What a frame is going to write: "/" and a path in the repository. That of a folder ends with "/".
+    _of_frame(),
+    Column("path", Text, primary_key=True),
+    Index("frame_paths_by_path", "path"),
+)
+
+progress = Table(
+    "frame_progress",
+    metadata,
+    _of_frame(),
+    Column("data", JSON, nullable=False),
+    Column("updated_at", Float, nullable=False),
+)
+
+handoffs = Table(
+    "frame_handoffs",
+    metadata,
+    _of_frame(),
+    Column("status", Text, CheckConstraint("status in ('PASS', 'FAIL', 'BLOCKED')"), nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("files", JSON, nullable=False),
+    Column("decisions", JSON, nullable=False),
+    # A text in the content store; empty once it has decayed.
+    Column("details", Text),
+    Column("size", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("compacted_at", Float),
+    Column("archived_at", Float),
+    Index("frame_handoffs_by_details", "details", sqlite_where=text("details is not null")),
+)
+
+session_metrics = Table(
+    "session_metrics",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("batches_completed", Integer, nullable=False),
+    Column("last_batch_size", Integer, nullable=False),
+    Column("last_batch_outcome", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    # What the table of targets is made of.
+    Column("tree", Text, nullable=False),
+    Column("batches", Integer, nullable=False),
+    Column("tasks", Integer, nullable=False),
+    Column("interrupted", Integer, nullable=False),
+    Column("next_size", Integer, nullable=False),
+    Index("session_metrics_by_tree", "tree", "created_at"),
+)
+
+aliases = Table(
+    "frame_aliases",
+    metadata,
+    # By which name another tracker knows a frame, and all that it says of it.
+    Column("tree", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("alias", Text, primary_key=True),
+    _of_frame(primary=False),
+    Column("data", JSON, nullable=False),
+    Index("frame_aliases_by_frame", "frame"),
+)
