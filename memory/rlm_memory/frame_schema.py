@@ -175,7 +175,7 @@ messages = Table(
     Column("message", JSON, nullable=False),
     Column("size", Integer, nullable=False),
     Column("at", Float, nullable=False),
-    Index("frame_messages_by_frame", "frame", "number"),
+    Index("frame_messages_by_frame", "frame", "number", "size"),
     sqlite_autoincrement=True,
 )
 

@@ -83,6 +83,22 @@ def test_its_session_is_gone_afterwards_unless_it_was_named(model: ModelEndpoint
         client.end_session()
 
 
+def test_a_run_in_a_frame_is_turns_of_it(model: ModelEndpoint) -> None:
+    """P-10: the question, the model's replies and its cells; a frame's id stands for its session here too."""
+    model.script(
+        code("n = 6 * 7", "said = llm_query('Sure?')"), Reply("yes"), code("print(n, said)", SUBMIT.format("n"))
+    )
+    with Client("rlm-frames") as client, client.push("work it out") as goal:
+        solution = RLM(session=goal.id).completion("What is it?")
+        assert solution.answer == "42"
+        turns = goal.frame(do="turns").turns
+        said = [turn["content"] for turn in turns if turn["role"] != "tool" and turn["content"]]
+        assert said[0].startswith("What is it?")
+        assert [text for text in said if text.startswith("Next.")] == [turn.reply.text for turn in solution.turns]
+        ran = [turn["tool_calls"][0]["function"]["arguments"] for turn in turns if turn.get("tool_calls")]
+        assert any("6 * 7" in arguments for arguments in ran)
+
+
 @pytest.mark.parametrize(
     ("reply", "answer"),
     [

@@ -70,13 +70,14 @@ AREAS = {
     "frames": Area(
         (
             *(f"memory/rlm_memory/frames/{name}.py" for name in ("context", "ending", "results", "rows", "runtime")),
-            *(f"memory/rlm_memory/frames/{name}.py" for name in ("states", "tree")),
+            *(f"memory/rlm_memory/frames/{name}.py" for name in ("states", "summaries", "tree")),
             f"{SERVICE}/frames/artifacts.py",
         ),
         (
             "tests/memory/frames/test_frame_tree.py",
             "tests/memory/frames/test_frame_ends.py",
             "tests/memory/frames/test_frame_context.py",
+            "tests/memory/frames/test_frame_bounds.py",
             "tests/memory/frames/test_frame_crashes.py",
             "tests/mcp_server/service/test_frame_artifacts.py",
             f"{TOOLS}/test_frames.py::test_files_that_a_frame_has_written_are_its_artifacts",
@@ -150,6 +151,7 @@ _COMPARE = "sandbox/rlm_sandbox/policy/compare.py"
 _ZERO = "zero = inf if endless_at_zero else"
 _PEEK = "contexts/rlm_contexts/text/text.py:Text.peek"
 _WINDOW = "high = self._character_start(low, min(high, low + {} * max_chars + {}))"
+_TOP = 'chain.insert(0, connection.execute(_TOP, {{"of": chain[{}]["tree"]}}).mappings().one())'
 _ROOM = "4 * max_chars + 6 bytes are enough"
 _ZIP = "return [_given_item(name, item) for name, item in zip(order, answers, strict={})]"
 _PICKLING = "kernel/rlm_kernel/worker/pickling.py"
@@ -168,6 +170,9 @@ EQUIVALENT: dict[str, str] = {
     ),
     "kernel/rlm_kernel/supervisor/checkpoints.py:Checkpoints.equip: del self.live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
+    ),
+    f"memory/rlm_memory/frames/context.py:assemble: {_TOP.format(0)} -> {_TOP.format('(0 + 1)')}": (
+        "all frames on the way are of one tree, and a way whose first frame is not the root has more than one"
     ),
     f"{SERVICE}/contexts/ingesting.py:Ingestion.ingest: raise TextTooLarge(limit, len(text)) -> pass": (
         "what stores the text measures it too, and says the same; this only spares its bytes"

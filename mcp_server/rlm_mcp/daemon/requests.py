@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rlm_ipc.attachment_requests import (
     AddAttachment,
@@ -38,6 +39,8 @@ __all__ = ["answer"]
 
 async def answer(caller: Caller, service: Service, request: Request[Any]) -> None:
     """Answer a request; raises RlmMcpError with what to do."""
+    if isinstance(named := getattr(request, "session", None), str):
+        request = replace(cast("Any", request), session=service.session_named(named))
     match request:
         case ListSessions():
             caller.accept(request, SessionList(service.list_sessions(), service.list_resting()))

@@ -15,7 +15,10 @@ __all__ = ["FrameLog", "as_log"]
 
 @dataclass(frozen=True)
 class FrameLog:
-    """What is known of a frame besides its cells. Times are epoch seconds; events are (time, author, verb)."""
+    """What is known of a frame besides its cells. Times are epoch seconds.
+
+    Events are (time, author, verb); ``calls`` are those of tools, as (time, text).
+    """
 
     frame: str
     goal: str
@@ -29,11 +32,12 @@ class FrameLog:
     summary: str
     summary_by: str
     events: Sequence[tuple[float, str, str]]
+    calls: Sequence[tuple[float, str]] = ()
 
 
 def as_log(about: FrameLog, record: SessionRecord | None) -> str:
     """Return the log. ``record`` has the frame's cells; None: they have gone with their session."""
-    from rlm_mcp.formats.notebook import cells_as_markdown  # loads nbformat, which takes 0.2 s
+    from rlm_mcp.formats.notebook import cells_as_markdown, fenced  # loads nbformat, which takes 0.2 s
 
     cells = record.cells if record is not None else ()
     times = about.started_at, about.ended_at
@@ -51,7 +55,7 @@ def as_log(about: FrameLog, record: SessionRecord | None) -> str:
         "seconds": None if times[0] is None or times[1] is None else round(times[1] - times[0], 3),
         "cells": len(cells),
         "failed_cells": sum(cell.status != "ok" for cell in cells),
-        "tool_calls": sum(cell.author == "agent" for cell in cells),
+        "tool_calls": sum(cell.author == "agent" for cell in cells) + len(about.calls),
         "summary_by": about.summary_by,
     }
     told = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
@@ -59,6 +63,11 @@ def as_log(about: FrameLog, record: SessionRecord | None) -> str:
     quoted = "\n".join(f"> {line}" for line in (about.summary or "(no summary)").splitlines())
     heading = f"# Frame {about.frame}: {_line(about.goal)}"
     parts = [f"---\n{told}---", heading, quoted, "\n".join(events)]
+    if about.calls:
+        parts += [
+            "## Calls of tools",
+            fenced("\n".join(f"{_moment(at)} {_line(said)}" for at, said in about.calls), "text"),
+        ]
     return "\n\n".join([*parts, *(cells_as_markdown(record) if record is not None else ())]) + "\n"
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "as_text",
     "cells_as_markdown",
     "code_cell",
+    "fenced",
     "parted",
     "read",
 ]
@@ -68,7 +69,7 @@ def as_text(record: SessionRecord, now: float) -> str:
 
 def _spoken(name: str, title: str, text: str) -> NotebookNode:
     """A Markdown cell with what a model said, as text: nothing in it is markup."""
-    source = f"### {' '.join(title.split())}\n\n{_fenced(text, 'text')}"
+    source = f"### {' '.join(title.split())}\n\n{fenced(text, 'text')}"
     return new_markdown_cell(source, id=name)
 
 
@@ -104,18 +105,18 @@ def cells_as_markdown(record: SessionRecord) -> list[str]:
             parts += _said(*turns.popleft())
         seconds = cell.ended_at - cell.started_at
         parts.append(f"## {count} · {cell.author} · {_status(cell)} · {seconds:.3f} s")
-        parts.append(_fenced(cell.code, "python"))
+        parts.append(fenced(cell.code, "python"))
         if cell.output:
-            parts.append(_fenced(cell.output, "text"))
-        parts += [_fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
+            parts.append(fenced(cell.output, "text"))
+        parts += [fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
     for number, turn in turns:
         parts += _said(number, turn)
-    answers = [f"## Answer\n\n{_fenced(turn.final, 'text')}" for turn in record.turns if turn.final is not None]
+    answers = [f"## Answer\n\n{fenced(turn.final, 'text')}" for turn in record.turns if turn.final is not None]
     return parts + answers
 
 
 def _said(number: int, turn: RecordedTurn) -> list[str]:
-    return [f"## Turn {number} · {' '.join(turn.model.split())}", _fenced(turn.reply, "text")]
+    return [f"## Turn {number} · {' '.join(turn.model.split())}", fenced(turn.reply, "text")]
 
 
 def _about(record: SessionRecord, now: float) -> JsonObject:
@@ -183,8 +184,8 @@ def parted(output: str) -> tuple[str, tuple[str, str]]:
     return output[: start.start()], (start[1], output[start.end() :])
 
 
-def _fenced(text: str, language: str) -> str:
-    """A code block whose fence is longer than any in the text, which therefore cannot end it."""
+def fenced(text: str, language: str) -> str:
+    """Return a code block whose fence is longer than any in the text, which therefore cannot end it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"

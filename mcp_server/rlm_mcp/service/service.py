@@ -61,7 +61,7 @@ from rlm_mcp.service.sessions.supervisor_gateway import Connect, KernelGateway, 
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer, encode, fit, whole_of
 from rlm_memory import queries
-from rlm_memory.errors import SessionEnded, StoreFault
+from rlm_memory.errors import SessionEnded, StoreFault, UnknownFrame
 from rlm_memory.store import Store
 from rlm_sandbox.errors import PolicyError
 
@@ -225,6 +225,13 @@ class Service:
         self._store.purge()
         freed = self._texts.freed - freed
         return Tidied(tuple(ended), freed, left, self.list_resting())
+
+    def session_named(self, asked: str) -> str:
+        """Return the name of the session that a request means, which may name a frame; raises ToolFault."""
+        try:
+            return self.frames.session_named(asked) or asked
+        except UnknownFrame as error:
+            raise fault_from(error) from error
 
     def list_journal(self, session: str, last: int | None = None) -> tuple[JournalCell, ...]:
         """What ran in a session, the oldest cell first; raises ToolFault if there is none."""

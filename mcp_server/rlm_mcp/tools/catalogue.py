@@ -27,6 +27,7 @@ TOOLS = Registry()
     "Load text (log, file, JSON, directory) once as a shared variable, from content, a path or a variable.",
     take.LoadContext,
     tier="core",
+    in_turns=True,
 )
 async def load_context(service: Service, session: Session, given: take.LoadContext, caller: Caller) -> ToolAnswer:
     """Store a text under a name."""
@@ -39,6 +40,7 @@ async def load_context(service: Service, session: Session, given: take.LoadConte
     "Read a variable's lines from a 0-based offset: limit lines, else all that fit.",
     take.Peek,
     tier="core",
+    in_turns=True,
     read_only=True,
 )
 async def peek(service: Service, session: Session, given: take.Peek, caller: Caller) -> ToolAnswer:
@@ -50,6 +52,7 @@ async def peek(service: Service, session: Session, given: take.Peek, caller: Cal
     "Search a variable's lines with a case-insensitive regex; at most 200 matches. Scan before peek.",
     take.Scan,
     tier="core",
+    in_turns=True,
     read_only=True,
 )
 async def scan(service: Service, session: Session, given: take.Scan, caller: Caller) -> ToolAnswer:
@@ -60,19 +63,21 @@ async def scan(service: Service, session: Session, given: take.Scan, caller: Cal
     return await service.reading.scan(session, given.name, search)
 
 
-@TOOLS.add("List the session's variables with sizes.", take.ListVars, tier="core", read_only=True)
+@TOOLS.add("List the session's variables with sizes.", take.ListVars, tier="core", read_only=True, in_turns=True)
 async def list_vars(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """List the variables."""
     return await service.reading.list_vars(session)
 
 
-@TOOLS.add("Describe one variable: size, type, metadata, times.", take.Named, tier="core", read_only=True)
+@TOOLS.add(
+    "Describe one variable: size, type, metadata, times.", take.Named, tier="core", read_only=True, in_turns=True
+)
 async def var_info(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Describe one variable."""
     return await service.reading.var_info(session, given.name)
 
 
-@TOOLS.add("Delete a variable, free its memory.", take.Named, tier="core")
+@TOOLS.add("Delete a variable, free its memory.", take.Named, tier="core", in_turns=True)
 async def unload(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Delete a variable."""
     return await service.contexts.unload(session, given.name)
@@ -82,13 +87,14 @@ async def unload(service: Service, session: Session, given: take.Named, caller: 
     "Share a variable with other sessions by a handle; share_with: session ids or *, else workspace.",
     take.RegisterHandle,
     tier="core",
+    in_turns=True,
 )
 async def register_handle(service: Service, session: Session, given: take.RegisterHandle, caller: Caller) -> ToolAnswer:
     """Make and grant a handle."""
     return service.handles.register(session, given.name, given.content_type, given.share_with)
 
 
-@TOOLS.add("Turn a handle into a variable of this session.", take.ResolveHandle, tier="core")
+@TOOLS.add("Turn a handle into a variable of this session.", take.ResolveHandle, tier="core", in_turns=True)
 async def resolve_handle(service: Service, session: Session, given: take.ResolveHandle, caller: Caller) -> ToolAnswer:
     """Give a handle's text a name in the session."""
     return service.handles.resolve(session, given.handle)
@@ -102,7 +108,7 @@ async def resolve_handle(service: Service, session: Session, given: take.Resolve
 )
 async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> ToolAnswer:
     """Run a cell; a call that is cancelled interrupts it."""
-    frame = service.frames.of_cell(session, caller.handshake, caller.session)
+    frame = service.frames.of_call(session, caller.handshake, caller.session)
     run = service.runs.start(session, given.code, frame)
     try:
         return await service.follow(session, run, caller)
@@ -254,6 +260,7 @@ async def end_session(service: Service, session: Session, given: take.ListVars, 
     "Run SQL (DuckDB) over contexts: CSV, JSON and Parquet by column, other text as the columns line and text.",
     take.QueryArguments,
     tier="all",
+    in_turns=True,
     read_only=True,
 )
 async def query(service: Service, session: Session, given: take.QueryArguments, caller: Caller) -> ToolAnswer:
@@ -261,20 +268,26 @@ async def query(service: Service, session: Session, given: take.QueryArguments, 
     return await service.tables.query(session, given.name, given.sql)
 
 
-@TOOLS.add("Reload a context from its files and report what changed.", take.Named, tier="all")
+@TOOLS.add("Reload a context from its files and report what changed.", take.Named, tier="all", in_turns=True)
 async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Load a context again that came from files."""
     return await service.contexts.refresh(session, given.name, caller.handshake, caller.progress)
 
 
-@TOOLS.add("Cite lines (12-15, from 0) with the hash of the text.", take.Cite, tier="all", read_only=True)
+@TOOLS.add(
+    "Cite lines (12-15, from 0) with the hash of the text.", take.Cite, tier="all", read_only=True, in_turns=True
+)
 async def cite(service: Service, session: Session, given: take.Cite, caller: Caller) -> ToolAnswer:
     """Return some lines and the hash of their text."""
     return await service.citing.cite(session, given.name, given.lines)
 
 
 @TOOLS.add(
-    "Check that a text really contains a quote, in the lines cited.", take.CheckCitation, tier="all", read_only=True
+    "Check that a text really contains a quote, in the lines cited.",
+    take.CheckCitation,
+    tier="all",
+    read_only=True,
+    in_turns=True,
 )
 async def check_citation(service: Service, session: Session, given: take.CheckCitation, caller: Caller) -> ToolAnswer:
     """Look for a quotation."""

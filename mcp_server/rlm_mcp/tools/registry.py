@@ -40,7 +40,7 @@ _LONGEST_MESSAGE = 2000
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool. ``arguments`` is the model of what it takes."""
+    """One tool. ``arguments`` is the model of what it takes; ``in_turns``: its calls are turns of their frame."""
 
     name: str
     description: str
@@ -48,6 +48,7 @@ class Tool:
     function: ToolFunction[Any]
     tier: Tier
     read_only: bool
+    in_turns: bool
 
     def accepted(self) -> dict[str, str]:
         """Map each argument to its type and default, in words for an error message."""
@@ -92,13 +93,19 @@ class Registry:
         self._tools: dict[str, Tool] = {}
 
     def add(
-        self, description: str, arguments: type[A], *, tier: Tier, read_only: bool = False
+        self,
+        description: str,
+        arguments: type[A],
+        *,
+        tier: Tier,
+        read_only: bool = False,
+        in_turns: bool = False,
     ) -> Callable[[ToolFunction[A]], ToolFunction[A]]:
         """Register the decorated function under its own name."""
 
         def register(function: ToolFunction[A]) -> ToolFunction[A]:
             name = function.__name__
-            self._tools[name] = Tool(name, description, arguments, function, tier, read_only)
+            self._tools[name] = Tool(name, description, arguments, function, tier, read_only, in_turns)
             return function
 
         return register
@@ -119,12 +126,15 @@ class Registry:
             arguments = _validated(tool, given or {})
             caller = replace(caller, session=arguments.session or caller.session)
             async with service.session(caller) as session:
-                answer = await tool.function(service, session, arguments, caller)
-                return ToolOutcome(await service.render(session, answer), images=answer.images)
+                outcome = await _outcome(tool, service, session, arguments, caller)
+                if tool.in_turns:
+                    given = arguments.model_dump(exclude={"session"}, exclude_defaults=True)
+                    service.turns.called(session, caller.handshake, caller.session, name, given, outcome.text)
+                return outcome
         except InputRequired:
             raise
         except Exception as error:
-            return ToolOutcome(encode(_capped(fault_from(error).answer())), is_error=True)
+            return _failed(error)
 
     def _find(self, name: str) -> Tool:
         tool = self._tools.get(name)
@@ -137,6 +147,20 @@ class Registry:
                 available=list(self._tools),
             )
         return tool
+
+
+async def _outcome(tool: Tool, service: Service, session: Session, arguments: Arguments, caller: Caller) -> ToolOutcome:
+    try:
+        answer = await tool.function(service, session, arguments, caller)
+        return ToolOutcome(await service.render(session, answer), images=answer.images)
+    except InputRequired:
+        raise
+    except Exception as error:
+        return _failed(error)
+
+
+def _failed(error: Exception) -> ToolOutcome:
+    return ToolOutcome(encode(_capped(fault_from(error).answer())), is_error=True)
 
 
 def _validated(tool: Tool, given: Mapping[str, Any]) -> Arguments:

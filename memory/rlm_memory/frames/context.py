@@ -46,7 +46,7 @@ _UNCLES = 3
 _UNCLE = 100
 """Characters of a compaction there."""
 _STEP = 8
-"""Where room is short, so many lines at least go at once: the text begins anew once in as many ends."""
+"""Where room is short, so many lines at most go at once: the text begins anew once in as many ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,14 @@ def _ended(connection: Connection, row: RowMapping, room: int, longest: int) -> 
     found = connection.execute(_ENDED, {"named": row["key"], "folded": row["folded"], "most": 2 * MOST_SHOWN})
     lines = [_child(child, "summary", child["summary"] or "", longest) for child in found.mappings()]
     first, left = 0, sum(map(len, lines)) + len(lines)
-    if left > room:
+    while left > room:
+        left -= len(lines[first]) + 1
+        first += 1
+    if first:
         # By position among all that have ended, not among what is shown: so the cut stays where it is for some ends.
-        while first < len(lines) and (left > room or (row["folded_count"] + first) % _STEP):
-            left -= len(lines[first]) + 1
-            first += 1
+        # No more go at once than fit: the latest is always shown if there is room for it.
+        step = max(1, min(_STEP, len(lines) - first))
+        first += -(row["folded_count"] + first) % step
     folded = row["folded_count"] + first
     return [*([f'<folded children="{folded}"/>'] if folded else []), *lines[first:]]
 

@@ -38,6 +38,7 @@ __all__ = [
     "last_event",
     "nearest_session",
     "note",
+    "own_goal",
     "root_of",
     "step",
     "under",
@@ -223,6 +224,12 @@ def in_session(store: Store, session: int) -> list[FrameRow]:
 def goals_running(store: Store, session: int) -> list[FrameRow]:
     """List the goals that are worked for in a session, the oldest first; no frame that stands for it."""
     return [row for row in in_session(store, session) if row.kind is not Kind.SESSION]
+
+
+def own_goal(running: Iterable[FrameRow]) -> FrameRow | None:
+    """Return the goal that a session was forked for, of those that are worked for in it; None: it was not."""
+    own = min(running, key=lambda row: (row.depth, row.key), default=None)
+    return own if own is not None and own.forked_from is not None else None
 
 
 def goals_in(store: Store, session: int) -> bool:

@@ -1,8 +1,9 @@
 """The conversation of a frame: its turns by age, and a `ContextManager` over them.
 
 A turn is in one place. What a cell was and wrote is in the journal, or in the file that the frame's log is made of; the
-caller hands it in, and turns are made of it when somebody reads. Rows hold the rest: notes and messages. They are
-appended and never changed. A fold is no row: folding goes by what has been said alone, so that the same turns, read
+caller hands it in, and turns are made of it when somebody reads. Rows hold the rest: notes, messages, and the calls of
+other tools, each with its result in one row, so that neither is ever without the other. They are appended and never
+changed. A fold is no row: folding goes by what has been said alone, so that the same turns, read
 again after a restart, come to the same view of them.
 """
 
@@ -11,11 +12,12 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select
+from sqlalchemy import RowMapping, bindparam, delete, insert, select
 
 from rlm_memory import limits
 from rlm_memory.errors import RowRequestError
@@ -25,11 +27,26 @@ from rlm_memory.journal import JournalEntry
 from rlm_memory.store import Store
 from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig, Turn
 from rlm_memory.transcripts.masking import KEPT_AT
+from rlm_memory.transcripts.messages import Message
 
-__all__ = ["BUDGET", "LONGEST_TEXT", "MOST_BYTES", "MOST_ROWS", "add", "context_of", "note"]
+__all__ = [
+    "BUDGET",
+    "LONGEST_ARGUMENT",
+    "LONGEST_TEXT",
+    "MOST_BYTES",
+    "MOST_ROWS",
+    "ToolCall",
+    "add",
+    "called",
+    "calls_of",
+    "context_of",
+    "note",
+]
 
 LONGEST_TEXT = 65_536
 """Characters kept of each text in a message."""
+LONGEST_ARGUMENT = 500
+"""Characters kept of each text in the arguments of a call."""
 MOST_ROWS = 2000
 """Rows kept of one frame."""
 MOST_BYTES = 8 << 20
@@ -38,8 +55,22 @@ BUDGET = 16_000
 """Tokens (estimated) of a frame's turns in full, above which the older ones are folded."""
 
 _ADD = insert(table)
-_OF_FRAME = select(table.c.message, table.c.at).where(table.c.frame == bindparam("of")).order_by(table.c.number)
+_OF_FRAME = (
+    select(table.c.number, table.c.message, table.c.at).where(table.c.frame == bindparam("of")).order_by(table.c.number)
+)
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
+_CALLED = "_called"
+"""Key of a row that is a call: the tool and its arguments. The rest of it is the message of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool that was made for a frame; ``at`` in epoch seconds."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    result: str
+    at: float
 
 
 def note(store: Store, key: int, said: str, *, now: float) -> None:
@@ -62,9 +93,34 @@ def add(store: Store, key: int, message: Mapping[str, Any], *, now: float) -> No
         raise RowRequestError(
             f"a message has the role {message.get('role')!r}; give one of {', '.join(sorted(_ROLES))}"
         )
+    # Keys of the manager's own would let a message pass for a summary, or for a mask whose whole is nowhere.
+    _append(store, key, {name: value for name, value in message.items() if name == KEPT_AT or name[:1] != "_"}, now)
+
+
+def called(store: Store, key: int, call: ToolCall) -> None:
+    """Add a call of a tool with its result.
+
+    Raises:
+        UnknownFrame: there is no such frame.
+    """
+    given = _cut(dict(call.arguments), LONGEST_ARGUMENT)
+    where = f"call {call.tool} once more with these arguments"
+    row = {"role": "tool", "content": call.result, KEPT_AT: where, _CALLED: {"tool": call.tool, "arguments": given}}
+    _append(store, key, row, call.at)
+
+
+def calls_of(store: Store, key: int) -> list[ToolCall]:
+    """List the calls of tools that were made for a frame, the oldest first."""
+    with store.transaction() as connection:
+        rows = connection.execute(_OF_FRAME, {"of": key}).mappings().all()
+    made = [(row["message"].get(_CALLED), row) for row in rows]
+    return [ToolCall(**said, result=row["message"]["content"], at=row["at"]) for said, row in made if said]
+
+
+def _append(store: Store, key: int, message: Mapping[str, Any], now: float) -> None:
+    """Add a row; the oldest go when there are too many."""
     try:
-        # Keys of the manager's own would let a message pass for a summary, or for a mask whose whole is nowhere.
-        kept = _storable({name: value for name, value in message.items() if name == KEPT_AT or name[:1] != "_"})
+        kept = _cut(message, LONGEST_TEXT)
         size = len(json.dumps(kept))
     except (TypeError, ValueError, RecursionError) as error:
         raise RowRequestError(
@@ -88,8 +144,8 @@ def context_of(
     context = ContextManager(ContextPruner(config or PruningConfig(max_tokens=BUDGET, strategy="summarize")))
     with store.transaction() as connection:
         get(store, key)
-        rows = connection.execute(_OF_FRAME, {"of": key}).all()
-    said = ((row.at, row.message) for row in rows)
+        rows = connection.execute(_OF_FRAME, {"of": key}).mappings().all()
+    said = sorted(((row["at"], _said(row)) for row in rows), key=itemgetter(0))
     ran = ((cell.ended_at, _of_cell(cell, key)) for cell in cells)
     for at, what in heapq.merge(ran, said, key=itemgetter(0)):
         turns = len(context.turns)
@@ -107,23 +163,30 @@ def _of_cell(cell: JournalEntry, key: int) -> Turn:
     """A cell as a call of a tool: its output is masked first when there is too much."""
     wrote = cell.output if cell.status == "ok" else f"[{cell.status}] {cell.output}"
     asked = f"\n(asked {', '.join(cell.queries)})" if cell.queries else ""
-    name = f"cell-{cell.number}"
     where = f"cell {cell.number} of {frame_id(key)}, in the journal of its session and in its log"
-    function = {"name": "eval_code", "arguments": json.dumps({"code": cell.code})}
-    call = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": name, "type": "function", "function": function}],
-    }
-    result = {"role": "tool", "tool_call_id": name, "content": wrote + asked, KEPT_AT: where}
-    # A turn that nobody has asked for: the call is its step, and the result the reply that makes it whole.
-    return Turn(steps=[call], assistant_message=result)
+    result = {"role": "tool", "content": wrote + asked, KEPT_AT: where}
+    return _call(f"cell-{cell.number}", "eval_code", {"code": cell.code}, result)
 
 
-def _storable(value: Any) -> Any:
+def _said(row: RowMapping) -> Turn | Message:
+    """A row as it is said: a message, or a whole turn if it is a call."""
+    message = dict(row["message"])
+    call = message.pop(_CALLED, None)
+    return message if call is None else _call(f"call-{row['number']}", call["tool"], call["arguments"], message)
+
+
+def _call(name: str, tool: str, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> Turn:
+    """A turn that nobody has asked for: the call is its step, and the result the reply that makes it whole."""
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    calls = [{"id": name, "type": "function", "function": function}]
+    call = {"role": "assistant", "content": None, "tool_calls": calls}
+    return Turn(steps=[call], assistant_message={**result, "tool_call_id": name})
+
+
+def _cut(value: Any, longest: int) -> Any:
     """Cut every text, however deep it is."""
     if isinstance(value, str):
-        return limits.storable(value, LONGEST_TEXT)
+        return limits.storable(value, longest)
     if isinstance(value, Mapping):
-        return {str(name): _storable(item) for name, item in value.items()}
-    return [_storable(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(name): _cut(item, longest) for name, item in value.items()}
+    return [_cut(item, longest) for item in value] if isinstance(value, list | tuple) else value

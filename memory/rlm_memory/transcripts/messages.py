@@ -15,6 +15,7 @@ __all__ = [
     "Message",
     "as_text",
     "blocks",
+    "called",
     "calls_of",
     "has_tools",
     "linked",
@@ -32,21 +33,24 @@ def as_text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, list):
         content = "\n".join(str(block.get("text", "")) for block in blocks(dict(message), "text"))
-    calls = [_called(call.get("function", call)) for call in message.get("tool_calls") or ()]
+    calls = [_call(call.get("function", call)) for call in message.get("tool_calls") or ()]
     return f"{message.get('role')}: {chr(10).join([str(content), *calls]).strip()}"
 
 
-def _called(function: Mapping[str, Any]) -> str:
+def called(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return a call of a tool as text; of a cell, its code."""
+    if tool == "eval_code" and arguments.keys() == {"code"}:
+        return str(arguments["code"])
+    return f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+
+
+def _call(function: Mapping[str, Any]) -> str:
     name, given = str(function.get("name", "?")), function.get("arguments", "")
     try:
         arguments = json.loads(given) if isinstance(given, str) else given
     except ValueError:
         arguments = None
-    if not isinstance(arguments, Mapping):
-        return f"{name}({given})"
-    if name == "eval_code" and arguments.keys() == {"code"}:
-        return str(arguments["code"])
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    return called(name, arguments) if isinstance(arguments, Mapping) else f"{name}({given})"
 
 
 def blocks(message: Message, kind: str) -> list[dict[str, Any]]:

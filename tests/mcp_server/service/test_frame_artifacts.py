@@ -1,5 +1,6 @@
 """Which files are a frame's: how deep and how many are looked at, and where nothing is."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ def test_only_so_many_folders_one_in_the_other_are_entered(tmp_path: Path, marke
     (deep / "out.txt").touch()
     (deep.parent / "in.txt").touch()
     assert DEEPEST == 20
+    opened = len(os.listdir("/proc/self/fd"))
     assert changed_since(marker, [str(tmp_path / "w")]) == [str(deep.parent / "in.txt")]
+    assert len(os.listdir("/proc/self/fd")) == opened  # nor does it keep the folders open
 
 
 def test_only_so_many_files_are_looked_at(tmp_path: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> None:

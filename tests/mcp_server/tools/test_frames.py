@@ -452,20 +452,3 @@ async def test_what_came_of_goals_is_there_after_the_session_began_anew(connect_
         assert (await agent.run("frames['f2']['summary']"))["result"] == "'Counted.'"
         await agent("restart_session")
         assert (await agent.run("frames['f2']['summary']"))["result"] == "'Counted.'"
-
-
-async def test_a_frame_has_turns_of_its_cells_and_notes_also_after_its_session(connect_own) -> None:
-    """P-10: what was run for it and noted of it, with counts; forgotten with it."""
-    async with connect_own("root") as agent:
-        await agent("push", goal="task")
-        await agent.run("print('SEEN')", session="f2")
-        assert (await agent("frame", note="look at the parser", session="f2"))["noted"] is True
-        await agent.run("print('theirs')", session="root")
-        shown = await agent("frame", do="turns", session="f2")
-        call, result, note = shown["turns"]
-        assert call["tool_calls"][0]["function"]["name"] == "eval_code"
-        assert (result["content"], note) == ("SEEN\n".strip(), {"role": "user", "content": "look at the parser"})
-        assert (shown["stats"]["turn_count"], shown["stats"]["total_messages"]) == (1, 3)
-        await agent("pop", id="f2", summary="done")
-        assert (await agent("frame", id="f2", do="turns"))["turns"] == shown["turns"]
-        assert (await agent("frame", id="f2", do="turns", note="x"))["error"] == "invalid_arguments"

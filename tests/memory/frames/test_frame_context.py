@@ -130,16 +130,18 @@ def test_it_stays_within_its_budget_however_large_the_tree_is(grown: Grown, toke
     assert assemble(grown.store, at.key, tokens=1) == assemble(grown.store, at.key, tokens=context.LEAST_BUDGET)
 
 
-def test_where_room_is_short_lines_go_in_steps(grown: Grown) -> None:
-    """A budget that is smaller than what is kept does not cost the prefix at every end."""
+def test_where_room_is_short_lines_go_in_steps_and_the_latest_stays(grown: Grown) -> None:
+    """F-9: a budget that is smaller than what is kept does not cost the prefix at every end."""
     story = grown.push("story")
     task = grown.push("current", story)
     starts = set()
     for number in range(40):
-        grown.pop(grown.push(f"s{number}", story), "word " * 30)
-        first = re.search(r'<child id="(f\d+)" status="completed">', assemble(grown.store, task.key, tokens=1000))
-        starts.add(first[1] if first else "")
-    assert len(starts) <= 7
+        latest = grown.push(f"s{number}", story)
+        grown.pop(latest, "word " * 10)
+        shown = re.findall(r'<child id="(f\d+)" status="completed">', assemble(grown.store, task.key, tokens=1000))
+        assert shown[-1] == latest.id
+        starts.add(shown[0])
+    assert len(starts) <= 12
 
 
 def test_a_thousand_levels_are_one_line(grown: Grown) -> None:

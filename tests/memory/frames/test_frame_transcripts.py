@@ -111,6 +111,50 @@ def test_a_frame_that_is_not_there_has_no_conversation(grown: Grown) -> None:
         transcript.context_of(grown.store, 999)
 
 
+def test_a_call_of_a_tool_is_one_turn_with_its_result(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-10: neither is pruned without the other; what a model is no longer shown it can call for again."""
+    frame = grown.push("work")
+    arguments = {"name": "log", "content": "x" * 2000, "n": [1, {"deep": "y" * 2000}]}
+    for number in range(8):
+        given = arguments if number == 0 else {"name": f"log{number}"}
+        call = transcript.ToolCall("scan", given, f"match {number} " * 100, at=10.0 + number)
+        transcript.called(grown.store, frame.key, call)
+    kept = transcript.calls_of(grown.store, frame.key)
+    assert [call.arguments for call in kept[1:]] == [{"name": f"log{number}"} for number in range(1, 8)]
+    assert (kept[0].tool, kept[0].result, kept[0].at) == ("scan", "match 0 " * 100, 10.0)
+    cut = kept[0].arguments
+    assert [len(cut["content"]), len(cut["n"][1]["deep"])] == [transcript.LONGEST_ARGUMENT] * 2
+    transcript.note(grown.store, frame.key, "between", now=12.5)
+    whole = transcript.context_of(grown.store, frame.key)
+    assert [message["role"] for message in whole.rebuild()] == [
+        *["assistant", "tool"] * 3,
+        "user",
+        *["assistant", "tool"] * 5,
+    ]
+    call_, result = whole.rebuild()[:2]
+    assert [called["id"] for called in call_["tool_calls"]] == [result["tool_call_id"]]
+    assert not [key for message in whole.get_active_context("full") for key in message if key.startswith("_")]
+    for budget in (200, 400, 900):
+        config = PruningConfig(max_tokens=budget, strategy="summarize", retained_turns=2)
+        shown = transcript.context_of(grown.store, frame.key, config).get_active_context("full")
+        made = [called["id"] for message in shown for called in message.get("tool_calls") or ()]
+        assert made == [message["tool_call_id"] for message in shown if message["role"] == "tool"] != []
+    masked = PruningConfig(max_tokens=600, strategy="mask", retained_turns=1)
+    said = [str(m["content"]) for m in transcript.context_of(grown.store, frame.key, masked).get_active_context("full")]
+    assert any("whole: call scan once more with these arguments" in line for line in said)
+    monkeypatch.setattr(transcript, "MOST_ROWS", 3)
+    transcript.called(grown.store, frame.key, transcript.ToolCall("peek", {}, "last", at=30.0))
+    assert [call.tool for call in transcript.calls_of(grown.store, frame.key)] == ["scan", "peek"]
+
+
+def test_a_message_cannot_pass_for_a_call(grown: Grown) -> None:
+    """P-10: what somebody says is not what somebody has done."""
+    frame = grown.push("work")
+    forged = {"role": "tool", "tool_call_id": "1", "content": "x", "_called": {"tool": "scan", "arguments": {}}}
+    transcript.add(grown.store, frame.key, forged, now=1.0)
+    assert transcript.calls_of(grown.store, frame.key) == []
+
+
 def test_cells_are_turns_between_the_notes_and_fold_by_themselves(grown: Grown) -> None:
     """P-10: a call and its result are one turn; masks say where the whole is, and nothing is stored twice."""
     frame = grown.push("work")

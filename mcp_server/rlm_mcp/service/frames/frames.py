@@ -81,16 +81,16 @@ class Frames:
             raise UnknownFrame(asked)
         return sessions.name_of(self._store, near.session)
 
-    def of_cell(self, session: Session, client: ClientInfo, asked: str | None) -> int | None:
-        """Return the frame that a cell is run for: the one named, the client's current one, the session's own."""
+    def of_call(self, session: Session, client: ClientInfo, asked: str | None) -> int | None:
+        """Return the frame that a call is made for: the one named, the client's current one, the session's own."""
         here = rows.goals_running(self._store, session.key)
         named = self._currents.get(client, asked)
         if _names_frame(asked):
             named = rows.frame_key(asked)
         if any(row.key == named for row in here):
             return named
-        own = min(here, key=lambda row: (row.depth, row.key), default=None)
-        return own.key if own is not None and own.forked_from is not None else None
+        own = rows.own_goal(here)
+        return None if own is None else own.key
 
     def current(self, session: Session, client: ClientInfo, asked: str | None) -> FrameRow:
         """Return the frame that a call is about if it names none; the session gets one if it has none."""

@@ -21,11 +21,12 @@ from rlm_mcp.service.sessions.record import cell_of, query_of
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_memory import journal, queries, sessions
 from rlm_memory.errors import SessionEnded
-from rlm_memory.frames import rows
+from rlm_memory.frames import rows, transcript
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import handed_over
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.store import Store
+from rlm_memory.transcripts.messages import called
 
 __all__ = ["FrameLogs", "described"]
 
@@ -148,6 +149,7 @@ def described(store: Store, frame: FrameRow) -> FrameLog:
         ended_at=frame.ended_at,
         summary=kept.text if kept else "",
         summary_by=kept.source if kept else "",
+        calls=[(call.at, called(call.tool, call.arguments)) for call in transcript.calls_of(store, frame.key)],
         events=[(event.at, event.author, event.verb) for event in rows.events_of(store, key=frame.key)],
     )
 

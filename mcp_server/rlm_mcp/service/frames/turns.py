@@ -1,17 +1,24 @@
-"""The turns of a frame: notes that somebody leaves, and its cells, as a model that goes on can be shown them."""
+"""The turns of a frame: notes, calls of tools, and its cells, as a model that goes on can be shown them."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
 
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_memory.errors import StoreFault, UnknownFrame
 from rlm_memory.frames import transcript
+from rlm_memory.frames.transcript import ToolCall
 from rlm_memory.store import Store
 
 __all__ = ["FrameTurns"]
+
+log = logging.getLogger(__name__)
 
 
 class FrameTurns:
@@ -25,6 +32,23 @@ class FrameTurns:
         row, at = self._frames.named(session, client, asked, frame)
         transcript.note(self._store, row.key, said, now=self._clock())
         return self._frames.told(row, at, {"noted": True}, ())
+
+    def called(
+        self,
+        session: Session,
+        client: ClientInfo,
+        asked: str | None,
+        tool: str,
+        arguments: Mapping[str, Any],
+        result: str,
+    ) -> None:
+        """Keep a call of a tool with the frame that it was made for, if there is one; the call itself has succeeded."""
+        try:
+            frame = self._frames.of_call(session, client, asked)
+            if frame is not None:
+                transcript.called(self._store, frame, ToolCall(tool, arguments, result, self._clock()))
+        except (StoreFault, UnknownFrame):
+            log.warning("a call of %s is missing from the turns of its frame", tool, exc_info=True)
 
     async def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show the turns of a frame, within their budget, and the counts of its conversation."""

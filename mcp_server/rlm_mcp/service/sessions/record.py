@@ -21,6 +21,7 @@ from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, queries, sessions
 from rlm_memory import model_turns as turns
 from rlm_memory.contexts import ContextRow
+from rlm_memory.frames import rows, transcript
 from rlm_memory.journal import JournalEntry
 from rlm_memory.queries import Bill, QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
@@ -96,6 +97,19 @@ def keep_turn(store: Store, session: int, turn: KeepTurn) -> None:
     with store.transaction():
         turns.append(store, row)
         queries.spend(store, session, used)
+        _in_frame(store, session, turn)
+
+
+def _in_frame(store: Store, session: int, turn: KeepTurn) -> None:
+    """Make the turn one of the goal that the session works for: the question, and replies. Cells are there already."""
+    goal = rows.own_goal(rows.goals_running(store, session))
+    if goal is None:
+        return
+    if any(message.role == "system" for message in turn.said):  # a run begins
+        for message in turn.said:
+            if message.role == "user":
+                transcript.add(store, goal.key, plain(message), now=turn.started_at)
+    transcript.add(store, goal.key, {"role": "assistant", "content": turn.reply}, now=turn.ended_at)
 
 
 def cell_of(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCell:
