@@ -111,7 +111,7 @@ def ended_in(grown: Grown, row: FrameRow, tokens: int) -> tuple[int, list[str]]:
 
 def test_where_room_is_short_as_many_lines_go_as_fit(grown: Grown) -> None:
     """F-9: counted from the first that ever ended, so that the cut stays where it is for four ends."""
-    cuts = []
+    cuts: list[int] = []
     for number in range(13):
         grown.pop(grown.push("s"), "word " * (10 if number < 8 else 9))
         counted, shown = ended_in(grown, grown.root, 1000)
@@ -124,7 +124,7 @@ def test_where_room_is_short_as_many_lines_go_as_fit(grown: Grown) -> None:
 
 def test_where_much_fits_eight_lines_go_at_once(grown: Grown) -> None:
     """F-9: also after a fold, whose lines count."""
-    cuts = []
+    cuts: list[int] = []
     for _ in range(30):
         grown.pop(grown.push("s"), "")
         cuts.append(ended_in(grown, grown.root, 2000)[0])
