@@ -44,18 +44,17 @@ def measure() -> None:
 
     ours, _theirs = socket.socketpair()
     worker = Worker(ours, os.getppid())
-    worker.warm(load_policy("default"))
+    worker.warmup.warm(load_policy("default"))
     if (session := os.fork()) != 0:
         os.waitpid(session, 0)
         return
-    worker._drop_loop()
-    worker.activate()
-    worker.link.send = lambda *_args, **_options: None  # type: ignore[method-assign]
-    loop = worker.loop
-    assert loop is not None
+    process = worker.process
+    process.loop.abandon()
+    process.activate()
+    process.link.send = lambda *_args, **_options: None  # type: ignore[method-assign]
 
     def cell() -> None:
-        loop.run_until_complete(worker.kernel.run_cell(RunCell("1+1", store_history=False)))
+        process.loop.run(process.kernel.run_cell(RunCell("1+1", store_history=False)))
 
     forks, copied, plain = [], [], []
     for _ in range(ROUNDS):

@@ -45,6 +45,24 @@ HEARD = [
     if isinstance(getattr(kind, "TAG", None), bytes)
 ]
 """The messages of a kernel that have fields."""
+
+
+class Listener:
+    """Reads whatever a peer says as each of them, and takes note of its end."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def heard(self, link: WorkerLink, message: framing.Message) -> None:
+        """Read it."""
+        for kind in HEARD:
+            heard(kind, message)
+
+    def died(self, link: WorkerLink) -> None:
+        """Take note."""
+        self.ended.set()
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -138,14 +156,13 @@ async def test_a_peer_that_talks_rubbish_costs_its_own_stream_only(data: bytes) 
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     ours, theirs = socket.socketpair()
     peer = WorkerLink(ours)
-    peer.receiver = lambda _, message: any(heard(kind, message) for kind in HEARD) and None
-    ended = loop.create_future()
-    peer.on_death = lambda _: ended.done() or ended.set_result(None)
+    owner = Listener()
+    peer.report_to(owner)
     with contextlib.suppress(ConnectionError):  # it may hang up on the first of it
         await asyncio.to_thread(theirs.sendall, data)  # more than a socket holds waits for who reads it
     theirs.close()
     async with asyncio.timeout(30):
-        await ended
+        await owner.ended.wait()
     peer.drop()
     assert complaints == []
 

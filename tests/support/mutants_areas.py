@@ -132,7 +132,11 @@ AREAS = {
     ),
     "checkpoints": Area(
         (
-            "kernel/rlm_kernel/supervisor/checkpoints.py:Checkpoint,Checkpoints",
+            "kernel/rlm_kernel/supervisor/checkpoints.py",
+            "kernel/rlm_kernel/supervisor/kernel_processes.py",
+            "kernel/rlm_kernel/supervisor/equipment.py",
+            "kernel/rlm_kernel/supervisor/recovery.py",
+            "kernel/rlm_kernel/supervisor/cell_history.py",
             "kernel/rlm_kernel/supervisor/rollback.py",
             "kernel/rlm_kernel/supervisor/checkpoint_timer.py",
         ),
@@ -168,7 +172,7 @@ EQUIVALENT: dict[str, str] = {
     f"{_PICKLING}:_Pickler._array: if value.nbytes > self._limit: -> if (value.nbytes >= self._limit):": (
         "with its header an array that just fits is too large as well, and the same is said of it"
     ),
-    "kernel/rlm_kernel/supervisor/checkpoints.py:Checkpoints.equip: del self.live.attached[name] -> pass": (
+    "kernel/rlm_kernel/supervisor/equipment.py:Equipment.equip: del live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
     ),
     f"memory/rlm_memory/frames/context.py:assemble: {_TOP.format(0)} -> {_TOP.format('(0 + 1)')}": (

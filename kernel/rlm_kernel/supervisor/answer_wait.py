@@ -4,59 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from rlm_ipc.supervisor_protocol import Event, WaitsFor
 from rlm_ipc.worker_protocol import Resolved, Waits
-from rlm_kernel.supervisor.checkpoints import Checkpoints
+from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.limits import CellLimits
 from rlm_kernel.supervisor.output_router import OutputRouter
 from rlm_kernel.supervisor.query_book import QueryBook
-from rlm_kernel.supervisor.session_policy import SessionPolicy
-
-
-class AskingSession(Protocol):
-    """What has to be known of a session whose cell asks; see `session.SupervisedSession`."""
-
-    @property
-    def kernel_id(self) -> str:
-        """Which kernel it is."""
-        ...
-
-    @property
-    def policy(self) -> SessionPolicy:
-        """How long its cells wait."""
-        ...
-
-    @property
-    def relay(self) -> OutputRouter:
-        """The cell that runs, and its limits."""
-        ...
-
-    @property
-    def queries(self) -> QueryBook:
-        """What its cells have asked."""
-        ...
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """Its process."""
-        ...
-
-    @property
-    def emit(self) -> Callable[[str, Event], None]:
-        """Reports what happened."""
-        ...
 
 
 class AnswerWait:
-    """Whether the running cell of ``session`` waits for answers: its worker says so, and is told of each that comes.
+    """Whether the running cell of a session waits for answers: its worker says so, and is told of each that comes.
 
-    Its clock stands still until all are there, or the policy's ``wait_seconds`` are over.
+    Its clock stands still until all are there, or ``seconds`` are over. ``report`` tells callers for which it waits.
     """
 
-    def __init__(self, session: AskingSession) -> None:
-        self._session = session
+    def __init__(
+        self,
+        seconds: float,
+        relay: OutputRouter,
+        queries: QueryBook,
+        processes: KernelProcesses,
+        report: Callable[[Event], None],
+    ) -> None:
+        self._seconds, self._relay, self._queries = seconds, relay, queries
+        self._processes, self._report = processes, report
         self._open: set[str] = set()
         self._stopped: CellLimits | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -69,14 +41,14 @@ class AnswerWait:
     def begin(self, waits: Waits) -> None:
         """Begin a wait of the running cell for answers. An empty list ends the wait: the cell was interrupted in it."""
         self.end()
-        current, limits, queries = self._session.relay.current, self._session.relay.limits, self._session.queries
+        current, limits, queries = self._relay.current, self._relay.limits, self._queries
         if current is None or limits is None:
             return
         claimed = queries.claim(waits.ids, current.queries)
         if not claimed:
             return
         self._open, self._stopped = set(claimed), limits
-        self._timer = asyncio.get_running_loop().call_later(self._session.policy.llm.wait_seconds, self._too_late)
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._too_late)
         limits.wait_for_input()
         self._tell()
         # Answers may have arrived before the cell began to wait.
@@ -84,7 +56,7 @@ class AnswerWait:
 
     def answer(self, news: Resolved) -> None:
         """Give the cell that waits what has come."""
-        live = self._session.checkpoints.live
+        live = self._processes.live
         if not self._open or live is None or not news.answers:
             return
         live.say(news)
@@ -93,7 +65,7 @@ class AnswerWait:
             self._go_on()
 
     def _too_late(self) -> None:
-        live = self._session.checkpoints.live
+        live = self._processes.live
         if live is not None:
             live.say(Resolved(late=self.ids))
         self.end()
@@ -112,4 +84,4 @@ class AnswerWait:
         self._tell()
 
     def _tell(self) -> None:
-        self._session.emit(self._session.kernel_id, WaitsFor(self.ids))
+        self._report(WaitsFor(self.ids))

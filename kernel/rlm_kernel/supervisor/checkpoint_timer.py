@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlm_kernel.supervisor.checkpoints import Checkpoints
-from rlm_kernel.supervisor.session_policy import SessionPolicy
+from rlm_kernel.supervisor.request_queue import RequestQueue
 from rlm_kernel.supervisor.worker_link import ForkRefused, retrieved
 
 IDLE_BEFORE_PREFAULT_SECONDS = 0.01
@@ -22,59 +22,54 @@ IDLE_BEFORE_SHARING_SECONDS = 5.0
 COPY_EVERY_SECONDS = 1.0
 
 
-class CopiedSession(Protocol):
-    """What the timer needs from a session; see `session.SupervisedSession`."""
+class CopiedProcesses(Protocol):
+    """What is copied; see `kernel_processes.KernelProcesses`."""
 
-    @property
-    def policy(self) -> SessionPolicy:
-        """Its policy, whose ``checkpoint`` says when it is copied."""
+    async def checkpoint(self) -> None:
+        """Take a sleeping copy of the live process; raises `ForkRefused` or `PeerDied`."""
         ...
 
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """Its copies."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has ended."""
-        ...
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing runs and nothing waits."""
-        ...
-
-    def operation(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
-        """Do ``work`` between requests."""
+    def prefault(self) -> None:
+        """Have the live process make the pages its own that any cell writes to."""
         ...
 
 
 class CheckpointTimer:
-    """Takes the copies of one session."""
+    """Takes the copies of one session. ``mode`` is what its policy says: ``off``, ``lazy`` or ``strict``."""
 
-    def __init__(self, session: CopiedSession) -> None:
-        self.session = session
+    def __init__(self, mode: str, processes: CopiedProcesses, checkpoints: Checkpoints, queue: RequestQueue) -> None:
+        self.mode = mode
+        self._processes, self._checkpoints, self._queue = processes, checkpoints, queue
         self._timer: asyncio.TimerHandle | None = None
         self._taken = 0.0
 
     async def now(self) -> None:
-        """Take a dormant copy. A kernel that cannot be copied goes on without one."""
+        """Take a copy. A kernel that cannot be copied goes on without one."""
         self._taken = time.monotonic()
         with suppress(ForkRefused, TimeoutError):
-            await self.session.checkpoints.checkpoint()
+            await self._processes.checkpoint()
+
+    async def cover(self) -> None:
+        """Take a copy of what no copy represents yet, if there are to be copies at all."""
+        if self.mode != "off" and not self._checkpoints.covered:
+            await self.now()
+
+    async def secure(self) -> None:
+        """Copy a session that was forked or rolled back, so that a crash loses nothing of it; under ``lazy`` soon."""
+        if self.mode == "strict":
+            await self.cover()
+        self.later()
 
     def due(self) -> bool:
         """Whether the next cell must wait for a copy: cells without a pause between them would never be copied."""
-        checkpoints = self.session.checkpoints
-        if self.session.policy.checkpoint != "lazy" or checkpoints.covered:
+        if self.mode != "lazy" or self._checkpoints.covered:
             return False
-        return checkpoints.newest is None or time.monotonic() - self._taken >= COPY_EVERY_SECONDS
+        return self._checkpoints.newest is None or time.monotonic() - self._taken >= COPY_EVERY_SECONDS
 
     def later(self) -> None:
         """Take a copy as soon as the session is idle, if a new one is worth it, and make ready for the next cell."""
-        if self.session.policy.checkpoint != "off" and not self.session.closed:
-            taken = self.session.checkpoints.fresh
+        if self.mode != "off" and not self._queue.closed:
+            taken = self._checkpoints.fresh
             self._wait(IDLE_BEFORE_PREFAULT_SECONDS if taken else IDLE_BEFORE_COPY_SECONDS, self._if_idle)
 
     def cancel(self) -> None:
@@ -87,19 +82,19 @@ class CheckpointTimer:
         self._timer = asyncio.get_running_loop().call_later(seconds, then)
 
     def _if_idle(self) -> None:
-        if self.session.idle:
-            self.session.operation(self._make_ready).add_done_callback(retrieved)
+        if self._queue.idle:
+            self._queue.operation(self._make_ready).add_done_callback(retrieved)
             self._wait(IDLE_BEFORE_SHARING_SECONDS, self._share_if_idle)
 
     async def _make_ready(self) -> None:
-        if not self.session.checkpoints.fresh:
+        if not self._checkpoints.fresh:
             await self.now()
-        self.session.checkpoints.prefault()
+        self._processes.prefault()
 
     def _share_if_idle(self) -> None:
         """Take a new copy of a session that is left alone, so that both share every page: half of their memory.
 
         Until now the kernel kept pages that it had copied ahead for the cell that was expected next.
         """
-        if self.session.idle and self.session.checkpoints.newest is not None:
-            self.session.operation(self.now).add_done_callback(retrieved)
+        if self._queue.idle and self._checkpoints.newest is not None:
+            self._queue.operation(self.now).add_done_callback(retrieved)

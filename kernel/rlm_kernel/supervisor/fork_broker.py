@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rlm_ipc.errors import ProcessError
-from rlm_kernel.supervisor.worker_link import WorkerLink, parent_of, process_of
+from rlm_kernel.supervisor.proc_status import parent_of, process_of
+from rlm_kernel.supervisor.worker_link import WorkerLink
 from rlm_sandbox.os_wall.fork_notifier import ForkGate, Refused
 
 MOST_AT_ONCE = 16

@@ -9,10 +9,11 @@ from functools import partial
 from rlm_ipc.errors import CallerError, KernelBusy, KernelDied, ProcessError
 from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.worker_protocol import Started, StartFork
-from rlm_kernel.supervisor.checkpoints import ANSWER_SECONDS, Checkpoints
 from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.kernel_processes import ANSWER_SECONDS, KernelProcesses
 from rlm_kernel.supervisor.limits import private_memory
-from rlm_kernel.supervisor.session import Operation, SupervisedSession
+from rlm_kernel.supervisor.request_queue import Operation
+from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied, WorkerLink, answered, heard
 
 TRIES = 3
@@ -28,17 +29,17 @@ async def branch(parent: SupervisedSession, child: SupervisedSession) -> ForkOri
     if parent.cell is not None and parent.checkpoints.untouched:
         origin = ForkOrigin("checkpoint", 0)
         _bequeath(parent, child)
-        await _start(child, child.checkpoints.start_equipped, None)
+        await _start(child, child.processes.start_equipped, None)
     else:
         peer, cells, origin = await _copy_of(parent)
-        child.memory_base = parent.memory_base
+        child.watch.base = parent.watch.base
         child.checkpoints.cells = cells
         _bequeath(parent, child)
         dropped: list[str] = []
-        await _start(child, partial(_begin, parent.checkpoints, child, peer, dropped), peer)
+        await _start(child, partial(_begin, parent.processes, child, peer, dropped), peer)
         origin = replace(origin, dropped_modules=tuple(dropped))
     open_queries = tuple(child.queries.pending.values())
-    await child.operation(child.secure)
+    await child.queue.operation(child.copying.secure)
     return replace(origin, queries=open_queries)
 
 
@@ -49,19 +50,17 @@ async def _start(child: SupervisedSession, begin: Operation, peer: WorkerLink | 
     except BaseException:
         if peer is not None:
             peer.drop()
-        child.checkpoints.close()
+        child.processes.close()
         raise
 
 
 def _bequeath(parent: SupervisedSession, child: SupervisedSession) -> None:
     """Give the child what the supervisor keeps for its parent: contexts, answers and open queries."""
-    checkpoints = child.checkpoints
-    checkpoints.serial = parent.checkpoints.serial
-    checkpoints.contexts = {name: shared_text.shared() for name, shared_text in parent.checkpoints.contexts.items()}
+    child.equipment.inherit(parent.equipment)
     # The running cell waits for these. The copy is from before that cell, so it has not asked them.
     waited = parent.wait.ids
     child.queries.inherit(parent.queries, waited)
-    checkpoints.spec = replace(checkpoints.spec, query_base=child.queries.next_number)
+    child.processes.number_queries_from(child.queries.next_number)
 
 
 async def _copy_of(parent: SupervisedSession) -> tuple[WorkerLink, int, ForkOrigin]:
@@ -78,7 +77,7 @@ async def _copy_of(parent: SupervisedSession) -> tuple[WorkerLink, int, ForkOrig
         if copy is None:
             break
         try:
-            peer = await parent.checkpoints.fork(copy.peer)
+            peer = await parent.processes.fork(copy.peer)
         except (PeerDied, TimeoutError):
             continue  # meanwhile a newer copy has replaced it, or it has taken over
         return peer, copy.cells, ForkOrigin("checkpoint", max(0, parent.checkpoints.cells - copy.cells))
@@ -90,12 +89,12 @@ async def _copy_of_live(parent: SupervisedSession) -> WorkerLink:
     wanted = True
 
     async def work() -> WorkerLink:
-        made = await _fork_live(parent.checkpoints)
+        made = await _fork_live(parent.processes)
         if not wanted:
             made.drop()
         return made
 
-    copying = parent.operation(work)
+    copying = parent.queue.operation(work)
     try:
         peer: WorkerLink = await copying
     except asyncio.CancelledError:
@@ -106,28 +105,26 @@ async def _copy_of_live(parent: SupervisedSession) -> WorkerLink:
     return peer
 
 
-async def _fork_live(checkpoints: Checkpoints) -> WorkerLink:
-    assert checkpoints.live is not None
+async def _fork_live(processes: KernelProcesses) -> WorkerLink:
     try:
-        return await checkpoints.fork(checkpoints.live)
+        return await processes.fork(processes.serving)
     except ForkRefused as refused:
         if not refused.threads:
             raise
-    return await checkpoints.fork(checkpoints.live, leave_threads=True)
+    return await processes.fork(processes.serving, leave_threads=True)
 
 
-async def _begin(parent: Checkpoints, child: SupervisedSession, peer: WorkerLink, dropped: list[str]) -> None:
+async def _begin(parent: KernelProcesses, child: SupervisedSession, peer: WorkerLink, dropped: list[str]) -> None:
     """Make the sleeping ``peer`` the child's process; ``dropped`` collects the modules that its policy refuses."""
-    checkpoints = child.checkpoints
-    held, allowed = private_memory(peer.pid or 0) - child.memory_base, child.limits.memory_bytes
+    processes = child.processes
+    held, allowed = private_memory(peer.pid or 0) - child.watch.base, child.limits.memory_bytes
     if held > allowed:
         raise CallerError(
             f"the session holds {held:,} bytes, more than the new policy's limits.memory_bytes ({allowed:,}); "
             "delete variables first, or fork with a larger limit"
         )
     begun = peer.expect(Started.TAG)
-    walls = {name: wall for name, wall in parent.walls.items() if name != "monitor"}
-    peer.say(StartFork(checkpoints.spec.policy, walls))
+    peer.say(StartFork(processes.spec.policy, parent.walls.raised_by_kernel))
     try:
         answer = await answered(begun, ANSWER_SECONDS, peer.pid)
     except (PeerDied, TimeoutError) as error:
@@ -137,14 +134,14 @@ async def _begin(parent: Checkpoints, child: SupervisedSession, peer: WorkerLink
     # descriptor that it sends cannot be trusted to be a gate.
     if parent.gate is not None:
         answer.close()
-        checkpoints.use_gate(parent.gate.share(checkpoints))
+        processes.use_gate(parent.gate.share(processes))
     elif answer.descriptors:
-        checkpoints.use_gate(ForkBroker(answer.descriptors[0], checkpoints))
+        processes.use_gate(ForkBroker(answer.descriptors[0], processes))
     try:
-        checkpoints.believe_walls(started)
+        processes.walls.believe(started)
     except KernelDied as error:
         raise ProcessError(f"the session could not be forked: {error.reason}") from error
-    checkpoints.demand_walls()
+    processes.walls.demand()
     dropped += started.dropped_modules if started is not None else ()
-    checkpoints.lead(peer)
-    await checkpoints.equip()
+    processes.lead(peer)
+    await child.equipment.equip(peer)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Protocol
 
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor.checkpoints import Checkpoints
+from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.limits import CellLimits, private_memory, proportional_memory
 from rlm_kernel.supervisor.output_router import OutputRouter
 from rlm_kernel.supervisor.session_policy import SessionLimits
@@ -21,54 +21,37 @@ from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor, folder_bytes
 SCRATCH_COUNTED = 16
 
 
-class WatchedSession(Protocol):
-    """What the watch needs from a session; see `session.SupervisedSession`."""
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """Its processes."""
-        ...
-
-    @property
-    def limits(self) -> SessionLimits:
-        """What it may use."""
-        ...
-
-    @property
-    def relay(self) -> OutputRouter:
-        """The request that runs, with its limits."""
-        ...
-
-    @property
-    def memory_base(self) -> int:
-        """Bytes that its process had before any cell."""
-        ...
-
-    @property
-    def scratch(self) -> Path:
-        """The folder that its code may write."""
-        ...
-
-
 class MemoryWatch:
-    """The watch over one session; the supervisor calls its methods."""
+    """The watch over one session, which may use ``allowed``; the supervisor calls its methods.
 
-    def __init__(self, session: WatchedSession) -> None:
-        self.session = session
+    ``scratch`` is the folder that its code may write. ``base`` are the bytes that its process had before any cell.
+    """
+
+    def __init__(
+        self,
+        allowed: SessionLimits,
+        scratch: Path,
+        processes: KernelProcesses,
+        checkpoints: Checkpoints,
+        relay: OutputRouter,
+    ) -> None:
+        self._allowed, self._folder = allowed, scratch
+        self._processes, self._checkpoints, self._relay = processes, checkpoints, relay
+        self.base = 0
         self._scratch_seen: tuple[CellLimits | None, int] = (None, 0)
         self._copies_seen = 0
 
     def memory(self) -> None:
         """Several times a second: a kernel over its memory is killed, and its copy takes over."""
-        live = self.session.checkpoints.live
+        live = self._processes.live
         if live is None or live.pid is None or live.dead:
             return
         # A kernel can also fill the supervisor's memory, with a message that it never completes. Count that too.
         used = private_memory(live.pid) + live.stream.parser.waiting
-        if used > self.session.memory_base + self.session.limits.memory_bytes:
-            if self.session.relay.limits is not None:
-                limit = self.session.limits.memory_bytes
-                self.session.relay.limits.blame(
+        if used > self.base + self._allowed.memory_bytes:
+            if self._relay.limits is not None:
+                limit = self._allowed.memory_bytes
+                self._relay.limits.blame(
                     Ended.MEMORY_LIMIT, f"the kernel went over its limit of {limit:,} bytes of memory"
                 )
             # No interrupt first: while it is handled, memory would go on growing.
@@ -79,39 +62,35 @@ class MemoryWatch:
 
         RLIMIT_NPROC does not apply to root, so somebody has to count from outside.
         """
-        live, limits = self.session.checkpoints.live, self.session.relay.limits
+        live, limits = self._processes.live, self._relay.limits
         if limits is None or live is None or live.pid is None:
             return
-        programs = self.session.limits.processes
+        programs = self._allowed.processes
         with contextlib.suppress(ProcessGone):
             used = monitor.sample(live.pid, tree=programs > 0)
-            if used.threads > self.session.limits.threads:
-                limits.stop(Ended.THREAD_LIMIT, f"the cell runs more than {self.session.limits.threads} threads")
+            if used.threads > self._allowed.threads:
+                limits.stop(Ended.THREAD_LIMIT, f"the cell runs more than {self._allowed.threads} threads")
             elif used.children > programs:
                 limits.stop(Ended.PROCESS_LIMIT, f"the cell runs more than {programs} processes")
-            elif programs and used.rss > self.session.memory_base + self.session.limits.memory_bytes:
-                limits.stop(
-                    Ended.MEMORY_LIMIT, f"kernel and programs use over {self.session.limits.memory_bytes:,} bytes"
-                )
+            elif programs and used.rss > self.base + self._allowed.memory_bytes:
+                limits.stop(Ended.MEMORY_LIMIT, f"kernel and programs use over {self._allowed.memory_bytes:,} bytes")
 
     async def copies(self) -> None:
         """Every few seconds: copies count as memory of the session. The oldest copy goes first."""
-        seen, self._copies_seen = self._copies_seen, self.session.checkpoints.cells
-        if len(self.session.checkpoints.copies) < 2 or (
-            seen == self.session.checkpoints.cells and self.session.relay.current is None
-        ):
+        seen, self._copies_seen = self._copies_seen, self._checkpoints.cells
+        if len(self._checkpoints.copies) < 2 or (seen == self._checkpoints.cells and self._relay.current is None):
             return
-        pids = [peer.pid for peer in self.session.checkpoints.processes() if peer.pid is not None]
+        pids = [peer.pid for peer in self._processes.links() if peer.pid is not None]
         used = await asyncio.to_thread(lambda: sum(map(proportional_memory, pids)))
-        if used > self.session.limits.memory_bytes and self.session.checkpoints.drop_oldest():
+        if used > self._allowed.memory_bytes and self._checkpoints.drop_oldest():
             self._copies_seen = -1  # look again: one copy at a time is given up
 
     async def scratch(self) -> None:
         """Every few seconds: a cell that goes on filling a full scratch folder is stopped."""
-        limits, folder = self.session.relay.limits, self.session.scratch
+        limits, folder = self._relay.limits, self._folder
         if limits is None:
             return
-        allowed = self.session.limits.scratch_bytes
+        allowed = self._allowed.scratch_bytes
         held = await asyncio.to_thread(folder_bytes, folder, stop_at=SCRATCH_COUNTED * allowed)
         seen_by, seen = self._scratch_seen
         self._scratch_seen = (limits, held)

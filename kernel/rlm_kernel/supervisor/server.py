@@ -24,8 +24,7 @@ from rlm_ipc.messages import read
 from rlm_ipc.supervisor_protocol import Operation
 from rlm_kernel.supervisor.attachments import Attachment
 from rlm_kernel.supervisor.capacity import full_instead
-from rlm_kernel.supervisor.checkpoints import BoundText
-from rlm_kernel.supervisor.rollback import rollback
+from rlm_kernel.supervisor.equipment import BoundText
 from rlm_kernel.supervisor.supervisor import Supervisor
 
 ACCEPT_PAUSE_SECONDS = 0.2
@@ -210,7 +209,7 @@ async def _spawn(client: Connection, call: protocol.Spawn, _: Envelope) -> Answe
 
 @_answers(protocol.POLICY)
 async def _policy(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.PolicyText]:
-    return protocol.PolicyText(client.supervisor.find(call.kernel_id).checkpoints.spec.policy), ()
+    return protocol.PolicyText(client.supervisor.find(call.kernel_id).processes.spec.policy), ()
 
 
 @_answers(protocol.FORK)
@@ -307,7 +306,7 @@ async def _interrupt(client: Connection, call: protocol.Interrupt, _: Envelope) 
 
 @_answers(protocol.SIGNAL)
 async def _signal(client: Connection, call: protocol.Signal, _: Envelope) -> Answered[protocol.Done]:
-    live = client.supervisor.find(call.kernel_id).checkpoints.live
+    live = client.supervisor.find(call.kernel_id).processes.live
     if live is not None:
         live.signal(call.signal)
     return NOTHING
@@ -321,7 +320,7 @@ async def _restart(client: Connection, call: protocol.OfKernel, _: Envelope) -> 
 
 @_answers(protocol.ROLLBACK)
 async def _rollback(client: Connection, call: protocol.Rollback, _: Envelope) -> Answered[RollbackInfo]:
-    return await rollback(client.supervisor.find(call.kernel_id), call.cells), ()
+    return await client.supervisor.find(call.kernel_id).rollback.undo(call.cells), ()
 
 
 @_answers(protocol.SHUTDOWN)

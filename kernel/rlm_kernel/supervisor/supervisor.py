@@ -247,7 +247,7 @@ class Supervisor:
                 # glibc returns only the top of its heap by itself, and what other sessions keep lies above.
                 processes.trim_heap()
             for session in list(self.sessions.values()):
-                if not session.idle or tick % SLOW_TICKS == 0:
+                if not session.queue.idle or tick % SLOW_TICKS == 0:
                     session.watch.memory()
                 if tick % SLOW_TICKS == 0:
                     with contextlib.suppress(OSError):  # out of descriptors: the next look is soon
@@ -257,7 +257,7 @@ class Supervisor:
 
     def _reap_strays(self) -> None:
         """Reap children that no peer waits for; the peers reap theirs by pidfd."""
-        known = {peer.pid for session in self.sessions.values() for peer in session.checkpoints.processes()}
+        known = {peer.pid for session in self.sessions.values() for peer in session.processes.links()}
         known |= {peer.pid for peer in self._ready.values()}
         known |= {
             t.result().pid for t in self._zygotes.values() if t.done() and not t.cancelled() and not t.exception()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -11,8 +10,8 @@ import signal
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.errors import KernelError, ProtocolError
@@ -20,12 +19,12 @@ from rlm_ipc.framed_stream import Stream, Unfinished
 from rlm_ipc.json_size import has_too_many_values
 from rlm_ipc.worker_protocol import ForkState
 from rlm_kernel.supervisor.pid_namespace import Space
+from rlm_kernel.supervisor.proc_status import effort, ignores_interrupts, parent_of
 
 MAX_KERNEL_PAYLOAD = 512 << 20
 MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
 """The most bytes of incomplete messages, of all kernel processes together."""
 MOST_SECONDS = 120.0
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MAX_WORD = 1 << 20
 """The most bytes of one message from a process that serves no session yet: a zygote, or a copy that sleeps."""
 LARGEST_JSON = 32 << 20
@@ -49,14 +48,25 @@ class PeerDied(Exception):
     """The process ended while something was expected of it."""
 
 
+class LinkOwner(Protocol):
+    """Who hears of a process; a session does (`kernel_events.KernelEvents`)."""
+
+    def heard(self, link: WorkerLink, message: framing.Message) -> None:
+        """Take a message that nobody waits for."""
+        ...
+
+    def died(self, link: WorkerLink) -> None:
+        """Take note, once, that the process has ended, after everything that it had written was delivered."""
+        ...
+
+
 class WorkerLink:
     """A kernel process (or the zygote). Everything it sends is hostile input.
 
-    ``receiver`` gets the messages that nobody waits for. ``on_death`` is called once, when the process has ended and
-    everything that it had written has been delivered. Whoever makes it fork through a gate holds ``forking``. A kernel
-    sends a single descriptor, its gate's, with `worker_protocol.Started`; any other is closed. The incomplete messages
-    of all processes that were forked from one another count together in ``unfinished``. A process in a pid namespace
-    (``space``) is identified by the number that the system attaches to what it writes.
+    Whoever makes it fork through a gate holds ``forking``. A kernel sends a single descriptor, its gate's, with
+    `worker_protocol.Started`; any other is closed. The incomplete messages of all processes that were forked from one
+    another count together in ``unfinished``. A process in a pid namespace (``space``) is identified by the number that
+    the system attaches to what it writes.
     """
 
     _taken: ClassVar[set[int]] = set()
@@ -74,8 +84,7 @@ class WorkerLink:
         self.handshake = worker_protocol.Handshake()
         self.attached: dict[str, int] = {}
         self.forking = asyncio.Lock()
-        self.receiver: Callable[[WorkerLink, framing.Message], None] | None = None
-        self.on_death: Callable[[WorkerLink], None] | None = None
+        self._owner: LinkOwner | None = None
         self._pidfd: int | None = None
         self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
         self.unfinished = unfinished or Unfinished(MOST_UNFINISHED)
@@ -126,6 +135,10 @@ class WorkerLink:
         parent = parent_of(pid)
         return os.getpid() in (parent, parent_of(parent) if parent and self.space is not None else None)
 
+    def report_to(self, owner: LinkOwner) -> None:
+        """Let ``owner`` hear of this process from now on, in place of anybody else."""
+        self._owner = owner
+
     def serve(self) -> None:
         """Accept large messages from now on: the process serves a session."""
         self.stream.parser.max_payload = MAX_KERNEL_PAYLOAD
@@ -158,7 +171,7 @@ class WorkerLink:
 
     def drop(self) -> None:
         """End it, and no longer listen."""
-        self.receiver = self.on_death = None
+        self._owner = None
         self.kill()
 
     # -- what arrives
@@ -178,12 +191,12 @@ class WorkerLink:
                 future.set_result(message)
         else:
             message.close()
-            if self.receiver is not None:
-                self._receive(self.receiver, message)
+            if self._owner is not None:
+                self._deliver(self._owner, message)
 
-    def _receive(self, receiver: Callable[[WorkerLink, framing.Message], None], message: framing.Message) -> None:
+    def _deliver(self, owner: LinkOwner, message: framing.Message) -> None:
         try:
-            receiver(self, message)
+            owner.heard(self, message)
         except Exception:
             # No message of an honest kernel does this. A hostile one that could do it twice could fill the log.
             log.exception("a message from process %s failed in the supervisor; the process is killed", self.pid)
@@ -241,38 +254,8 @@ class WorkerLink:
                 if not future.done():
                     future.set_exception(PeerDied(self.status))
         self._waiting.clear()
-        if self.on_death is not None:
-            self.on_death(self)
-
-
-def parent_of(pid: int) -> int | None:
-    """The parent of a process; None if there is no such process."""
-    stat = _stat(pid)
-    return int(stat[1]) if stat else None
-
-
-def process_of(thread: int) -> int | None:
-    """The process that a thread belongs to; None if there is no such thread."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{thread}/status", "rb") as status:
-        return next((int(line[5:]) for line in status if line.startswith(b"Tgid:")), None)
-    return None
-
-
-def _stat(pid: object) -> list[bytes]:
-    """The fields of a process from its state on (proc_pid_stat(5)); empty if there is no such process."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(str(pid))}/stat", "rb") as stat:
-        # The program's name comes before, in parentheses. A process may choose it, with spaces and parentheses in it.
-        return stat.read().rpartition(b")")[2].split()
-    return []
-
-
-def ignores_interrupts(pid: int) -> bool:
-    """Whether a process ignores SIGINT now; False if there is no such process."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as status:
-        for line in status:
-            if line.startswith(b"SigIgn:"):
-                return bool(int(line.split()[1], 16) >> (signal.SIGINT - 1) & 1)
-    return False
+        if self._owner is not None:
+            self._owner.died(self)
 
 
 def parse(data: bytes) -> Any:
@@ -359,21 +342,6 @@ async def answered(answer: asyncio.Future[Any], seconds: float, pid: object) -> 
     finally:
         answer.cancel()
     return answer.result()
-
-
-class Effort(NamedTuple):
-    """The processor time that a process has ``used``, and whether it ``wants`` to run or waits for a page."""
-
-    used: float
-    wants: bool
-
-
-def effort(pid: object) -> Effort:
-    """What the process does now; no effort if there is no such process."""
-    stat = _stat(pid)
-    if not stat:
-        return Effort(0.0, False)
-    return Effort((int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND, stat[0] in (b"R", b"D"))
 
 
 def retrieved(future: asyncio.Future[Any]) -> None:

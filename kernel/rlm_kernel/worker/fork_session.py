@@ -23,7 +23,7 @@ from rlm_sandbox.policy import Policy, admits
 
 
 class ForkedWorker(Protocol):
-    """What a fork needs from its process to become a session; see `worker.Worker`."""
+    """What a fork needs from its process to become a session; see `worker_process.WorkerProcess`."""
 
     link: framing.SupervisorLink
     kernel: SandboxedKernel

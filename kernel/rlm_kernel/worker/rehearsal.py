@@ -6,12 +6,15 @@ them to the next one; with these steps a tenth is left. None of them runs code o
 
 from __future__ import annotations
 
-from typing import Any
+import signal
+from contextlib import suppress
 
-from rlm_ipc import framing
+from rlm_ipc import framing, signals
 from rlm_ipc.worker_protocol import CellDone, Fork, ForkState, RunCell, decode, encode
 from rlm_kernel.worker import fork_session
-from rlm_kernel.worker.stdio import TextStream
+from rlm_kernel.worker.cell_runner import CellRunner
+from rlm_kernel.worker.forking import Forking
+from rlm_kernel.worker.worker_process import WorkerProcess
 
 _CODE = """
 for _ in ():
@@ -30,20 +33,38 @@ None
 """Of what most cells are made of, for the compiler and the wall to go through; none of it is ever reached."""
 
 
-def cell() -> RunCell:
-    """A cell that does nothing, as it arrives."""
-    return decode(RunCell, encode(RunCell(_CODE, store_history=False))[1])
+class Rehearsal:
+    """Goes through a cell in one process: after a copy was taken of its session, and before the next cell comes."""
+
+    def __init__(self, process: WorkerProcess, runner: CellRunner, forking: Forking) -> None:
+        self._process, self._runner, self._forking = process, runner, forking
+
+    def touch_pages(self) -> None:
+        """Write to the pages that any cell writes to, by a cell that does nothing.
+
+        The first write to a shared page copies it: done now it is done while the person thinks, and not in the next
+        cell. Left out where it could be noticed: without a wall (IPython's hooks are the user's there), while tasks of
+        the user's wait for the loop, and in a copy.
+        """
+        process = self._process
+        if process.idle and process.session is not None and process.session.wall is not None:
+            with process.muted(), suppress(Exception):
+                self._answer(self._runner.rehearse(process.kernel.run_cell(_received(RunCell(_CODE, False)))))
+                self._be_asked_for_copy()
+
+    def _answer(self, done: CellDone) -> None:
+        """Show a value, print, and make a reply of it: the link is muted."""
+        self._process.stdout.write("1")
+        self._process.kernel.shell.display_formatter.format(1)
+        tag, part = encode(done)
+        framing.pack(tag, (part,))
+
+    def _be_asked_for_copy(self) -> None:
+        """What comes before the fork that follows a cell under ``checkpoint: strict``."""
+        decode(Fork, encode(Fork(ForkState.DORMANT, asleep=True))[1])
+        fork_session.other_threads()
+        self._forking.pause(self._process.link.socket.fileno(), signals.set_mask(signal.SIG_BLOCK, ()))
 
 
-def answer(shell: Any, stdout: TextStream, done: CellDone) -> None:
-    """Show a value, print, and make a reply of it: for a link that is muted."""
-    stdout.write("1")
-    shell.display_formatter.format(1)
-    tag, part = encode(done)
-    framing.pack(tag, (part,))
-
-
-def be_asked_for_fork() -> None:
-    """What comes before the fork that follows a cell under ``checkpoint: strict``."""
-    decode(Fork, encode(Fork(ForkState.DORMANT, asleep=True))[1])
-    fork_session.other_threads()
+def _received(cell: RunCell) -> RunCell:
+    return decode(RunCell, encode(cell)[1])

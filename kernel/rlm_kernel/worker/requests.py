@@ -6,22 +6,28 @@ They run between cells, in the kernel process, so that they see what code sees.
 from __future__ import annotations
 
 import itertools
+import json
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from rlm_contexts.errors import TextTooLarge
+from rlm_contexts.errors import ContextError, TextTooLarge
 from rlm_contexts.search.scan import scan
 from rlm_contexts.shares import fair_share
 from rlm_contexts.text import shared_str
 from rlm_contexts.view.variable import attach
-from rlm_ipc.framing import Message
+from rlm_ipc.errors import KernelError, to_wire
+from rlm_ipc.framing import Message, SupervisorLink
+from rlm_ipc.messages import plain
+from rlm_ipc.worker_protocol import encode
 from rlm_ipc.worker_requests import (
+    Answered,
     Bind,
     Done,
     Export,
     Exported,
+    Failure,
     FoundLine,
     FoundLines,
     KnownQueries,
@@ -37,9 +43,12 @@ from rlm_ipc.worker_requests import (
     Unbind,
     VariableRows,
     Variables,
+    read_request,
 )
 from rlm_kernel.worker import snapshot, variables
+from rlm_kernel.worker.ipykernel_adapter import interruptible
 from rlm_kernel.worker.session_state import user_code
+from rlm_kernel.worker.traceback import name_of, text_of
 from rlm_sandbox.language_wall.audit_hook import trusted
 
 Reply = TypeVar("Reply")
@@ -47,15 +56,35 @@ Blobs = tuple[bytes, ...]
 
 
 class AskedWorker(snapshot.SavedWorker, Protocol):
-    """What requests need from the process that carries them out; see `worker.Worker`."""
+    """What requests need from the process that carries them out; see `worker_process.WorkerProcess`."""
+
+    link: SupervisorLink
 
 
 Handler = Callable[[AskedWorker, Any, Message], tuple[Reply, Blobs]]
 
 
-def handle(worker: AskedWorker, request: Request[Reply], message: Message) -> tuple[Reply, Blobs]:
-    """Carry out one request; raises a KernelError that the supervisor hands back to the caller."""
-    return HANDLERS[type(request)](worker, request, message)
+def answer(worker: AskedWorker, message: Message) -> None:
+    """Carry out one request, and send what comes of it."""
+    request = read_request(json.loads(message.parts[0]))
+    try:
+        with interruptible():
+            reply, blobs = HANDLERS[type(request)](worker, request, message)
+        tag, part = encode(Answered(plain(reply)))
+    except BaseException as error:  # the request may run a ``__repr__`` of the user's, which may raise anything
+        (tag, part), blobs = encode(Answered(failure=_failure(error))), ()
+    worker.link.send(tag, (part, *blobs))
+
+
+def _failure(error: BaseException) -> Failure:
+    """Describe a failed request to the supervisor. Of a user's exception only the message is evaluated."""
+    kind = type(error)
+    if issubclass(kind, KernelError | ContextError):
+        told = to_wire(error)
+        return Failure(str(told.pop("error")), str(told.pop("message")), told)
+    said = "interrupted" if kind is KeyboardInterrupt else text_of(error)
+    named = not issubclass(kind, ValueError | TypeError | OSError | KeyboardInterrupt)
+    return Failure("KernelError", f"{name_of(kind)}: {said}" if named else said)
 
 
 @trusted

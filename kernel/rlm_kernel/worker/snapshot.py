@@ -32,7 +32,7 @@ MAX_ROUNDS = 10
 
 
 class SavedWorker(Protocol):
-    """The parts of a process that are saved and restored; see `worker.Worker`."""
+    """The parts of a process that are saved and restored; see `worker_process.WorkerProcess`."""
 
     kernel: SandboxedKernel
     session: WorkerSession | None

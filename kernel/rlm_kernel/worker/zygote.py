@@ -48,8 +48,8 @@ def main() -> None:
     confine.prepare(default)
     shared_str.available()
     worker = Worker(socket.socket(fileno=given.fd), given.supervisor)
-    worker.warm(default)
-    worker.handshake(kernel_info=worker.kernel.kernel_info)
+    worker.warmup.warm(default)
+    worker.process.handshake(kernel_info=worker.process.kernel.kernel_info)
     worker.serve()
 
 

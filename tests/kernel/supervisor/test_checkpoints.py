@@ -1,10 +1,9 @@
-"""The supervisor's list of checkpoints: what each stands for, what can be undone.
+"""The supervisor's list of checkpoints: what each stands for, what can be undone, and when one is taken.
 
-No process is needed to ask it; that copies are what the book says is shown by the model in test_rollback_model.
+No process is needed to ask it; that copies are what the list says is shown by the model in test_rollback_model.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -14,17 +13,19 @@ from waiting import until
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
-from rlm_ipc.worker_requests import Variables
-from rlm_kernel.supervisor import checkpoint_timer
-from rlm_kernel.supervisor import checkpoints as checkpoints_module
+from rlm_ipc.worker_requests import Bind, Export, Peek, Resolve, Restore, Save, Scan, Shadowed, Unbind, Variables
+from rlm_kernel.supervisor import checkpoint_timer, kernel_processes
+from rlm_kernel.supervisor.cell_history import CellHistory, UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoint_timer import COPY_EVERY_SECONDS, CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
+from rlm_kernel.supervisor.equipment import Equipment
+from rlm_kernel.supervisor.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.kernel_requests import KernelRequests
 from rlm_kernel.supervisor.refusals import Refusals
-from rlm_kernel.supervisor.rollback import History, UndoneCell
-from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
+from rlm_kernel.supervisor.request_queue import RequestQueue
+from rlm_kernel.supervisor.session_walls import SessionWalls
 from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied
-from rlm_sandbox.policy import load_policy
 
 
 def _never(*_: Any) -> Any:
@@ -39,6 +40,9 @@ class Sleeping:
     def drop(self) -> None:
         self.dropped = True
 
+    def report_to(self, owner: object) -> None:
+        """Nothing is heard of it."""
+
 
 def copy_of(cells: int) -> Checkpoint:
     """A copy from after so many cells."""
@@ -46,30 +50,27 @@ def copy_of(cells: int) -> Checkpoint:
 
 
 def book(
-    cells: int,
-    *copies: Checkpoint,
-    undoable: int = 3,
-    pristine: bool = False,
-    only_cells: bool = True,
-    kind: type[Checkpoints] = Checkpoints,
+    cells: int, *copies: Checkpoint, undoable: int = 3, pristine: bool = False, only_cells: bool = True
 ) -> Checkpoints:
-    """The book of a session that has completed so many cells."""
-    checkpoints = kind(_never, worker_protocol.Start("{}", "/"), (), _never, _never, _never, Refusals(0, _never))
-    checkpoints.cells, checkpoints.copies, checkpoints.undoable = cells, list(copies), undoable
+    """The list of a session that has completed so many cells."""
+    checkpoints = Checkpoints(undoable)
+    checkpoints.cells, checkpoints.copies = cells, list(copies)
     checkpoints.pristine, checkpoints.only_cells = pristine, only_cells
     return checkpoints
 
 
+def processes_of(checkpoints: Checkpoints) -> KernelProcesses:
+    """The processes of that session; none of them is a real one."""
+    equipment = Equipment(KernelRequests(checkpoints, _never), {})
+    start = worker_protocol.Start("{}", "/")
+    owner: Any = None  # no process of these tests says anything
+    return KernelProcesses(_never, start, SessionWalls(()), checkpoints, equipment, Refusals(0, _never), owner)
+
+
 def test_a_new_session_has_no_copy_and_nothing_to_undo() -> None:
     """And is not as a fresh one until it was begun."""
-    checkpoints = Checkpoints(_never, worker_protocol.Start("{}", "/"), (), _never, _never, _never, Refusals(0, _never))
-    assert (checkpoints.cells, checkpoints.undoable, checkpoints.serial, checkpoints.closed, checkpoints.alive) == (
-        0,
-        0,
-        0,
-        False,
-        False,
-    )
+    checkpoints = Checkpoints(3)
+    assert (checkpoints.cells, processes_of(checkpoints).alive) == (0, False)
     assert (checkpoints.newest, checkpoints.untouched, checkpoints.covered, checkpoints.fresh) == (
         None,
         False,
@@ -123,29 +124,64 @@ def test_the_oldest_copies_are_given_up_and_the_newest_never() -> None:
     assert (checkpoints.drop_oldest(), checkpoints.drop_oldest(), checkpoints.drop_oldest()) == (True, True, False)
     assert checkpoints.copies == copies[2:]
     assert [copy.peer.dropped for copy in copies] == [True, True, False]  # type: ignore[attr-defined]
-    checkpoints.lost_copy(copies[0].peer)
+    checkpoints.remove(copies[0].peer)
     assert checkpoints.newest is copies[2]
-    checkpoints.lost_copy(copies[2].peer)
+    checkpoints.remove(copies[2].peer)
     assert checkpoints.newest is None
 
 
-class Uncopied(Checkpoints):
-    """The book of a session whose process cannot be copied now."""
+REQUESTS = [
+    (Bind("log", {}, "log", {}), True, True),
+    (Unbind("log"), True, True),
+    (Shadowed(), True, True),
+    (Resolve({}), True, True),
+    (Variables(), True, True),
+    (Peek("rows", 0, 10, 1000, every=False), True, False),
+    (Scan("rows", "x", 0, 10, 1.0, 100), True, False),
+    (Export("rows", 10), True, False),
+    (Save(None, 10, 10), False, False),
+    (Restore((), (), ()), False, False),
+]
+"""Each request of the supervisor's own; whether a fresh process that is equipped stands for a session afterwards, and
+whether a copy from before it does."""
+
+
+@pytest.mark.parametrize(("request_", "as_fresh", "as_copy"), REQUESTS, ids=lambda one: type(one).__name__)
+def test_a_request_that_may_run_code_makes_every_copy_old(request_: Any, as_fresh: bool, as_copy: bool) -> None:
+    """To look at a variable runs its `__str__`, which changes the session as no cell says; to bind a text does not."""
+    checkpoints = book(3, copy_of(3), pristine=True)
+    checkpoints.asked(request_)
+    assert (checkpoints.pristine, checkpoints.covered, checkpoints.fresh) == (as_fresh, as_copy, as_copy)
+    checkpoints.asked(Variables())
+    assert checkpoints.covered == as_copy, "a request that changes nothing makes no copy new"
+    checkpoints.add(Sleeping(), 3)  # type: ignore[arg-type]
+    assert checkpoints.covered
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+@pytest.mark.parametrize("pristine", [False, True])
+def test_of_the_older_copies_just_those_are_kept_that_undo_cells(kept: int, pristine: bool) -> None:
+    """So many cells as the policy says, not one less; a fresh process stands for the time before the first."""
+    checkpoints = Checkpoints(kept)
+    checkpoints.pristine = pristine
+    for number in range(6):
+        checkpoints.cells = number
+        replaced = checkpoints.add(Sleeping(), number)  # type: ignore[arg-type]
+        first = max(0, number - kept)
+        known = range(max(first, 1 if pristine and number else 0), number + 1)
+        assert [copy.cells for copy in checkpoints.copies] == list(known)
+        assert checkpoints.can_go_back() == [undone for undone in range(1, kept + 1) if undone <= number]
+        assert all(peer not in [copy.peer for copy in checkpoints.copies] for peer in replaced)
+
+
+class Uncopied:
+    """The processes of a session that cannot be copied now."""
 
     async def checkpoint(self) -> None:
         raise ForkRefused("it has threads")
 
-
-class BusySession:
-    """A session whose cells follow each other without a pause."""
-
-    closed, idle = False, False
-
-    def __init__(self, checkpoints: Checkpoints, policy: SessionPolicy) -> None:
-        self.checkpoints, self.policy = checkpoints, policy
-
-    def operation(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
-        return _never(work)  # type: ignore[no-any-return]
+    def prefault(self) -> None:
+        raise AssertionError("the session is not idle")
 
 
 def test_cells_without_a_pause_are_copied_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,9 +189,8 @@ def test_cells_without_a_pause_are_copied_once_a_second(monkeypatch: pytest.Monk
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(checkpoint_timer, "time", clock)
     now = 5000.0
-    checkpoints = book(3, copy_of(1), kind=Uncopied)
-    lazy = load_policy("default").model_copy(update={"checkpoint": "lazy"})
-    timer = CheckpointTimer(BusySession(checkpoints, read_policy(lazy.model_dump_json())))
+    checkpoints = book(3, copy_of(1))
+    timer = CheckpointTimer("lazy", Uncopied(), checkpoints, RequestQueue("busy"))
     assert timer.due()
     asyncio.run(timer.now())
     assert not timer.due()
@@ -173,29 +208,39 @@ async def test_a_copy_that_is_replaced_ends_after_the_reply_that_its_successor_h
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Until then it is one of the session's, so that it ends with the session; and nothing goes back to it."""
-    checkpoints, older = book(3, copy_of(1), copy_of(2), undoable=1), [copy_of(1), copy_of(2)]
-    checkpoints.copies = list(older)
-    made: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    made.set_result(Sleeping())
-    monkeypatch.setattr(Checkpoints, "fork", lambda *_args, **_options: made)
-    checkpoints.live = Sleeping()  # type: ignore[assignment]
-    await checkpoints.checkpoint()
+    older = [copy_of(1), copy_of(2)]
+    checkpoints = book(3, *older, undoable=1)
+    processes = processes_of(checkpoints)
+
+    async def copied(*_args: object, **_options: object) -> Any:
+        return Sleeping()
+
+    monkeypatch.setattr(KernelProcesses, "fork", copied)
+    processes.live = Sleeping()  # type: ignore[assignment]
+    await processes.checkpoint()
     assert [copy.cells for copy in checkpoints.copies] == [2, 3]
-    assert checkpoints.replaced == [older[0].peer]
-    assert older[0].peer in checkpoints.processes()
+    assert older[0].peer in processes.links()
     assert not older[0].peer.dropped  # type: ignore[attr-defined]
-    await until(lambda: not checkpoints.replaced)
+    await until(lambda: older[0].peer not in processes.links())
     assert [copy.peer.dropped for copy in older] == [True, False]  # type: ignore[attr-defined]
 
 
 @pytest.mark.anyio
-async def test_a_replaced_copy_ends_with_its_session() -> None:
+async def test_a_replaced_copy_ends_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """However soon after it was replaced."""
-    checkpoints, peer = book(1), Sleeping()
-    checkpoints._replace([peer])  # type: ignore[list-item]
-    checkpoints.drop_all()
-    assert peer.dropped
-    assert checkpoints.processes() == []
+    older = copy_of(1)
+    processes = processes_of(book(2, older, undoable=0))
+
+    async def copied(*_args: object, **_options: object) -> Any:
+        return Sleeping()
+
+    monkeypatch.setattr(KernelProcesses, "fork", copied)
+    processes.live = Sleeping()  # type: ignore[assignment]
+    await processes.checkpoint()
+    assert not older.peer.dropped  # type: ignore[attr-defined]
+    processes.drop_all()
+    assert older.peer.dropped  # type: ignore[attr-defined]
+    assert processes.links() == []
 
 
 def cell(number: int) -> UndoneCell:
@@ -204,7 +249,7 @@ def cell(number: int) -> UndoneCell:
 
 def test_the_history_forgets_what_was_undone_and_what_comes_before_its_bound() -> None:
     """As many cells as can be undone; none where none can be."""
-    history = History(3)
+    history = CellHistory(3)
     for number in range(1, 80):
         history._cells.append(cell(number))
     assert history.before == 79 - 3
@@ -212,14 +257,14 @@ def test_the_history_forgets_what_was_undone_and_what_comes_before_its_bound() -
     assert [undone.number for undone in history.undo_after(77)] == [78, 79]
     assert history.latest(1) == ["n = 77"]
     assert history.undo_after(77) == []
-    none = History(0)
+    none = CellHistory(0)
     none._cells.append(cell(1))
     assert (none.latest(1), none.before > 10**9) == ([], True)
 
 
 def test_of_a_cell_that_binds_very_many_names_the_first_thousand_are_remembered() -> None:
     """And the first 200 characters of its code: what a session tells of a cell costs no more than that."""
-    history = History(1)
+    history = CellHistory(1)
     names = [f"n{number}" for number in range(1001)]
     request = CellRequest(worker_protocol.RunCell.TAG, "execute_request", cell=worker_protocol.RunCell("x" * 201))
     request.queries = [AskedQuery(0, "why?", None, "deferred", None, recursive=False)]
@@ -234,11 +279,12 @@ async def test_a_rollback_keeps_the_older_copies_and_ends_the_newer(monkeypatch:
     async def leads(*_: Any) -> bool:
         return True
 
-    monkeypatch.setattr(Checkpoints, "_lead_copy", leads)
+    monkeypatch.setattr(KernelProcesses, "_lead_copy", leads)
     copies = [copy_of(1), copy_of(2), copy_of(3)]
     checkpoints, before = book(3, *copies), Sleeping()
-    checkpoints.live = before  # type: ignore[assignment]
-    await checkpoints.go_back(1)
+    processes = processes_of(checkpoints)
+    processes.live = before  # type: ignore[assignment]
+    await processes.go_back(1)
     assert (checkpoints.cells, checkpoints.copies, checkpoints.newest) == (2, copies[:2], copies[1])
     assert [copy.peer.dropped for copy in copies] == [False, False, True]  # type: ignore[attr-defined]
     assert before.dropped
@@ -257,11 +303,11 @@ async def test_a_copy_without_its_threads_is_permitted_a_second_fork(monkeypatch
         permitted.append(forks)
         return nullcontext()
 
-    monkeypatch.setattr(checkpoints_module, "fork", copied)
-    checkpoints, source = book(0), SimpleNamespace(forking=asyncio.Lock(), attached={"log": 1})
-    checkpoints.gate = SimpleNamespace(permit=permit)  # type: ignore[assignment]
+    monkeypatch.setattr(kernel_processes, "fork", copied)
+    processes, source = processes_of(book(0)), SimpleNamespace(forking=asyncio.Lock(), attached={"log": 1})
+    processes.gate = SimpleNamespace(permit=permit)  # type: ignore[assignment]
     for asked in ({}, {"leave_threads": False}, {"leave_threads": True}):
-        copy = await checkpoints.fork(source, **asked)  # type: ignore[arg-type]
+        copy = await processes.fork(source, **asked)  # type: ignore[arg-type]
         assert copy.attached == {"log": 1}
     assert permitted == [1, 1, 2]
 
@@ -271,11 +317,8 @@ async def test_a_request_that_a_limit_ends_tells_which() -> None:
     """So that its caller hears of the time limit, and not of a kernel that has died."""
     died: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     died.set_exception(PeerDied("it has ended"))
-    live = SimpleNamespace(expect=lambda _tag: died, send=lambda *_: None, stopped_for=None)
-    checkpoints = book(0)
-    checkpoints.live = live  # type: ignore[assignment]
-    limits: Any = SimpleNamespace(reason="the time limit", end=lambda: None)
-    checkpoints.limits = lambda _link: limits
+    live: Any = SimpleNamespace(expect=lambda _tag: died, send=lambda *_: None, stopped_for=None)
+    clock: Any = SimpleNamespace(reason="the time limit", end=lambda: None)
     with pytest.raises(PeerDied):
-        await checkpoints.ask(Variables())
+        await KernelRequests(book(0), lambda _link: clock).ask(live, Variables())
     assert live.stopped_for == "the time limit"

@@ -1,0 +1,84 @@
+"""The driver of a session: it does what waits in the queue, strictly one after the other.
+
+That makes recovery simple: while a request or a copy is being made, nothing else touches the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rlm_ipc.errors import KernelDied
+from rlm_ipc.outcomes import Ended
+from rlm_kernel.supervisor.cell_request import CellRequest
+from rlm_kernel.supervisor.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.output_router import OutputRouter
+from rlm_kernel.supervisor.recovery import Recovery
+from rlm_kernel.supervisor.request_queue import Item, QueuedOperation, RequestQueue
+from rlm_kernel.supervisor.request_runner import RequestRunner
+from rlm_kernel.supervisor.worker_link import PeerDied
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """Works through ``queue`` from `start` to `cancel`."""
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        runner: RequestRunner,
+        processes: KernelProcesses,
+        recovery: Recovery,
+        relay: OutputRouter,
+    ) -> None:
+        self._queue, self._runner = queue, runner
+        self._processes, self._recovery, self._relay = processes, recovery, relay
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._task = asyncio.create_task(self._drive())
+
+    def cancel(self) -> None:
+        """Stop, also in the middle of something."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _drive(self) -> None:
+        while not self._queue.closed:
+            await self._do(await self._queue.take())  # unnamed: a name would keep the last request and its output
+
+    async def _do(self, item: Item) -> None:
+        try:
+            await (self._runner.run(item) if isinstance(item, CellRequest) else self._operate(item))
+        except Exception as error:
+            # A fault of ours in one request must not silence the session for all that follow.
+            log.exception("a request of kernel %s failed in the supervisor", self._relay.kernel_id)
+            self._give_up(item, error)
+        finally:
+            self._queue.taken = None
+
+    def _give_up(self, item: Item, error: Exception) -> None:
+        if isinstance(item, CellRequest):
+            self._relay.fail(item, Ended.FAULT, f"the supervisor failed at this request ({error}); run it again")
+        elif not item.future.done():
+            item.future.set_exception(error)
+
+    async def _operate(self, operation: QueuedOperation) -> None:
+        future = operation.future
+        if future.cancelled():
+            return
+        try:
+            if not self._processes.alive:
+                await self._recovery.recover()
+            if self._queue.closed or future.cancelled():  # its caller has closed the descriptors that it lent
+                return
+            result = await operation.work()
+        except Exception as error:
+            failure = KernelDied(*await self._recovery.explain(None)) if isinstance(error, PeerDied) else error
+            if not future.done():
+                future.set_exception(failure)
+        else:
+            if not future.done():
+                future.set_result(result)

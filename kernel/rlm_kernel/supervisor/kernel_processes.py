@@ -1,0 +1,272 @@
+"""The kernel processes of one session: the live one, its sleeping copies, and how a copy takes over.
+
+Every process is forked from another one, but all of them are children of the supervisor. So it learns how each ended,
+and the death of the live process does not take its copies along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import replace
+
+from rlm_ipc import framing, worker_protocol
+from rlm_ipc.errors import CallerError, KernelDied
+from rlm_ipc.outcomes import Loss, Lost
+from rlm_ipc.worker_protocol import ForkState, Resume, Resumed, Start, Started
+from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
+from rlm_kernel.supervisor.equipment import Equipment
+from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.refusals import Refusals
+from rlm_kernel.supervisor.session_walls import SessionWalls
+from rlm_kernel.supervisor.worker_link import ForkRefused, LinkOwner, PeerDied, WorkerLink, answered, fork, heard
+
+ANSWER_SECONDS = 10.0
+START_SECONDS = 30.0
+REPLACED_SECONDS = 0.02
+"""How long a copy outlives the one that replaces it. Taking down its memory takes a processor for as long as a short
+cell: a reply that goes out now must not wait for that."""
+
+
+class KernelProcesses:
+    """The processes of one session.
+
+    ``fresh_worker`` makes a process that waits for a session, and ``spec`` describes the session to it. ``owner`` hears
+    of their messages and deaths, and ``refusals`` counts what their gate refuses. ``checkpoints`` says what each copy
+    stands for, and ``equipment`` is given to every process that does not have it yet.
+    """
+
+    def __init__(
+        self,
+        fresh_worker: Callable[[], Awaitable[WorkerLink]],
+        spec: Start,
+        walls: SessionWalls,
+        checkpoints: Checkpoints,
+        equipment: Equipment,
+        refusals: Refusals,
+        owner: LinkOwner,
+    ) -> None:
+        self.spec, self.walls = spec, walls
+        self.live: WorkerLink | None = None
+        self.gate: ForkBroker | None = None
+        self._fresh_worker, self._owner, self._refusals = fresh_worker, owner, refusals
+        self._checkpoints, self._equipment = checkpoints, equipment
+        self._replaced: list[WorkerLink] = []
+        """Copies that are about to end."""
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """True while a live process serves the session."""
+        return self.live is not None and not self.live.dead
+
+    @property
+    def serving(self) -> WorkerLink:
+        """The live process; only for work between `start` and `close`."""
+        assert self.live is not None
+        return self.live
+
+    def links(self) -> list[WorkerLink]:
+        """Every process of the session."""
+        live = [self.live] if self.live is not None else []
+        return [*live, *(copy.peer for copy in self._checkpoints.copies), *self._replaced]
+
+    def number_queries_from(self, number: int) -> None:
+        """Let every process from now on give its queries ids from that number on."""
+        self.spec = replace(self.spec, query_base=number)
+
+    # -- a fresh process
+
+    async def start(self) -> None:
+        """Start the session in a fresh process; raises `WallsMissing` or `KernelDied`."""
+        peer = await self._fresh_worker()
+        try:
+            answer = await self._begun(peer)
+        except BaseException:
+            peer.drop()
+            raise
+        self.use_gate(ForkBroker(answer.descriptors[0], self) if answer.descriptors else None)
+        self._checkpoints.pristine = True
+        self.lead(peer)
+
+    async def start_equipped(self) -> None:
+        """`start`, and give the process the contexts and answers that the supervisor keeps for it."""
+        await self.start()
+        await self._equipment.equip(self.serving)
+
+    async def renew(self) -> None:
+        """Replace all processes by a fresh one. Raises the same as `start`, and then nothing has changed."""
+        before = self.links()
+        await self.start()
+        for peer in before:
+            peer.drop()
+        self._checkpoints.begin_anew()
+
+    async def _begun(self, peer: WorkerLink) -> framing.Message:
+        begun = peer.expect(Started.TAG)
+        peer.say(self.spec)
+        try:
+            answer: framing.Message = await answered(begun, START_SECONDS, peer.pid)
+        except (PeerDied, TimeoutError) as error:
+            raise KernelDied("a kernel could not start: it ended before it was ready") from error
+        self.walls.believe(heard(Started, answer))
+        self.walls.demand()
+        return answer
+
+    def lead(self, peer: WorkerLink) -> None:
+        """Let ``peer`` be the live process."""
+        self._refuse_when_closed(peer)
+        self.live = peer
+        peer.serve()
+        peer.report_to(self._owner)
+
+    def _refuse_when_closed(self, peer: WorkerLink) -> None:
+        # The driver is cancelled with the session. But a wait whose answer has arrived already returns it and loses the
+        # cancellation, so the session may be closed here.
+        if self._closed:
+            peer.drop()
+            raise asyncio.CancelledError
+
+    # -- copies
+
+    async def checkpoint(self) -> None:
+        """Take a sleeping copy of the live process; raises `ForkRefused` or `PeerDied`.
+
+        Both processes share their memory until the live one gets its next request, or `prefault`.
+        """
+        cells = self._checkpoints.cells
+        peer = await self.fork(self.serving, asleep=True)
+        self._refuse_when_closed(peer)
+        peer.report_to(self._owner)
+        if replaced := self._checkpoints.add(peer, cells):
+            self._replaced += replaced
+            asyncio.get_running_loop().call_later(REPLACED_SECONDS, self._end_replaced, replaced)
+
+    def _end_replaced(self, peers: list[WorkerLink]) -> None:
+        for peer in peers:
+            peer.drop()
+        self._replaced = [peer for peer in self._replaced if peer not in peers]
+
+    def prefault(self) -> None:
+        """Have the live process make the pages its own that any cell writes to, ahead of the next cell."""
+        if self.live is not None:
+            self.live.send(worker_protocol.PREFAULT)
+
+    def lost_copy(self, peer: WorkerLink) -> None:
+        """A copy has ended."""
+        self._checkpoints.remove(peer)
+        self._replaced = [copy for copy in self._replaced if copy is not peer]
+
+    async def fork(self, source: WorkerLink, *, asleep: bool = False, leave_threads: bool = False) -> WorkerLink:
+        """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
+        # A process that leaves its threads behind forks twice (`processes.fork_leaving_threads`).
+        forks = 2 if leave_threads else 1
+        # The session and sessions forked from it may fork the same copy at once. A permission belongs to one process,
+        # so two of them at a time would be mistaken for each other.
+        async with source.forking:
+            with nullcontext() if self.gate is None else self.gate.permit(source, forks):
+                copy = await fork(source, ForkState.DORMANT, ANSWER_SECONDS, asleep=asleep, leave_threads=leave_threads)
+        copy.attached = dict(source.attached)
+        return copy
+
+    # -- a copy takes over
+
+    async def take_over(self, *, in_cell: bool) -> Loss:
+        """After the live process has died, maybe ``in_cell``: go on from the newest copy, or from a fresh process."""
+        checkpoints = self._checkpoints
+        # A copy can be dead as well, or die when its objects are let go. Each failure removes one, so this ends.
+        while (copy := checkpoints.newest) is not None:
+            if await self._lead_copy(copy) and await self._is_equipped():
+                cells, checkpoints.cells = checkpoints.cells - copy.cells, copy.cells
+                return Loss(Lost.CELLS if cells else Lost.NOTHING, cells, in_cell)
+            copy.peer.drop()
+            self.lost_copy(copy.peer)
+        lost, checkpoints.cells = Lost.NOTHING if checkpoints.untouched else Lost.EVERYTHING, 0
+        await self.start_equipped()
+        return Loss(lost, 0, in_cell)
+
+    async def go_back(self, count: int) -> None:
+        """Undo ``count`` cells, one of `can_go_back`. If the copy cannot be resumed, nothing has changed."""
+        target, before = self._checkpoints.cells - count, self.live
+        chosen = self._checkpoints.taken_after(target)
+        if chosen is None:
+            await self.start()
+        elif not await self._lead_copy(chosen):
+            raise CallerError("the copy from before these cells has ended; undo fewer cells")
+        if before is not None:
+            before.drop()
+        self._checkpoints.go_back(target)
+
+    async def _lead_copy(self, copy: Checkpoint) -> bool:
+        """Let a copy of the copy go on as the live process; False if it died.
+
+        The copy itself sleeps on, so that a second crash finds one too. It goes on itself only if it cannot be forked.
+        """
+        try:
+            peer = await self.fork(copy.peer)
+        except ForkRefused:
+            peer = copy.peer
+            self.lost_copy(peer)
+        except (PeerDied, TimeoutError):
+            return False
+        try:
+            resumed = await self._resumed(peer)
+        except asyncio.CancelledError:
+            peer.drop()
+            raise
+        if not resumed:
+            peer.drop()
+            return False
+        self.lead(peer)
+        self._checkpoints.only_cells = True
+        return True
+
+    async def _resumed(self, peer: WorkerLink) -> bool:
+        resumed = peer.expect(Resumed.TAG)
+        peer.say(Resume(self.spec.query_base))
+        try:
+            await answered(resumed, ANSWER_SECONDS, peer.pid)
+        except (PeerDied, TimeoutError):
+            return False
+        return True
+
+    async def _is_equipped(self) -> bool:
+        """Equip a process that was a copy; False if it died of it (letting go of objects may run finalisers)."""
+        try:
+            await self._equipment.equip(self.serving)
+        except PeerDied:
+            return False
+        return True
+
+    # -- the gate
+
+    def use_gate(self, gate: ForkBroker | None) -> None:
+        """Let that gate decide about the forks of the session's processes from now on."""
+        if self.gate is not None:
+            self.gate.release(self)
+        self.gate = gate
+
+    def owns(self, pid: int) -> bool:
+        """Whether that process is one of the session's."""
+        return any(peer.pid == pid for peer in self.links())
+
+    def refused(self, call: str) -> None:
+        """Count an attempt of one of them at that system call, which is being refused."""
+        self._refusals.refused(call)
+
+    # -- the end
+
+    def drop_all(self) -> None:
+        """End every process of the session."""
+        for peer in self.links():
+            peer.drop()
+        self.live, self._replaced = None, []
+        self._checkpoints.copies = []
+        self.use_gate(None)
+
+    def close(self) -> None:
+        """End the session's processes and give up its pins."""
+        self._closed = True
+        self.drop_all()
+        self._equipment.close()

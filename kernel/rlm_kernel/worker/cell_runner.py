@@ -1,0 +1,76 @@
+"""Runs a cell, or another request that a Jupyter client may send, and reports to the supervisor what it has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RefusedAttempts
+from rlm_kernel.worker.session_state import user_code
+from rlm_kernel.worker.variables import changed, identities, prune
+from rlm_kernel.worker.worker_process import WorkerProcess
+from rlm_sandbox.language_wall.audit_hook import refusals
+
+
+class CellRunner:
+    """Runs the requests of one process, one at a time."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+        self._refused = (0, 0)
+        """Attempts that the audit hook refused, and cells that the compiler refused, up to the last report."""
+
+    def run(self, work: Coroutine[Any, Any, dict[str, Any] | None]) -> None:
+        """Do the work of one request and report that it is done, with the reply if it was a cell."""
+        process = self._process
+        before, reply = identities(process.namespace), None
+        # Busy, reply, idle and the report leave in one write: each write wakes the supervisor.
+        process.link.hold(True)
+        try:
+            reply = process.loop.run(work)
+        finally:
+            process.kernel.interrupted = False
+            self._prune()
+            process.send(self._report(reply, before))
+            process.link.hold(False)
+
+    def rehearse(self, work: Coroutine[Any, Any, dict[str, Any]]) -> CellDone:
+        """Do the work of a cell that nobody has asked for; returns what `run` would report."""
+        process = self._process
+        before = identities(process.namespace)
+        reply = process.loop.run(work)
+        self._prune()
+        defined = changed(before, process.namespace, process.hidden)
+        shadowed = process.session.shadowed(process.namespace) if process.session is not None else ()
+        return CellDone(_reply(reply), tuple(defined), tuple(shadowed))
+
+    def _prune(self) -> None:
+        process, state = self._process, self._process.session
+        with user_code(state), suppress(BaseException):  # a key may raise when it is compared
+            if state is not None:
+                state.rebind(process.namespace)
+            prune(process.namespace, process.kernel.shell.history_manager, process.kernel.execution_count)
+
+    def _report(self, reply: dict[str, Any] | None, before: Mapping[str, int]) -> CellDone:
+        process, state = self._process, self._process.session
+        told, self._refused = self._refused, (refusals(), process.kernel.shell.refused_cells)
+        defined, shadowed, returned = changed(before, process.namespace, process.hidden), [], set()
+        given = None
+        if state is not None:
+            with user_code(state):  # an object that is let go may call what code has given it
+                given = state.given(process.namespace)
+        if state is not None and state.contexts:
+            shadowed = state.shadowed(process.namespace)
+            returned, state.returned = state.returned, set()
+            defined = [name for name in defined if name not in state.contexts or name in shadowed]
+        refused = RefusedAttempts(*(now - before for now, before in zip(self._refused, told, strict=True)))
+        names = tuple(defined), tuple(shadowed), tuple(sorted(returned))
+        return CellDone(None if reply is None else _reply(reply), *names, refused, given)
+
+
+def _reply(reply: Mapping[str, Any]) -> CellReply:
+    """The part of Jupyter's reply to a cell that the supervisor needs."""
+    error = {name: str(reply[name]) for name in ("ename", "evalue") if name in reply}
+    lines = tuple(map(str, reply.get("traceback") or ()))
+    return CellReply(CellStatus(reply["status"]), reply.get("execution_count"), traceback=lines, **error)

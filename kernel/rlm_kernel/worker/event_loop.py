@@ -1,0 +1,103 @@
+"""The event loop of a kernel process: it runs cells, and the tasks that they leave, and survives whatever those do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from rlm_sandbox.language_wall.modules.system import new_loop
+
+Result = TypeVar("Result")
+
+# Objects of event loops that this process inherited and must not use. Nothing may ever collect them: their finalisers
+# close descriptor numbers that belong to other files by then.
+_KEPT: list[object] = []
+
+
+class EventLoop:
+    """The loop of one process, which a fork of it must not use: the fork `abandon`s it and `renew`s its own."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def renew(self) -> None:
+        """Begin with a new loop."""
+        self._loop = new_loop()
+        asyncio.set_event_loop(self._loop)
+
+    def close(self) -> None:
+        """End the loop of this very process."""
+        if self._loop is not None:
+            self._loop.close()
+        self._loop = None
+        asyncio.set_event_loop(None)
+
+    def abandon(self) -> None:
+        """In the child of a fork: give up the parent's loop without touching it, because its epoll is the parent's."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            _KEPT.append(loop)
+            for task in self.pending():
+                # Else each task would report "Task was destroyed but it is pending!". A session's own class may refuse.
+                with suppress(BaseException):
+                    object.__setattr__(task, "_log_destroy_pending", False)
+                _KEPT.append(task)
+            # The descriptors are closed by number. `loop.close()` would first unregister them, and EPOLL_CTL_DEL acts
+            # on the epoll instance itself: the parent's loop would go deaf.
+            for fd in self.descriptors():
+                os.close(fd)
+        self._loop = None
+        asyncio.set_event_loop(None)
+        # Signal handlers write to this descriptor, whose number may soon mean another file.
+        signal.set_wakeup_fd(-1)
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What the loop has open: its epoll, and the two ends of the line by which others wake it."""
+        loop: Any = self._loop
+        if loop is None:
+            return ()
+        return loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()
+
+    def pending(self) -> Sequence[asyncio.Task[Any] | None]:
+        """The tasks that still have to run.
+
+        A task may be an object of a session's own class, which can raise when it is asked. Then the answer is one None.
+        """
+        if self._loop is None:
+            return ()
+        try:
+            return tuple(asyncio.all_tasks(self._loop))
+        except BaseException:
+            return (None,)
+
+    def run(self, work: Coroutine[Any, Any, Result] | asyncio.Future[Result]) -> Result:
+        """Run the loop until ``work`` is done. ``exit()`` ends only the task that calls it."""
+        assert self._loop is not None
+        future = asyncio.ensure_future(work, loop=self._loop)
+        while True:
+            try:
+                return self._loop.run_until_complete(future)
+            except (SystemExit, KeyboardInterrupt):
+                # asyncio lets these two out of the loop, whichever task raised them: some other task's must not end
+                # this.
+                if future.done():
+                    return future.result()
+
+    def run_until_readable(self, descriptor: int) -> None:
+        """Let the pending tasks run until something can be read."""
+        assert self._loop is not None
+        readable = self._loop.create_future()
+        self._loop.add_reader(descriptor, _set, readable)
+        try:
+            self.run(readable)
+        finally:
+            self._loop.remove_reader(descriptor)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

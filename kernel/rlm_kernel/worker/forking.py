@@ -1,0 +1,167 @@
+"""How a kernel process forks: a session from the zygote, a session from a session, or a copy that sleeps.
+
+All three are one thing, the `Fork` message: the child gets the descriptor that came with it as its line to the
+supervisor, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from rlm_ipc import framing, processes, signals
+from rlm_ipc.worker_protocol import Fork, Forked, ForkState, Handshake, encode
+from rlm_kernel.worker import fork_session
+from rlm_kernel.worker.worker_process import Left, WorkerProcess
+from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.os_wall import private_root
+
+_FIRST = 1
+"""The init process of a pid namespace, which the kernel makes the parent of every orphan in it."""
+_PID = b'{"pid":%10d}'
+"""The fields of `Forked`, with the pid padded to a fixed width."""
+
+
+class SessionPreparation(Protocol):
+    """What a fork of the zygote does while it waits for its session; see `warmup.Warmup`."""
+
+    def make_ready(self) -> None:
+        """Do ahead what is the same for every usual session."""
+        ...
+
+
+class Forking:
+    """Forks one process. ``supervisor`` is the pid of its parent, as the process itself sees it."""
+
+    def __init__(self, process: WorkerProcess, supervisor: int, preparation: SessionPreparation) -> None:
+        self._process, self._preparation = process, preparation
+        self._parents: tuple[int, ...] = (supervisor,)
+
+    def fork(self, request: Fork, descriptors: Sequence[int]) -> None:
+        """Fork a child that owns the first of ``descriptors``. It waits for a session, or sleeps as a checkpoint."""
+        process, link = self._process, self._process.link
+        # Threads do not exist in the child, but the locks that they hold do, and stay locked there for ever. A
+        # checkpoint with such a lock could hang when it is needed, so none is taken.
+        threads = tuple(fork_session.other_threads())
+        if threads and not request.leave_threads:
+            _close(descriptors)
+            process.send(Forked(error="the session has threads", threads=threads))
+            return
+        left = Left(threads, len(process.loop.pending()))
+        seclusion = self._seclusion_to_come() if request.private else None
+        # seccomp stops the clone until the supervisor has answered. A signal that arrives meanwhile would end the call
+        # with EINTR, or restart it after the supervisor has used up its permission.
+        blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
+        asleep = descriptors[0] if request.asleep else None
+        pause = None if threads or asleep is None else self.pause(asleep, blocked)
+        # The copy shares this socket until it has moved to its own. An at-fork handler that prints would write from
+        # two processes into one stream of messages.
+        link.hold(True)
+        try:
+            pid = (
+                _fork_leaving_threads()
+                if threads
+                else processes.fork_sibling(asleep=asleep, first=self._greeting(asleep), pause=pause)
+            )
+        except (OSError, MemoryError) as error:
+            _close(descriptors)
+            process.send(Forked(error=str(error), errno=getattr(error, "errno", None)))
+            link.hold(False)
+            return
+        finally:
+            signals.set_mask(signal.SIG_SETMASK, blocked)
+        if pid == 0:
+            if seclusion is not None:
+                self._seclude(seclusion, descriptors[1])
+            self._become_child(descriptors[0], request.state, left)
+            return
+        if pause is None:
+            _close(descriptors)
+            process.send(Forked(pid))
+        link.hold(False)
+
+    def pause(self, asleep: int, held: Iterable[int]) -> Callable[[int], None] | None:
+        """Build the call that reports the copy and then waits for the supervisor; None while other work is due.
+
+        It runs between the fork and CPython's own work after a fork. Until the supervisor writes again, this process
+        touches no page, and goes on sharing all of its memory with the copy.
+        """
+        if not self._process.idle:
+            return None
+        self._process.link.hold(False)
+        # The message is packed before the fork, so that afterwards only the digits of the pid are made. Anything more
+        # would write to shared pages.
+        descriptor = self._process.link.socket.fileno()
+        message = framing.pack(Forked.TAG, (_PID % 0,))
+        head = message[: -len(_PID % 0)]
+        wait = processes.wait_for(descriptor, held)
+
+        def pause(pid: int) -> None:
+            os.close(asleep)
+            os.write(descriptor, head + _PID % pid)
+            wait()
+
+        return pause
+
+    def _greeting(self, asleep: int | None) -> Callable[[], object] | None:
+        """What a sleeping copy does before it sleeps: nothing, or in a private session one write.
+
+        The pid that this process sees for the copy means nothing outside its pid namespace. The kernel tells the
+        supervisor the real one with the first bytes that the copy itself writes (SCM_CREDENTIALS).
+        """
+        if asleep is None or self._process.seclusion is None:
+            return None
+        tag, part = encode(Handshake())
+        return partial(os.write, asleep, framing.pack(tag, (part,)))
+
+    # -- in the child
+
+    def _become_child(self, descriptor: int, state: ForkState, left: Left) -> None:
+        process = self._process
+        process.link.move(_line_of(descriptor))
+        process.loop.abandon()
+        processes.adopted_by(self._parents)
+        process.dormant = state is ForkState.DORMANT
+        if not process.dormant:
+            process.activate()
+        if state is ForkState.WARM:
+            self._preparation.make_ready()
+        process.handshake(left)
+
+    def _seclusion_to_come(self) -> private_root.Seclusion:
+        return private_root.Seclusion(Path(self._process.home), private_root.try_out(os.geteuid()))
+
+    def _seclude(self, seclusion: private_root.Seclusion, pin: int) -> None:
+        """In a fork of the zygote: go on in a further fork that has a pid namespace, if the system allows it."""
+        self._process.seclusion = seclusion
+        if not seclusion.refusal:
+            # unshare(CLONE_NEWPID) moves only the children to come. The first becomes pid 1, and the kernel ends the
+            # whole namespace with it: so it does nothing but wait for the supervisor's end of the pin. The second
+            # becomes the session, and this process has no further use.
+            private_root.leave_processes()
+            if processes.fork_sibling(asleep=pin, first=partial(private_root.lower_first, pin)) == 0:
+                os._exit(0)
+            if processes.fork_sibling() != 0:
+                os._exit(0)
+            self._parents = processes.PARENT_OUTSIDE, _FIRST
+        os.close(pin)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+@trusted
+def _fork_leaving_threads() -> int:
+    return processes.fork_leaving_threads()
+
+
+@trusted
+def _line_of(descriptor: int) -> socket.socket:
+    return socket.socket(fileno=descriptor)

@@ -1,0 +1,70 @@
+"""What the zygote, and each fork that waits for a session, do ahead: so that the session's first cell is quick."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import TYPE_CHECKING
+
+from rlm_ipc import processes
+from rlm_ipc.worker_protocol import RunCell, Start
+from rlm_kernel.worker.cell_runner import CellRunner
+from rlm_kernel.worker.session_state import WorkerSession, resolve_in
+from rlm_kernel.worker.worker_process import WorkerProcess
+from rlm_sandbox.os_wall.confine import isolate
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy.model import Policy
+
+_FIRST_CELLS = ("1+1", "missing", "import asyncio\nawait asyncio.sleep(0)", "print(1)")
+
+
+class Warmup:
+    """Prepares one process for sessions under the policy that `warm` was told to expect."""
+
+    def __init__(self, process: WorkerProcess, runner: CellRunner) -> None:
+        self._process, self._runner = process, runner
+        self._expected = ""
+
+    def warm(self, expected: Policy) -> None:
+        """In the zygote: run the paths of a first cell once, so that every fork has them in memory.
+
+        Then forget their traces. ``expected`` is the policy for which forks prepare themselves.
+        """
+        self._expected = expected.model_dump_json()
+        process = self._process
+        streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = process.stdout, process.stderr
+        process.renew_loop()
+        with process.muted():
+            for code in _FIRST_CELLS:
+                process.loop.run(process.kernel.do_execute(code, False))
+        self._any_session().queries.helpers()
+        process.loop.close()
+        sys.stdout, sys.stderr = streams
+        process.forget_cells()
+        # The collector writes to the header of every object that it visits, which copies the page in each fork. Frozen
+        # objects are never visited, so the pages of the imports stay shared for good.
+        gc.collect()
+        gc.freeze()
+        processes.trim_heap()
+
+    def make_ready(self) -> None:
+        """In a fork of the zygote: do ahead what is the same for every usual session.
+
+        A usual session compiles its cells under a policy and has no network. One cell is rehearsed behind the language
+        wall: each page that the system copies now is one less to copy while somebody waits.
+        """
+        process = self._process
+        resolve_in()
+        with process.muted():
+            process.session = self._any_session()
+            process.session.raise_language_wall(process.kernel.shell, (process.stdout, process.stderr))
+            process.use_streams()
+            self._runner.run(process.kernel.run_cell(RunCell("1+1")))
+        process.session = None
+        process.forget_cells()
+        process.isolation = isolate(process.descriptors, network=False, seclusion=process.seclusion)
+
+    def _any_session(self) -> WorkerSession:
+        return self._process.new_session(Start(self._expected, "/", query_base=1))
