@@ -1,5 +1,7 @@
 """Everything that can go wrong with a context, and whose fault it was.
 
+What a tool answers stands at the class: ``code``, what to do next as ``hint``, and further fields as `details`.
+
 ContextError
 ├── CallerError                the request was wrong: change it
 │   ├── SourceError            the source cannot be read as a text
@@ -28,6 +30,13 @@ from typing import Any
 class ContextError(Exception):
     """Base of every error of this package; the message says what to do next."""
 
+    code = "context_error"
+    hint = ""
+
+    def details(self) -> dict[str, object]:
+        """What else helps whoever gets the answer."""
+        return {}
+
 
 class TextRequestError(ContextError):
     """The request was wrong; repeating it unchanged will fail again."""
@@ -36,13 +45,15 @@ class TextRequestError(ContextError):
 class SourceError(TextRequestError):
     """A path or stream cannot be loaded as a text.
 
-    Attributes: what, the problem; advice, what to do. The message has both.
+    Attributes: what, the problem; hint, what to do. The message has both.
     """
 
-    def __init__(self, what: str, advice: str) -> None:
+    code = "cannot_read"
+
+    def __init__(self, what: str, hint: str) -> None:
         """Args: as the attributes."""
-        super().__init__(f"{what}; {advice}")
-        self.what, self.advice = what, advice
+        super().__init__(f"{what}; {hint}")
+        self.what, self.hint = what, hint
 
 
 class SourceChanged(SourceError):
@@ -56,6 +67,8 @@ class OutOfReach(SourceError):
 class TextTooLarge(TextRequestError):
     """A source holds more bytes than the caller allowed; nothing was stored."""
 
+    code = "quota_exceeded"
+    hint = "load a part of the text"
     limit: int
     size: int | None
 
@@ -67,25 +80,43 @@ class TextTooLarge(TextRequestError):
         )
         self.limit, self.size = limit, size
 
+    def details(self) -> dict[str, object]:
+        """How much may be loaded."""
+        return {"limit_bytes": self.limit}
+
 
 class BadRange(TextRequestError):
     """An offset, a limit or a count lies outside what is possible."""
+
+    code = "invalid_arguments"
 
 
 class NotSearchable(TextRequestError):
     """The object is neither a context, nor a string, nor a sequence of strings."""
 
+    code = "not_text"
+    hint = "convert it to a string or a list of strings with eval_code"
+
 
 class UnknownText(TextRequestError):
     """No stored text has this digest; it was never stored, or collected since: load it again."""
+
+    code = "content_lost"
+    hint = "unload the variable and load it again"
 
 
 class MissingExtra(TextRequestError):
     """The request needs a package that is not installed; the message says how to install it."""
 
+    code = "not_installed"
+    hint = "install it in rlm-kernel's environment, then call again"
+
 
 class QueryRefused(TextRequestError):
     """The SQL is invalid, or cannot be run on this data; the message is the database's."""
+
+    code = "invalid_query"
+    hint = "correct the SQL (DuckDB's dialect); each context is a table with its name, var_info shows its columns"
 
 
 class InvalidRegex(TextRequestError):
@@ -94,6 +125,8 @@ class InvalidRegex(TextRequestError):
     Attributes: pattern; reason; position, the index of the offending character or None.
     """
 
+    code = "invalid_regex"
+    hint = "patterns are Python regular expressions; escape special characters with a backslash"
     pattern: str
     reason: str
     position: int | None
@@ -107,6 +140,10 @@ class InvalidRegex(TextRequestError):
         )
         self.pattern, self.reason, self.position = pattern, reason, position
 
+    def details(self) -> dict[str, object]:
+        """The pattern, and where it is wrong."""
+        return {"pattern": self.pattern[:200], "position": self.position}
+
 
 class ScanTimeout(ContextError):
     """A search did not finish in its time.
@@ -115,6 +152,8 @@ class ScanTimeout(ContextError):
     None.
     """
 
+    code = "scan_timeout"
+    hint = "use a simpler pattern, or search a part with eval_code"
     seconds: float
     next_line: int | None
 
@@ -125,13 +164,23 @@ class ScanTimeout(ContextError):
         super().__init__(f"the search took longer than {seconds:g} s{found}; use a simpler pattern{on}")
         self.seconds, self.matches, self.next_line = seconds, matches, next_line
 
+    def details(self) -> dict[str, object]:
+        """How far it came."""
+        return {"found_so_far": len(self.matches), "next_line": self.next_line}
+
 
 class SearchDied(ContextError):
     """The process that searched died; the text is untouched."""
 
+    code = "search_died"
+    hint = "search again, or use a simpler pattern"
+
 
 class HelperTimeout(ContextError):
     """A helper process did not finish in its time, and was ended."""
+
+    code = "timeout"
+    hint = "ask for less, or use eval_code"
 
     def __init__(self, seconds: float) -> None:
         """Args: seconds allowed."""
@@ -143,6 +192,9 @@ class HelperTimeout(ContextError):
 class HelperDied(ContextError):
     """A helper process ended without an answer; usually it needed more memory than it may have."""
 
+    code = "helper_died"
+    hint = "ask for less; if that does not help, see the daemon's log"
+
     def __init__(self, how: str) -> None:
         """Args: how it ended, in words."""
         super().__init__(
@@ -153,6 +205,12 @@ class HelperDied(ContextError):
 class StoreError(ContextError):
     """The store's directory cannot be used: wrong owner, wrong permissions, or a full or failing disk."""
 
+    code = "store_unavailable"
+    hint = "run `rlm-kernel doctor`"
+
 
 class CorruptText(StoreError):
     """A stored file's size or header differs from when it was stored; load the text again."""
+
+    code = "content_lost"
+    hint = "unload the variable and load it again"

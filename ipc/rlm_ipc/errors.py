@@ -1,5 +1,7 @@
 """The errors of the kernel layer, in one tree whose second level says whose fault it was.
 
+What a tool answers stands at the class: ``code``, what to do next as ``hint``, and further fields as `details`.
+
 KernelError
 ├── CallerError              the request was wrong: change it and call again
 │   ├── UnknownKernel        no such kernel: it ended, or never was
@@ -26,11 +28,23 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-from rlm_ipc.outcomes import Loss
+from rlm_ipc import discovery
+from rlm_ipc.outcomes import Loss, Lost
 
 
 class KernelError(Exception):
     """Base of everything this package raises on purpose."""
+
+    code = "kernel_error"
+
+    @property
+    def hint(self) -> str:
+        """What to do next."""
+        return "change the call as the message says, then call again"
+
+    def details(self) -> dict[str, object]:
+        """What else helps whoever gets the answer."""
+        return {}
 
 
 class CallerError(KernelError):
@@ -50,6 +64,8 @@ class UnknownKernel(CallerError):
 class SessionExpelled(CallerError):
     """The kernel and its session were ended because of what their code tried."""
 
+    code = "session_ended"
+    hint = "variables and loaded texts are gone; call eval_code to start a new session, and stay within the policy"
     reason: str
 
     def __init__(self, reason: str) -> None:
@@ -58,20 +74,35 @@ class SessionExpelled(CallerError):
 
 
 class UnknownVariable(CallerError):
-    """The kernel has no global of that name."""
+    """The session has no variable or context of that name; ``because`` is what became of it, if known."""
 
+    code = "variable_not_found"
     name: str
     available: tuple[str, ...]
 
-    def __init__(self, name: str, available: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, available: Iterable[str] = (), because: str = "") -> None:
         self.name = name
         self.available = tuple(available)
-        super().__init__(f"no variable {name!r} in this session; list the variables to see their names")
+        message = f"no variable {name!r} in this session"
+        super().__init__(f"{message}: {because}" if because else message)
+
+    @property
+    def hint(self) -> str:
+        """Another name, or to load it."""
+        if self.available:
+            return "names are case-sensitive; use one of `available`, or load it with load_context"
+        return "nothing is loaded in this session; load it with load_context"
+
+    def details(self) -> dict[str, object]:
+        """The name that was asked for, and those that there are."""
+        return {"name": self.name, "available": list(self.available)}
 
 
 class WallsMissing(CallerError):
     """The policy requires walls that do not stand here, so the kernel was not started."""
 
+    code = "walls_missing"
+    hint = "run `rlm-kernel doctor`, or choose another policy"
     missing: tuple[str, ...]
 
     def __init__(self, missing: Iterable[str]) -> None:
@@ -85,6 +116,8 @@ class WallsMissing(CallerError):
 class PolicyLooser(CallerError):
     """The policy of a forked session allows more than its parent's. ``fields`` names the policy fields that do."""
 
+    code = "policy_looser"
+    hint = "omit policy to keep the same one, or name a stricter one"
     policy: str
     parent: str
     fields: tuple[str, ...]
@@ -94,6 +127,10 @@ class PolicyLooser(CallerError):
         super().__init__(
             f"policy {policy!r} allows more than the session's policy {parent!r}: {'; '.join(self.fields)}"
         )
+
+    def details(self) -> dict[str, object]:
+        """The policy, and where it allows more."""
+        return {"policy": self.policy, "fields": self.fields}
 
 
 class ToolFailed(CallerError):
@@ -119,6 +156,7 @@ class ProcessError(KernelError):
 class KernelDied(ProcessError):
     """The kernel process ended. ``loss`` is what its session lost; None if no session had begun in it."""
 
+    code = "kernel_died"
     reason: str
     loss: Loss | None
 
@@ -127,14 +165,28 @@ class KernelDied(ProcessError):
         self.loss = loss
         super().__init__(reason if loss is None else f"{reason}; {loss}")
 
+    @property
+    def hint(self) -> str:
+        """What to do depends on what was lost."""
+        if self.loss is not None and self.loss.what is Lost.NOTHING:
+            return "change the code that ended the process, then call eval_code again"
+        return _DEFINE_AGAIN
+
+
+_DEFINE_AGAIN = "call eval_code again: a fresh kernel starts with every loaded context; define lost variables again"
+
 
 class KernelBusy(ProcessError):
     """The kernel runs a cell; the request needs it idle."""
+
+    code = "busy"
+    hint = "wait(run) for the running code, or interrupt it, then call again"
 
 
 class MachineFull(ProcessError):
     """There is no room for this now. ``resource`` names what is short; nothing has been changed."""
 
+    code = "machine_full"
     resource: str
     detail: str
 
@@ -143,6 +195,26 @@ class MachineFull(ProcessError):
         self.detail = detail
         super().__init__(f"the machine is full: {detail}")
 
+    @property
+    def hint(self) -> str:
+        """How to make room."""
+        more = _ROOM.get(self.resource, "")
+        if self.resource == "disk":
+            more = f"or free space on the disks of {discovery.state_dir()} and {discovery.runtime_dir()}"
+        less = "end unused sessions (`rlm-kernel sessions` lists them; idle ones end by themselves)"
+        return f"{less}, {more}; then call again"
+
+    def details(self) -> dict[str, object]:
+        """What is short."""
+        return {"resource": self.resource}
+
+
+_ROOM = {
+    "sessions": "or raise RLM_KERNEL_MAX_SESSIONS and run `rlm-kernel daemon stop --all`",
+    "descriptors": "or raise the limit of open files (`ulimit -n`)",
+    "processes": "or raise the limit of processes (`ulimit -u`, or the container's pids limit)",
+    "memory": "or unload large variables",
+}
 
 SHORT_OF: dict[int | None, str] = {
     errno.EMFILE: "descriptors",
@@ -167,6 +239,9 @@ def machine_full(error: BaseException) -> MachineFull | None:
 
 class SupervisorGone(ProcessError):
     """The supervisor ended, and with it every kernel it held."""
+
+    code = "kernel_died"
+    hint = _DEFINE_AGAIN
 
     def __init__(self, reason: str = "the supervisor ended") -> None:
         super().__init__(f"{reason}; kernel variables are lost, loaded contexts are kept; call again to continue")

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, literal, select, union, update
 
-from rlm_memory.errors import QuotaExceeded, UnknownContext
+from rlm_memory.errors import QuotaExceeded
 from rlm_memory.frame_schema import handovers
 from rlm_memory.schema import contexts as table
 from rlm_memory.schema import handles
@@ -30,7 +30,6 @@ __all__ = [
     "drop",
     "drop_attached",
     "find",
-    "get",
     "is_held",
     "names",
     "of_session",
@@ -103,18 +102,6 @@ def find(store: Store, session: int, name: str) -> ContextRow | None:
     return _row(dict(row)) if row is not None else None
 
 
-def get(store: Store, session: int, name: str) -> ContextRow:
-    """Return the row of the context ``name``.
-
-    Raises:
-        UnknownContext: the session has none of that name.
-    """
-    row = find(store, session, name)
-    if row is None:
-        raise UnknownContext(name, names(store, session))
-    return row
-
-
 def of_session(store: Store, session: int) -> list[ContextRow]:
     """List the session's contexts, the oldest first."""
     statement = select(table).where(table.c.session == session).order_by(table.c.created_at, table.c.revision)
@@ -169,7 +156,9 @@ def put(
                 last_accessed_at=now,
             )
         )
-        return get(store, session, name)
+        row = find(store, session, name)
+    assert row is not None
+    return row
 
 
 def charged_bytes(store: Store, session: int, *, besides: str | None = None) -> int:

@@ -1,10 +1,11 @@
 """The errors of the memory layer, in one tree whose second level says whose fault it was.
 
+What a tool answers stands at the class: ``code``, what to do next as ``hint``, and further fields as `details`.
+
 MemoryLayerError
 ├── CallerError              the request was wrong: change it and call again
 │   ├── UnknownSession       no row for that session
 │   ├── SessionEnded         the session has ended: nothing can be written for it
-│   ├── UnknownContext       the session has no context of that name
 │   ├── UnknownHandle        no such handle, or this session may not resolve it
 │   ├── UnknownQuery         the session never asked that query
 │   ├── QuotaExceeded        the session would hold more bytes than its policy allows
@@ -30,6 +31,17 @@ from collections.abc import Sequence
 class MemoryLayerError(Exception):
     """Base of everything this package raises on purpose."""
 
+    code = "refused"
+
+    @property
+    def hint(self) -> str:
+        """What to do next."""
+        return "change the request as the message says and call again"
+
+    def details(self) -> dict[str, object]:
+        """What else helps whoever gets the answer."""
+        return {}
+
 
 class RowRequestError(MemoryLayerError):
     """The request cannot be carried out as asked; the message says what to change."""
@@ -46,41 +58,49 @@ class UnknownSession(RowRequestError):
 class SessionEnded(RowRequestError):
     """The session has ended, so nothing can be written for it. A new session of that name is another one."""
 
+    code = "session_ended"
+    hint = "call again to start a new, empty session of that name"
+
     def __init__(self) -> None:
         super().__init__("the session has ended, so nothing was saved; a new session can use its name")
-
-
-class UnknownContext(RowRequestError):
-    """The session has no context of that name. ``available`` lists the names that it has."""
-
-    def __init__(self, name: str, available: Sequence[str]) -> None:
-        self.name = name
-        self.available = list(available)
-        super().__init__(f"no context {name!r} in this session; load it, or use one of {self.available}")
 
 
 class UnknownHandle(RowRequestError):
     """The handle does not exist or is not granted to the asking session. The message does not say which."""
 
+    code = "handle_not_found"
+    hint = "ask the owning session to call register_handle again and to name this session in share_with"
+
     def __init__(self, handle: str) -> None:
         self.handle = handle
-        super().__init__(
-            f"no handle {handle!r} that this session may resolve; ask its owner to register it again and to name "
-            "this session in share_with"
-        )
+        super().__init__(f"no handle {handle[:80]!r} that this session may resolve")
+
+    def details(self) -> dict[str, object]:
+        """The handle."""
+        return {"handle": self.handle[:80]}
 
 
 class UnknownQuery(RowRequestError):
     """The session has no query of that id."""
+
+    code = "query_not_found"
+    hint = "use the ids in pending_llm_queries"
 
     def __init__(self, query: str, pending: Sequence[str]) -> None:
         self.query = query
         self.pending = list(pending)
         super().__init__(f"no query {query[:80]!r} in this session; pending are: {', '.join(self.pending) or 'none'}")
 
+    def details(self) -> dict[str, object]:
+        """The id that was asked for, and those that wait."""
+        return {"id": self.query[:80], "pending": self.pending}
+
 
 class QuotaExceeded(RowRequestError):
     """Loading would take the session over its content quota. All numbers are bytes."""
+
+    code = "quota_exceeded"
+    hint = "unload texts that are no longer needed, load a part, or use a policy with larger limits.content_bytes"
 
     def __init__(self, session: str, *, used: int, asked: int, limit: int) -> None:
         self.session, self.used, self.asked, self.limit = session, used, asked, limit
@@ -88,41 +108,70 @@ class QuotaExceeded(RowRequestError):
             f"Session {session} would exceed {megabytes(limit)} limit ({used:,} bytes held, {asked:,} more requested)"
         )
 
+    def details(self) -> dict[str, object]:
+        """What is held, and how much may be."""
+        return {"used_bytes": self.used, "limit_bytes": self.limit}
+
 
 class InvalidTransition(RowRequestError):
     """The state machine of ``noun`` has no step from ``current`` to ``wanted``."""
+
+    code = "already_resolved"
+    hint = "it needs no other answer"
 
     def __init__(self, noun: str, key: str, current: str, wanted: str) -> None:
         self.noun, self.key, self.current, self.wanted = noun, key, current, wanted
         why = f"already {current}" if current == wanted else f"{current}, so it cannot become {wanted}"
         super().__init__(f"{noun} {key!r} is {why}")
 
+    def details(self) -> dict[str, object]:
+        """Which one, and its state."""
+        return {"id": self.key, "state": self.current}
+
 
 class UnknownFrame(RowRequestError):
     """There is no frame of that id."""
+
+    code = "frame_not_found"
+    hint = "call frame to see the tree"
 
     def __init__(self, frame: str) -> None:
         self.frame = frame
         super().__init__(f"no frame {frame[:80]!r}; ask for the tree to see the ids that there are")
 
+    def details(self) -> dict[str, object]:
+        """The id that was asked for."""
+        return {"frame": self.frame[:80]}
+
 
 class FrameStatusRefused(RowRequestError):
-    """The status of the frame does not allow what was asked; ``advice`` is what to do first."""
+    """The status of the frame does not allow what was asked; ``hint`` is what to do first."""
 
-    def __init__(self, frame: str, status: str, verb: str, advice: str) -> None:
-        self.frame, self.status, self.verb, self.advice = frame, status, verb, advice
-        super().__init__(f"cannot {verb} frame {frame}, which is {status}: {advice}")
+    code = "frame_status"
+    hint = ""
+
+    def __init__(self, frame: str, status: str, verb: str, hint: str) -> None:
+        self.frame, self.status, self.verb, self.hint = frame, status, verb, hint
+        super().__init__(f"cannot {verb} frame {frame}, which is {status}: {hint}")
+
+    def details(self) -> dict[str, object]:
+        """Which one, and its status."""
+        return {"frame": self.frame, "status": self.status}
 
 
 class FramesRunning(RowRequestError):
     """The frame cannot end while others work below it. ``running`` lists their ids."""
 
+    code = "frames_running"
+    hint = "pop them first, or pass children='adopt' (they move up to its parent) or children='fail'"
+
     def __init__(self, frame: str, running: Sequence[str]) -> None:
         self.frame, self.running = frame, list(running)
-        super().__init__(
-            f"frames run below {frame}: {', '.join(self.running)}; pop them first, or pass children='adopt' (they "
-            "move up to its parent) or children='fail'"
-        )
+        super().__init__(f"frames run below {frame}: {', '.join(self.running)}; {self.hint}")
+
+    def details(self) -> dict[str, object]:
+        """Which one, and those below it."""
+        return {"frame": self.frame, "running": self.running}
 
 
 class FrameWaits(RowRequestError):
@@ -169,6 +218,9 @@ class LeaseLost(RowRequestError):
 
 class StoreFault(MemoryLayerError):
     """The database cannot be used; nothing was changed."""
+
+    code = "store_unavailable"
+    hint = "run `rlm-kernel doctor`"
 
 
 class StoreUnavailable(StoreFault):

@@ -61,7 +61,13 @@ class PolicyViolation(CellError, SyntaxError):
 
 
 class PolicyError(SandboxError):
-    """A policy could not be used; whoever wrote or named it can correct that."""
+    """A policy could not be used; whoever wrote or named it can correct that.
+
+    A tool that fails with it answers with the ``code`` and the ``hint`` of the class.
+    """
+
+    code = "policy_error"
+    hint = ""
 
 
 class UnknownPolicyError(PolicyError):
@@ -112,6 +118,8 @@ class PolicyFileError(PolicyError):
     ``problems`` lists everything found; ``file``, ``line`` and ``field`` are those of the first one.
     """
 
+    hint = "ask the user to correct it, or name another policy"
+
     def __init__(self, file: Path, problems: Sequence[PolicyProblem]) -> None:
         lines = "\n".join(f"{file}:{problem.line}: {problem}" for problem in problems)
         super().__init__(f"{lines}\n`rlm-kernel policy schema` lists every field.")
@@ -136,6 +144,9 @@ class PolicyUnreadableError(PolicyFileError):
 
 class PolicyLostError(PolicyError):
     """The content of a session's policy was not kept with the session, or was changed since."""
+
+    code = "policy_lost"
+    hint = "ask the user to run `rlm-kernel policy apply SESSION PATH`, or use another session id"
 
     def __init__(self, origin: str) -> None:
         super().__init__(

@@ -91,7 +91,7 @@ def test_a_dropped_handle_and_its_grants_are_gone_for_good(store, session, text)
     owner = session("owner")
     row = handles.register(store, session("owner"), "x", text("d"), EVERYONE, charged=True, now=1.0)
     handles.drop(store, row.handle)
-    with pytest.raises(UnknownHandle, match="register it again"):
+    with pytest.raises(UnknownHandle, match="may resolve"):
         handles.resolve(store, row.handle, owner)
     assert handles.grants_of(store, row.handle) == []
     again = handles.register(store, session("owner"), "x", text("d"), [], charged=True, now=1.0)

@@ -125,7 +125,7 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     except SourceError as problem:
         if account is None:
             raise
-        told = (without_secrets(text, account) for text in (problem.what, problem.advice))
+        told = (without_secrets(text, account) for text in (problem.what, problem.hint))
         raise SourceError(*told) from None
     if os.fstat(fd).st_size > most:
         raise TextTooLarge(most)

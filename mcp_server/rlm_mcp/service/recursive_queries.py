@@ -18,7 +18,7 @@ from rlm_client.rlm import pages, prompts
 from rlm_client.rlm.budget import Budget, RunLimits
 from rlm_client.rlm.loop import Loop
 from rlm_client.rlm.workspace import Answering, CodeOutcome, ModelTurn
-from rlm_ipc.errors import KernelError
+from rlm_ipc.errors import KernelError, UnknownVariable
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.contexts import Contexts
@@ -192,10 +192,8 @@ class _ServiceWorkspace:
         while offset is not None:
             try:
                 page = await self._service.reading.peek(self._session, name, offset, None, pages.CHARS)
-            except (ToolFault, KernelError) as error:
-                if fault_from(error).code == "variable_not_found":
-                    return None
-                raise
+            except UnknownVariable:
+                return None
             parts.append(page.fields["content"])
             offset = pages.after(page.fields)
         return "\n".join(parts)

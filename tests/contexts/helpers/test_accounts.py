@@ -109,7 +109,7 @@ def test_a_file_that_is_wrong_is_refused_without_its_secrets(write: Write, text:
     with pytest.raises(SourceError) as told:
         account_of("https://a.example/x")
     assert said in told.value.what
-    assert told.value.advice.startswith(("mend that file", "mend it, or name", "start the daemon"))
+    assert told.value.hint.startswith(("mend that file", "mend it, or name", "start the daemon"))
     assert "topsecret" not in str(told.value)
 
 

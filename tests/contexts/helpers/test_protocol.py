@@ -96,4 +96,4 @@ def test_what_a_process_says_rightly_is_taken(tmp_path: Path, monkeypatch: pytes
         assert next(said) == DocumentPart("page 1", "text")
         with pytest.raises(errors.SourceError) as caught:
             next(said)
-    assert (caught.value.what, caught.value.advice) == ("torn", "mend it")
+    assert (caught.value.what, caught.value.hint) == ("torn", "mend it")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rlm_ipc.errors import UnknownVariable
 from rlm_mcp.service.contexts.contexts import Contexts
-from rlm_mcp.service.errors import ToolFault, variable_not_found
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.names import check_session_id, is_handle
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import ToolAnswer
@@ -77,6 +78,6 @@ def _grants(session: Session, share_with: list[str] | None) -> list[Grant]:
 
 
 def _not_loaded(name: str, available: list[str]) -> ToolFault:
-    fault = variable_not_found(name, available)
-    fault.hint = "only loaded contexts have handles; load_context(name, variable=...) makes one of a variable"
-    return fault
+    unknown = UnknownVariable(name, available)
+    hint = "only loaded contexts have handles; load_context(name, variable=...) makes one of a variable"
+    return ToolFault(unknown.code, str(unknown), hint, **unknown.details())

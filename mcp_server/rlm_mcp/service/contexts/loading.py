@@ -52,7 +52,7 @@ class Names(Protocol):
     """The names of loaded texts in one session."""
 
     def get(self, name: str) -> ContextRow:
-        """Return the row of a name; raises UnknownContext."""
+        """Return the row of a name; raises UnknownVariable."""
 
     def record(self, name: str, ingested: Ingested, content_type: str, metadata: Mapping[str, Any]) -> ContextRow:
         """Let a name stand for a text; raises QuotaExceeded, and then nothing has changed."""
@@ -125,7 +125,7 @@ class Loader:
     async def refresh(self, name: str) -> Refreshed:
         """Load a context again from where it came from. An equal text changes nothing.
 
-        Raises: as `load`; ToolFault also when it came neither from files nor from a URL, UnknownContext.
+        Raises: as `load`; ToolFault also when it came neither from files nor from a URL, UnknownVariable.
         """
         before = self.names.get(name)
         permitted = await self.rules.permit(resolve_again(name, before.metadata))

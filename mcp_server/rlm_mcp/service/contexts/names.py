@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.errors import UnknownVariable
 from rlm_mcp.service.contexts.ingesting import Ingested
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Clock
@@ -46,9 +47,12 @@ class SessionNames:
         """Return the row of a name.
 
         Raises:
-            UnknownContext: the session has none of that name.
+            UnknownVariable: the session has none of that name.
         """
-        return contexts.get(self.store, self.session.key, name)
+        row = contexts.find(self.store, self.session.key, name)
+        if row is None:
+            raise UnknownVariable(name, contexts.names(self.store, self.session.key))
+        return row
 
     def find(self, name: str) -> StoredContent | None:
         """Return the text that a name or handle stands for, noting that it is read; None: no such context.

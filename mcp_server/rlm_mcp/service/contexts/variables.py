@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from rlm_contexts.search.strategy import compile_pattern
@@ -12,7 +12,6 @@ from rlm_contexts.shares import ShownShare
 from rlm_ipc.errors import KernelBusy, UnknownVariable
 from rlm_ipc.worker_requests import Lines, Scan, VariableRow
 from rlm_kernel.supervisor_client import SupervisorClient
-from rlm_mcp.service.errors import ToolFault, variable_not_found
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import contexts
 from rlm_memory.store import Store
@@ -97,7 +96,7 @@ class KernelVariables:
                 await execution.result()
         session.kernel.names.discard(name)
 
-    def missing(self, session: Session, name: str, others: list[str]) -> ToolFault:
+    def missing(self, session: Session, name: str, others: Iterable[str]) -> UnknownVariable:
         """Say that the session has no such variable, which it has, and what became of it if that is known."""
         because = ""
         if session.expired:
@@ -105,7 +104,7 @@ class KernelVariables:
         elif session.kernel.notice:
             because = session.kernel.notice
         known = contexts.names(self._store, session.key)
-        return variable_not_found(name, sorted({*known, *others}), because)
+        return UnknownVariable(name, sorted({*known, *others}), because)
 
     async def _ask(self, session: Session, name: str, question: Callable[[SupervisorClient, str], Awaitable[T]]) -> T:
         if not session.kernel.alive:
@@ -113,4 +112,4 @@ class KernelVariables:
         try:
             return await session.kernel.ask(question)
         except UnknownVariable as error:
-            raise self.missing(session, name, list(error.available)) from error
+            raise self.missing(session, name, error.available) from error
