@@ -1,5 +1,6 @@
-"""What is opened is what was judged: while somebody renames as fast as it can, nothing from outside is ever loaded."""
+"""What is opened is what was judged: whenever somebody renames, nothing from outside is ever loaded."""
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -15,31 +16,59 @@ from rlm_ipc import discovery
 from rlm_mcp.service.service import Service
 
 pytestmark = pytest.mark.anyio
-ROUNDS = 1500
+CALLS = ("open", "stat", "lstat", "readlink", "scandir", "listdir")
+"""What goes to the system with a name."""
 SECRET = "from outside"
 POLICY = "extends: default\nfiles: {{read: ['{folder}'], write: []}}\n"
 
 
-@contextmanager
-def swapping(*pairs: tuple[Path, Path]) -> Iterator[None]:
-    """Two names change places, again and again: each of the pairs is what a name stands for, now this, now that."""
-    done = threading.Event()
+class Swapping:
+    """Two names change places before one step of a load: the nth call that goes to the system with a name.
 
-    def swap() -> None:
-        while not done.is_set():
-            for one, other in pairs:
-                spare = one.with_name("spare")
-                os.rename(one, spare)
-                os.rename(other, one)
-                os.rename(spare, other)
+    ``pairs`` are what changes places, all in one folder; only names in that folder count. Where code has judged one
+    thing and then opens another by the same name, one of the steps falls between the two.
+    """
 
-    thread = threading.Thread(target=swap)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *pairs: tuple[Path, Path]) -> None:
+        self._pairs = pairs
+        self._left: list[int] = []
+        folder = pairs[0][0].parent
+        self._folder, self._above = f"{folder}/", folder.parts
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._watched(getattr(os, name)))
+
+    def swap(self) -> None:
+        """Change them."""
+        for one, other in self._pairs:
+            spare = one.with_name("spare")
+            os.rename(one, spare)
+            os.rename(other, one)
+            os.rename(spare, other)
+
+    @contextmanager
+    def at(self, *steps: int) -> Iterator[list[int]]:
+        """Change them before each of these steps, counted from the one before; gives those that did not come."""
+        self._left = list(steps)
+        try:
+            yield self._left
+        finally:
+            if (len(steps) - len(self._left)) % 2:
+                self.swap()
+            self._left = []
+
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(path: Any, *args: Any, **kwargs: Any) -> Any:
+            # In steps from the root, by a descriptor, or by the whole name; the folders above stay what they are.
+            name = str(path)
+            counts = name not in self._above if name[:1] != "/" else name.startswith((self._folder, "/proc/self/fd/"))
+            if self._left and counts:
+                self._left[0] -= 1
+                if self._left[0] < 0:
+                    del self._left[0]
+                    self.swap()
+            return call(path, *args, **kwargs)
+
+        return watched
 
 
 @pytest.fixture
@@ -63,32 +92,48 @@ def remote(connect: Any, isolation: Any, ground: tuple[Path, Path]) -> Any:
     return connect(RLM_KERNEL_POLICY="held")
 
 
-async def loaded(agent: Any, paths: list[str]) -> dict[str, int]:
-    """Load each path many times; nothing of what arrives comes from outside. Returns how many loads came to what."""
+async def loaded(agent: Any, swapping: Swapping, path: str) -> dict[str, int]:
+    """Load a path as often as it has steps, with another one changed each time, for good and until the next.
+
+    Nothing of what arrives comes from outside. Returns how many loads came to what.
+    """
     came: dict[str, int] = {}
-    for number in range(ROUNDS):
-        answer = await agent("load_context", name="x", path=paths[number % len(paths)])
-        came[answer.get("error", "loaded")] = came.get(answer.get("error", "loaded"), 0) + 1
-        if "error" not in answer:
-            text = (await agent("peek", name="x", max_chars=100_000))["content"]
-            assert SECRET not in text, paths[number % len(paths)]
+    for back in ((), (0,)):
+        for step in itertools.count():
+            with swapping.at(step, *back) as left:
+                answer = await agent("load_context", name="x", path=path)
+            what = answer.get("error", "loaded")
+            came[what] = came.get(what, 0) + 1
+            if what == "loaded":
+                text = (await agent("peek", name="x", max_chars=100_000))["content"]
+                assert SECRET not in text, (path, step, back)
+            if left:
+                break
     return came
 
 
-async def test_a_remote_client_gets_nothing_from_outside_by_a_rename(remote: Any, ground: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("name", ["notes/a.txt", "file", "notes", "notes/*.txt", "*/a.txt"])
+@pytest.mark.parametrize("is_swapped", [False, True])
+async def test_a_remote_client_gets_nothing_from_outside_by_a_rename(
+    remote: Any, ground: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, name: str, is_swapped: bool
+) -> None:
     """K-21: for folders and files that change places with links: paths, folders and patterns."""
     inside, _ = ground
-    paths = [f"{inside}/notes/a.txt", f"{inside}/file", f"{inside}/notes", f"{inside}/notes/*.txt", f"{inside}/*/a.txt"]
     async with remote as agent:
-        for path in paths:
-            assert "error" not in await agent("load_context", name="x", path=path), path
-        with swapping((inside / "notes", inside / "other"), (inside / "file", inside / "link")):
-            came = await loaded(agent, paths)
+        assert "error" not in await agent("load_context", name="x", path=f"{inside}/{name}")
+        swapping = Swapping(monkeypatch, (inside / "notes", inside / "other"), (inside / "file", inside / "link"))
+        if is_swapped:
+            swapping.swap()
+        came = await loaded(agent, swapping, f"{inside}/{name}")
     assert set(came) <= {"loaded", "cannot_read"}
-    assert min(came.get("loaded", 0), came.get("cannot_read", 0)) > 10, came
+    assert sum(came.values()) > 6, came
 
 
-async def test_a_local_client_gets_nothing_of_other_sessions(connect: Any, ground: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("name", ["notes/a.txt", "notes", "notes/*", "**/a.txt"])
+@pytest.mark.parametrize("is_swapped", [False, True])
+async def test_a_local_client_gets_nothing_of_other_sessions(
+    connect: Any, ground: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, name: str, is_swapped: bool
+) -> None:
     """K-21: our own folders stay closed, also to what goes through a link that code in a session swaps."""
     inside, _ = ground
     state = Path(discovery.state_folder()) / "notes"
@@ -97,13 +142,26 @@ async def test_a_local_client_gets_nothing_of_other_sessions(connect: Any, groun
     (inside / "other").unlink()
     (inside / "other").symlink_to(state)
     async with connect(cwd=str(inside)) as agent:
-        with swapping((inside / "notes", inside / "other")):
-            came = await loaded(agent, ["notes/a.txt", "notes", "notes/*", "**/a.txt"])
-            await agent("load_context", name="y", path="file")
-            os.unlink(inside / "file")
-            (inside / "file").symlink_to(state / "a.txt")
-            assert (await agent("refresh", name="y"))["error"] == "cannot_read"
+        swapping = Swapping(monkeypatch, (inside / "notes", inside / "other"))
+        if is_swapped:
+            swapping.swap()
+        came = await loaded(agent, swapping, name)
     assert set(came) <= {"loaded", "cannot_read"}
+    assert sum(came.values()) > 6, came
+
+
+async def test_a_text_is_not_loaded_again_through_a_link_that_has_taken_its_place(
+    connect: Any, ground: tuple[Path, Path]
+) -> None:
+    """K-21: a refresh is judged like a load."""
+    inside, _ = ground
+    state = Path(discovery.state_folder()) / "notes.txt"
+    state.write_text(SECRET)
+    async with connect(cwd=str(inside)) as agent:
+        await agent("load_context", name="y", path="file")
+        os.unlink(inside / "file")
+        (inside / "file").symlink_to(state)
+        assert (await agent("refresh", name="y"))["error"] == "cannot_read"
 
 
 async def test_whether_something_is_there_is_not_told_of_what_may_not_be_read(
