@@ -19,7 +19,8 @@ import signal
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,7 +183,7 @@ class SupervisorLink:
         self.socket = sock
         self.parser = Parser()
         self._gathered: list[bytes] = []
-        self._holds = False
+        self._holds = self._muted = False
 
     def move(self, sock: socket.socket) -> None:
         """Go on over another socket, in a copy of the process: what was gathered and read is the other's business."""
@@ -198,6 +199,17 @@ class SupervisorLink:
         self._holds = on
         if not on and self._gathered:
             self._flush()
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Make messages and drop them: nobody hears what is sent meanwhile."""
+        self.hold(False)
+        self._muted = True
+        try:
+            yield
+        finally:
+            self.hold(False)
+            self._muted = False
 
     def send(
         self, tag: bytes, parts: Sequence[Frame] = (), descriptors: Sequence[int] = (), *, later: bool = False
@@ -216,6 +228,8 @@ class SupervisorLink:
             signals.set_mask(signal.SIG_BLOCK, _INTERRUPT)
             data = b"".join(self._gathered)
             self._gathered.clear()
+            if self._muted:
+                return
             sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
             self.socket.sendall(memoryview(data)[sent:])
         finally:

@@ -8,6 +8,7 @@ prctl(2), pidfd_open(2).
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import os
 import platform
@@ -101,14 +102,19 @@ _SignalSet: Final = ctypes.c_ulong * 16
 """``sigset_t`` of any C library. Made once: in a session's kernel no library derives from the interpreter's classes."""
 
 
+@functools.cache
+def _mask(numbers: frozenset[int]) -> ctypes.Array[ctypes.c_ulong]:
+    """The set of these signals. Made once, because each fork needs the set of all, and nothing writes to it."""
+    return _SignalSet(sum(1 << number - 1 for number in numbers))  # one bit for each signal, the first one is bit 0
+
+
 def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:
     """A call that waits for input or for the other end to close, with the signals of ``held`` held back.
 
     All that it needs is made here: two processes that share their memory, and wait, are to have next to none of their
     own, and whatever runs writes to pages.
     """
-    # One bit for each signal, the first one is bit 0.
-    mask = ctypes.byref(_SignalSet(sum(1 << number - 1 for number in held)))
+    mask = ctypes.byref(_mask(frozenset(held)))
     wanted = ctypes.byref(_PollFd(descriptor, select.POLLIN, 0))
     return partial(_ppoll, wanted, ctypes.c_ulong(1), None, mask)
 

@@ -96,6 +96,23 @@ def test_held_messages_leave_in_one_write() -> None:
     b.close()
 
 
+def test_what_a_muted_link_sends_is_dropped() -> None:
+    """What was held before it was muted leaves first, and nothing of what it made meanwhile leaves later."""
+    a, b = framing.pair()
+    link = framing.SupervisorLink(a)
+    link.hold(True)
+    link.send(b"1")
+    with link.muted():
+        link.send(b"2")
+        link.hold(True)
+        link.send(b"3", (b"held",))
+    link.send(b"4")
+    b.setblocking(False)
+    assert b.recv(1000) == framing.pack(b"1") + framing.pack(b"4")
+    a.close()
+    b.close()
+
+
 def test_a_closed_peer_ends_the_stream() -> None:
     """End of file is None, not an exception."""
     a, b = socket.socketpair()

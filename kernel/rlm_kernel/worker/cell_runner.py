@@ -21,8 +21,11 @@ class CellRunner:
         self._refused = (0, 0)
         """Attempts that the audit hook refused, and cells that the compiler refused, up to the last report."""
 
-    def run(self, work: Coroutine[Any, Any, dict[str, Any] | None]) -> None:
-        """Do the work of one request and report that it is done, with the reply if it was a cell."""
+    def run(self, work: Coroutine[Any, Any, dict[str, Any] | None], *, rehearsed: bool = False) -> None:
+        """Do the work of one request and report that it is done, with the reply if it was a cell.
+
+        Nobody hears the report of one that is only ``rehearsed``: so it takes nothing from the next report.
+        """
         process = self._process
         before, reply = identities(process.namespace), None
         # Busy, reply, idle and the report leave in one write: each write wakes the supervisor.
@@ -32,18 +35,8 @@ class CellRunner:
         finally:
             process.kernel.interrupted = False
             self._prune()
-            process.send(self._report(reply, before))
+            process.send(self._report(reply, before, rehearsed))
             process.link.hold(False)
-
-    def rehearse(self, work: Coroutine[Any, Any, dict[str, Any]]) -> CellDone:
-        """Do the work of a cell that nobody has asked for; returns what `run` would report."""
-        process = self._process
-        before = identities(process.namespace)
-        reply = process.loop.run(work)
-        self._prune()
-        defined = changed(before, process.namespace, process.hidden)
-        shadowed = process.session.shadowed(process.namespace) if process.session is not None else ()
-        return CellDone(_reply(reply), tuple(defined), tuple(shadowed))
 
     def _prune(self) -> None:
         process, state = self._process, self._process.session
@@ -52,19 +45,23 @@ class CellRunner:
                 state.rebind(process.namespace)
             prune(process.namespace, process.kernel.shell.history_manager, process.kernel.execution_count)
 
-    def _report(self, reply: dict[str, Any] | None, before: Mapping[str, int]) -> CellDone:
+    def _report(self, reply: dict[str, Any] | None, before: Mapping[str, int], rehearsed: bool) -> CellDone:
         process, state = self._process, self._process.session
-        told, self._refused = self._refused, (refusals(), process.kernel.shell.refused_cells)
+        told, counts = self._refused, (refusals(), process.kernel.shell.refused_cells)
         defined, shadowed, returned = changed(before, process.namespace, process.hidden), [], set()
         given = None
-        if state is not None:
+        if state is not None and not rehearsed:
             with user_code(state):  # an object that is let go may call what code has given it
                 given = state.given(process.namespace)
         if state is not None and state.contexts:
             shadowed = state.shadowed(process.namespace)
-            returned, state.returned = state.returned, set()
+            returned = state.returned
             defined = [name for name in defined if name not in state.contexts or name in shadowed]
-        refused = RefusedAttempts(*(now - before for now, before in zip(self._refused, told, strict=True)))
+        refused = RefusedAttempts(*(now - before for now, before in zip(counts, told, strict=True)))
+        if not rehearsed:
+            self._refused = counts
+            if state is not None:
+                state.returned = set()
         names = tuple(defined), tuple(shadowed), tuple(sorted(returned))
         return CellDone(None if reply is None else _reply(reply), *names, refused, given)
 

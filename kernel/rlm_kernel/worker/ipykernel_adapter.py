@@ -152,7 +152,7 @@ class SandboxedKernel(IPythonKernel):
         self.hold(False)
         self.in_cell = True
         try:
-            with nullcontext() if self.deaf else interruptible():
+            with interruptible(listens=not self.deaf):
                 if self.interrupted:
                     raise KeyboardInterrupt
                 result = await self._run_cell(code, silent, store_history, cell_id)
@@ -293,10 +293,10 @@ class SandboxedKernel(IPythonKernel):
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """The bracket in which SIGINT raises KeyboardInterrupt."""
+def interruptible(*, listens: bool = True) -> Iterator[None]:
+    """The bracket in which SIGINT raises KeyboardInterrupt, if it ``listens``."""
     # CPython's own handler is written in C: unlike one of ours, it adds no frame to the user's traceback.
-    set_handler(signal.SIGINT, signal.default_int_handler)
+    set_handler(signal.SIGINT, signal.default_int_handler if listens else IGNORE)
     try:
         yield
     finally:

@@ -7,10 +7,11 @@ them to the next one; with these steps a tenth is left. None of them runs code o
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import suppress
 
-from rlm_ipc import framing, signals
-from rlm_ipc.worker_protocol import CellDone, Fork, ForkState, RunCell, decode, encode
+from rlm_ipc import signals
+from rlm_ipc.worker_protocol import Fork, ForkState, RunCell, decode, encode
 from rlm_kernel.worker import fork_session
 from rlm_kernel.worker.cell_runner import CellRunner
 from rlm_kernel.worker.forking import Forking
@@ -49,15 +50,22 @@ class Rehearsal:
         process = self._process
         if process.idle and process.session is not None and process.session.wall is not None:
             with process.muted(), suppress(Exception):
-                self._answer(self._runner.rehearse(process.kernel.run_cell(_received(RunCell(_CODE, False)))))
+                self._runner.run(process.kernel.run_cell(_received(RunCell(_CODE, False))), rehearsed=True)
+                self._show()
                 self._be_asked_for_copy()
 
-    def _answer(self, done: CellDone) -> None:
-        """Show a value, print, and make a reply of it: the link is muted."""
-        self._process.stdout.write("1")
-        self._process.kernel.shell.display_formatter.format(1)
-        tag, part = encode(done)
-        framing.pack(tag, (part,))
+    def _show(self) -> None:
+        """Print, and show a value, as IPython does with the value of a cell's last expression."""
+        kernel = self._process.kernel
+        sys.stdout.write("1")
+        hook, kernel.session.bare = kernel.shell.displayhook, True
+        try:
+            hook.start_displayhook()
+            hook.write_output_prompt()
+            hook.write_format_data(*hook.compute_format_data(1))
+            hook.finish_displayhook()
+        finally:
+            kernel.session.bare = False
 
     def _be_asked_for_copy(self) -> None:
         """What comes before the fork that follows a cell under ``checkpoint: strict``."""

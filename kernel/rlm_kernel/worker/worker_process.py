@@ -161,14 +161,12 @@ class WorkerProcess:
     @contextmanager
     def muted(self) -> Iterator[None]:
         """Run cells silently. They take no interrupt, because none can be meant for them."""
-        send, self.link.send = self.link.send, lambda *_args, **_options: None  # type: ignore[method-assign]
         self.kernel.deaf = True
         try:
-            yield
+            with self.link.muted():
+                yield
         finally:
             self.kernel.deaf = False
-            self.link.send = send  # type: ignore[method-assign]
-            self.link.hold(False)
 
     # -- becoming a process that serves
 
