@@ -8,13 +8,18 @@ from typing import Generic, TypeVar
 from rlm_ipc.daemon_rows import RestingSession
 
 __all__ = [
+    "Ancestor",
     "DaemonStatus",
+    "HookNoted",
     "HttpServed",
     "McpServed",
+    "NoteHook",
+    "PrimeShown",
     "Request",
     "ServeHttp",
     "ServeMcp",
     "ServeWeb",
+    "ShowPrime",
     "ShowStatus",
     "StopDaemon",
     "Stopping",
@@ -113,3 +118,44 @@ class WebServed:
 
     url: str
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """A process above that of a hook, with when it has started, in ticks since the system did."""
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoteHook(Request["HookNoted"]):
+    """Note what a client has told its hook: ``given`` as it came, at an epoch second. ``id`` names this one event."""
+
+    client: str
+    event: str
+    given: str
+    at: float
+    id: str
+    ancestors: tuple[Ancestor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HookNoted:
+    """It is noted. ``output`` is what the hook is to print, in the client's own words; mostly nothing."""
+
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowPrime(Request["PrimeShown"]):
+    """Show where the work on the goals of a folder's repository stands."""
+
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrimeShown:
+    """What an agent reads that begins there; empty if nothing is in progress."""
+
+    text: str

@@ -57,6 +57,11 @@ def daemon_log(state_folder: str) -> str:
     return f"{state_folder}/daemon.out"
 
 
+def hooks_folder(state_folder: str) -> str:
+    """Return where hooks of agent programs find the daemon's socket, the file for events and what they print."""
+    return f"{state_folder}/hooks"
+
+
 def handshake_line(role: str = "mcp", **more: object) -> bytes:
     """Return the line that opens a connection: who we are, where we run, and our part of the environment."""
     handshake = {

@@ -29,6 +29,7 @@ import asyncio
 import json
 import os
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -36,6 +37,7 @@ from mcp.server.lowlevel import Server
 from rlm_ipc.daemon_requests import Tidied
 from rlm_ipc.daemon_rows import OpenSession
 from rlm_mcp.client_info import current_handshake
+from rlm_mcp.service.hooks.agents import Agents
 
 EXTRA = [name for name in os.environ.get("TOY_TOOLS", "").split(",") if name]
 NAMES = ["echo", "size", "who", "hang", "eval_code", "load_context", "status", *EXTRA]
@@ -87,6 +89,8 @@ async def create():
 
 
 class State:
+    hooks = SimpleNamespace(agents=Agents())
+
     def list_sessions(self):
         rest = {
             "workspace": "/srv/somebody/" + "a-folder/" * 20,

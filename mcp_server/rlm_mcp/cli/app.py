@@ -16,6 +16,7 @@ from rlm_mcp.cli import (
     daemon,
     doctor,
     frames,
+    hooks,
     notebooks,
     policy,
     sessions,
@@ -62,6 +63,8 @@ app.command("run")(sessions.run)
 app.command("answer")(sessions.answer)
 app.command("doctor")(doctor.doctor)
 app.command("config")(clients.config)
+app.command("hook")(hooks.hook)
+app.command("prime")(hooks.prime)
 app.command("skill")(skill.skill)
 
 

@@ -16,10 +16,14 @@ from typing import Annotated, Any
 
 import typer
 
+import rlm_mcp
+from rlm_ipc import discovery
+from rlm_ipc.json_lines import hooks_folder
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import JsonFlag, failing, show
+from rlm_mcp.hook.blocks import BLOCKS, Installation
 
-__all__ = ["CLIENTS", "ClientConfig", "config"]
+__all__ = ["CLIENTS", "ClientConfig", "ClientOption", "config"]
 
 NAME = "rlm-kernel"
 Command = Sequence[str]
@@ -153,6 +157,11 @@ def our_command() -> str:
     return NAME
 
 
+ClientOption = Annotated[
+    str, typer.Option(help=f"The client: {', '.join(CLIENTS)}.", callback=_known, autocompletion=_complete)
+]
+
+
 @failing
 def config(
     client: Annotated[
@@ -164,15 +173,38 @@ def config(
     command: Annotated[
         str | None, typer.Option(help="Command that starts rlm-kernel; default: this installation's.")
     ] = None,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="Print the hooks, by which the daemon sees what the agent does.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print a ready configuration for a client, and on standard error the file where it belongs."""
     known = CLIENTS[client]
+    if hooks:
+        _show_hooks(client, as_json)
+        return
     start = _words(command) if command is not None else [our_command()]
     text = known.render(start)
     shortcut = known.command.format(command=shlex.join(start))
     data = {"client": client, "file": known.file, "content": text, "command": shortcut or None}
     show(data, as_json, lambda: _print(known, text, shortcut))
+
+
+def _show_hooks(client: str, as_json: bool) -> None:
+    block = BLOCKS[client]
+    packages = str(Path(rlm_mcp.__file__).resolve().parents[1])
+    installed = Installation(sys.executable, packages, hooks_folder(discovery.state_folder()))
+    text = block.render(block.events, lambda event: installed.command(client, event), installed)
+    data = {"client": client, "file": block.file, "content": text}
+    show(data, as_json, lambda: _print_hooks(client, text))
+
+
+def _print_hooks(client: str, text: str) -> None:
+    block = BLOCKS[client]
+    print(f"# {CLIENTS[client].title}: put this into {block.file}", file=sys.stderr)
+    if block.trust:
+        print(f"# {block.trust}", file=sys.stderr)
+    print(text, end="")
 
 
 def _print(client: ClientConfig, text: str, shortcut: str) -> None:

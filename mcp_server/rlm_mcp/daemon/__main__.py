@@ -40,13 +40,14 @@ from rlm_ipc.daemon_requests import (
     Stopping,
 )
 from rlm_ipc.errors import ProtocolError
-from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS
+from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS, hooks_folder
 from rlm_ipc.version import VERSION
 from rlm_mcp.daemon.caller import Caller
 from rlm_mcp.daemon.logs import current_client, log_to
 from rlm_mcp.daemon.requests import answer
 from rlm_mcp.daemon.sdk_stubs import import_sdk
 from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
+from rlm_mcp.service.hooks.folder import HookFolder
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -83,6 +84,7 @@ class Daemon:
     async def run(self, claim: discovery.InstanceLock, ready_fd: int | None = None) -> None:
         """Listen, announce it, and serve until the end. The caller holds ``claim`` for the path."""
         sock = discovery.listen(self._path)
+        self._lead_hooks()
         listener = await asyncio.start_unix_server(self._accept, sock=sock, limit=CHUNK)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,6 +100,12 @@ class Daemon:
                 self._path.unlink(missing_ok=True)
             listener.close()
             await self._hang_up()
+
+    def _lead_hooks(self) -> None:
+        try:
+            HookFolder(Path(hooks_folder(discovery.state_folder()))).lead_to(self._path)
+        except OSError as error:
+            log.warning("hooks will not find the daemon", extra={"reason": str(error)})
 
     def stop(self, reason: str) -> None:
         """End the daemon in order."""
@@ -158,13 +166,13 @@ class Daemon:
             log.info("handshake refused", extra={"pid": peer.pid, "reason": str(refused)})
             caller.refuse(str(refused), Fault.REQUEST)
             return
+        if isinstance(request, ServeMcp):
+            await self._serve_mcp(caller, request, peer.pid)
+            return
         await self._serve(caller, request)
 
     async def _serve(self, caller: Caller, request: Request[Any]) -> None:
         """Do what a connection is for. Whatever is refused is told with its hint."""
-        if isinstance(request, ServeMcp):
-            await self._serve_mcp(caller, request)
-            return
         try:
             match request:
                 case ServeHttp():
@@ -191,13 +199,14 @@ class Daemon:
 
     # --- roles that last as long as their connection ------------------------------------------------
 
-    async def _serve_mcp(self, caller: Caller, request: ServeMcp) -> None:
+    async def _serve_mcp(self, caller: Caller, request: ServeMcp, pid: int) -> None:
         from rlm_mcp.daemon.mcp_stream import serve_client
 
         current_client.set(caller.client.pid)
         log.info("client connected", extra={"cwd": caller.client.cwd})
         caller.accept(request, McpServed())
-        await serve_client(self._server, self._state, caller.reader, caller.writer, caller.client)
+        with self._state.hooks.agents.connected(caller.client, pid):
+            await serve_client(self._server, self._state, caller.reader, caller.writer, caller.client)
         log.info("client left")
 
     async def _serve_http(self, caller: Caller, request: ServeHttp) -> None:

@@ -65,7 +65,7 @@ def build_server(service: Service) -> Server[Any]:
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         sampling = Sampling(context, params) if Sampling.offered(context) else None
-        caller = _caller(context, sampling)
+        caller = _caller(service, context, sampling)
         name, arguments = params.name, params.arguments
         if sampling is not None and sampling.run:  # the same call once more, with what the code has asked for
             name, arguments = "wait", {"run": sampling.run, "session": (arguments or {}).get("session")}
@@ -74,11 +74,12 @@ def build_server(service: Service) -> Server[Any]:
         except InputRequired as asked:
             return asked.result
         images = [ImageContent(data=image, mime_type=PNG) for image in outcome.images]
-        return CallToolResult(content=[TextContent(text=outcome.text), *images], is_error=outcome.is_error)
+        texts = [TextContent(text=text) for text in (outcome.text, service.hooks.due(caller.handshake)) if text]
+        return CallToolResult(content=[*texts, *images], is_error=outcome.is_error)
 
     async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         try:
-            found = await resources.read(service, _caller(context, None), params.uri)
+            found = await resources.read(service, _caller(service, context, None), params.uri)
         except Exception as error:
             fault = fault_from(error)
             raise MCPError(INVALID_PARAMS, f"{fault.message}; {fault.hint}") from error
@@ -86,7 +87,7 @@ def build_server(service: Service) -> Server[Any]:
             raise resources.nothing_at(params.uri)
         return found
 
-    subscriptions = Subscriptions(service, lambda context: _caller(context, None))
+    subscriptions = Subscriptions(service, lambda context: _caller(service, context, None))
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncIterator[Service]:
@@ -153,7 +154,7 @@ async def _list_templates(context: Context, params: PaginatedRequestParams | Non
     return ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
 
 
-def _caller(context: Context, sampling: Sampling | None) -> Caller:
+def _caller(service: Service, context: Context, sampling: Sampling | None) -> Caller:
     meta = context.meta or {}
     asked, agent = meta.get("session"), meta.get("threadId")
 
@@ -161,7 +162,9 @@ def _caller(context: Context, sampling: Sampling | None) -> Caller:
         await context.session.report_progress(done, total, message)
 
     client = current_handshake.get()
-    if isinstance(agent, str):
+    if not isinstance(agent, str):
+        agent = service.hooks.agents.of_call(meta.get("claudecode/toolUseId"))
+    if agent:
         client = replace(client, agent=agent[:_LONGEST_AGENT])
     named = asked if isinstance(asked, str) and asked else None
     return Caller(client, named or frame_named(client), progress, sampling)

@@ -14,7 +14,7 @@ from rlm_ipc.attachment_requests import (
     RevokeAttachment,
 )
 from rlm_ipc.daemon_protocol import role_of
-from rlm_ipc.daemon_requests import Request, Tidy
+from rlm_ipc.daemon_requests import NoteHook, PrimeShown, Request, ShowPrime, Tidy
 from rlm_ipc.session_requests import (
     ApplyPolicy,
     JournalPage,
@@ -65,11 +65,15 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
             applied = await service.apply_policy(request.session, request.policy, looser=request.looser)
             caller.accept(request, applied)
         case _:
-            await _answer_of_attachments(caller, service, request)
+            await _answer_of_others(caller, service, request)
 
 
-async def _answer_of_attachments(caller: Caller, service: Service, request: Request[Any]) -> None:
+async def _answer_of_others(caller: Caller, service: Service, request: Request[Any]) -> None:
     match request:
+        case NoteHook():
+            caller.accept(request, service.hooks.note(request))
+        case ShowPrime():
+            caller.accept(request, PrimeShown(service.hooks.prime(request.folder)))
         case ListAttachments():
             caller.accept(request, AttachmentList(service.attachments.rows()))
         case AddAttachment():

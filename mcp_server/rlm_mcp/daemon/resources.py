@@ -1,4 +1,4 @@
-"""What clients can read of goals as MCP resources: the tree, and of each frame its context and its log."""
+"""What clients can read as MCP resources: the tree, each frame's context and log, and where the work stands."""
 
 from __future__ import annotations
 
@@ -9,15 +9,24 @@ from mcp_types import INVALID_PARAMS, ReadResourceResult, Resource, ResourceTemp
 
 from rlm_mcp.service.frames.changes import Part
 from rlm_mcp.service.service import Caller, Service
+from rlm_memory.places import tree_of
 
 __all__ = ["RESOURCES", "TEMPLATES", "address_of", "nothing_at", "part_at", "read"]
 
 _TREE = "rlm-kernel://frames"
+_PRIME = "rlm-kernel://prime"
 _FRAME = re.compile(r"rlm-kernel://frames/(f\d+)/(context|log)")
 _PLAIN, _XML, _MARKDOWN = "text/plain", "application/xml", "text/markdown"
 
 RESOURCES = [
-    Resource(name="tree", uri=_TREE, title="Tree of goals", description="Ids, statuses, goals.", mime_type=_PLAIN)
+    Resource(name="tree", uri=_TREE, title="Tree of goals", description="Ids, statuses, goals.", mime_type=_PLAIN),
+    Resource(
+        name="prime",
+        uri=_PRIME,
+        title="Where the work stands",
+        description="Where was I, what is next, what may I touch.",
+        mime_type=_PLAIN,
+    ),
 ]
 TEMPLATES = [
     ResourceTemplate(
@@ -61,6 +70,11 @@ async def read(service: Service, caller: Caller, uri: str) -> ReadResourceResult
     Raises:
         ToolFault, UnknownFrame: the caller has no session, there is no such frame in its tree, or it has no log.
     """
+    if uri == _PRIME:
+        async with service.session(caller) as session:
+            named = tree_of(session.row.workspace, session.id)
+            text = service.hooks.prime_of(named, caller.handshake)
+        return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=_PLAIN, text=text)])
     part = part_at(uri)
     if part is None:
         return None

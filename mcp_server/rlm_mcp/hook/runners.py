@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["RunnerReport", "read_report"]
+__all__ = ["RunnerReport", "read_report", "runs_something"]
 
 _LONGEST = 200_000
 """Characters that are read of each end of a text."""
@@ -62,7 +62,7 @@ class _Count:
 
 def read_report(command: str, output: str) -> RunnerReport | None:
     """Return what a shell command has told of tests; None: it has run none. It never raises."""
-    if not _runs_something(command):
+    if not runs_something(command):
         return None
     lines = _lines(output)
     found = [report for read in (_pytest, _unittest, _jest, _vitest, _go, _cargo) if (report := read(lines))]
@@ -73,7 +73,7 @@ def read_report(command: str, output: str) -> RunnerReport | None:
     return RunnerReport(", ".join(report.runner for report in found), passed, failed, tuple(names)[:_MOST_FAILING])
 
 
-def _runs_something(command: str) -> bool:
+def runs_something(command: str) -> bool:
     """Whether one of the commands of a line of shell is none that only shows text."""
     words = [part.split(maxsplit=1) for part in _SEPARATORS.split(command[:_LONGEST])]
     return any(part and part[0].rpartition("/")[2] not in _READERS for part in words)

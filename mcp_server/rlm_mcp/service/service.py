@@ -23,6 +23,7 @@ from rlm_ipc.attachment_requests import AttachmentOpened
 from rlm_ipc.daemon_requests import Tidied
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.errors import KernelError
+from rlm_ipc.json_lines import hooks_folder
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.session_requests import KeepTurn, PolicyApplied, RestoreSession, SessionRestored, SessionSaved, TurnKept
@@ -42,6 +43,7 @@ from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.turns import FrameTurns
+from rlm_mcp.service.hooks.hooks import Hooks
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService
@@ -127,6 +129,7 @@ class Service:
         self.frames = Frames(store, files, self.sessions, self._forks, self.journal, summaries, clock, folder)
         self.turns = FrameTurns(store, self.frames, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
+        self.hooks = Hooks(store, self.frames, clock, Path(hooks_folder(str(files.root.parent))))
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()
 
@@ -339,6 +342,7 @@ class Service:
         await self.control.end_orphans([*live.values(), *await self.attachments.adopt(copies)])
         await self.frames.recover()
         await self._events.gone()
+        self.hooks.start()
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
         if warm:
             self._tasks.append(asyncio.create_task(self._warm()))
@@ -367,6 +371,7 @@ class Service:
         await asyncio.gather(*self._tasks, self._events.aclose(), return_exceptions=True)
         for session in list(self.sessions):
             await self.snapshots.save_lasting(session)
+        await self.hooks.aclose()
         await self.runs.aclose()
         await self.providers.aclose()
         self.budgets.write_all()

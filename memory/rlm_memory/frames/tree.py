@@ -44,6 +44,7 @@ __all__ = [
     "of_session",
     "parents",
     "plan",
+    "root",
     "start",
     "undo_push",
 ]
@@ -104,6 +105,15 @@ def of_session(store: Store, session: SessionRow, *, author: str, now: float) ->
             made = _add(store, tree, root, session.id, Kind.SESSION, author=author, now=now)
         _run_in(store, made.key, session.key, None)
         return get(store, made.key)
+
+
+def root(store: Store, tree: str, *, author: str, now: float, make: bool = True) -> FrameRow | None:
+    """Return the root of a tree, made without a session if there is none: the first session that comes takes it."""
+    with store.transaction():
+        found = root_of(store, tree)
+        if found is not None or not make:
+            return found
+        return _add(store, tree, None, name_of_tree(tree), Kind.SESSION, author=author, now=now)
 
 
 def note_fork(store: Store, session: SessionRow, parent: SessionRow, *, now: float) -> FrameRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from rlm_mcp.client_info import ClientInfo
@@ -34,6 +34,10 @@ class Currents:
     def put(self, client: ClientInfo, asked: str | None, key: int) -> None:
         """Make a frame the current one of those calls."""
         _put(self._current, _of(client, asked), key)
+
+    def latest(self, pid: int, agent: str) -> Iterator[int]:
+        """Yield the current frames of a client's agent, whatever session its calls named, the latest first."""
+        return (key for who, key in reversed(self._current.items()) if who[:2] == (pid, agent))
 
     def pushed(self, client: ClientInfo, asked: str | None) -> Iterable[int]:
         """Return what the client has pushed by those calls."""

@@ -100,6 +100,15 @@ class Frames:
         row = self._find(self._currents.get(client, asked))
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
 
+    def working_on(self, client: ClientInfo, named: str) -> int | None:
+        """Return the frame of a tree that a client works on: its agent's current one, else the client's; or None."""
+        for agent in dict.fromkeys((client.agent, "")):
+            for key in self._currents.latest(client.pid, agent):
+                row = self._find(key)
+                if row is not None and row.tree == named and row.status is Status.IN_PROGRESS:
+                    return key
+        return None
+
     def currents(self) -> Counter[int]:
         """Count, by frame, the clients whose current frame it is."""
         return self._currents.count()

@@ -1,0 +1,46 @@
+"""``rlm-kernel hook`` and ``rlm-kernel prime``: what hooks of agent programs do, by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_requests import ShowPrime
+from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.json_lines import hooks_folder
+from rlm_mcp.cli.clients import ClientOption
+from rlm_mcp.cli.output import JsonFlag, errors, failing, show
+from rlm_mcp.hook import program
+from rlm_mcp.service.hooks.folder import HookFolder
+from rlm_memory.places import tree_of
+
+__all__ = ["hook", "prime"]
+
+
+@failing
+def hook(
+    event: Annotated[str, typer.Argument(help="The client's name of the event, such as PostToolUse.")],
+    client: ClientOption = "claude-code",
+) -> None:
+    """Do what a hook does: read a client's event from standard input, tell the daemon, and print what it answers."""
+    folder = Path(hooks_folder(discovery.state_folder()))
+    folder.mkdir(mode=0o700, exist_ok=True)
+    program.main(str(folder), client, event)
+
+
+@failing
+def prime(as_json: JsonFlag = False) -> None:
+    """Print where the work on the goals of this repository stands: what an agent reads that begins here."""
+    here = os.getcwd()
+    try:
+        text = ask(ShowPrime(here)).text
+    except DaemonUnavailable:
+        text = HookFolder(Path(hooks_folder(discovery.state_folder()))).prime(tree_of(here, ""))
+    if not text and not as_json:
+        errors.print("nothing is in progress or planned here; begin with: rlm-kernel plan GOAL")
+    show({"text": text}, as_json, lambda: print(text) if text else None)

@@ -1,0 +1,66 @@
+"""What an event says of the work that is in progress: files, tests, commits, errors, as fields to merge."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rlm_mcp.hook.events import Edited, Event, ShellRan
+from rlm_mcp.hook.runners import RunnerReport, read_report, runs_something
+
+__all__ = ["observed"]
+
+_COMMITTED = re.compile(r"^\[[^\]\n]{1,200} ([0-9a-f]{7,40})\] ", re.MULTILINE)
+_MESSAGE = 300
+_COMMAND = 120
+_PLACE = re.compile(
+    r"^(?:  File \"(?P<file>[^\"\n]{1,300})\", line (?P<line>\d{1,7})"
+    r"|(?P<path>[^\s:]{1,300}):(?P<at>\d{1,7})(?::\d{1,7})?: (?:fatal )?(?:error|Error)\b)",
+    re.MULTILINE,
+)
+_RAISED = re.compile(r"^(?:[\w.]{1,100}\.)?([A-Z]\w{0,100}(?:Error|Exception|Interrupt)): ", re.MULTILINE)
+_EXIT_LINES = re.compile(r"^(Exit code -?\d+|Exit Code: .*|Error: \(none\)|Signal: .*|Process Group PGID: .*|"
+                         r"Command: .*|Directory: .*|<shellId: .*|</?untrusted_context>)$")  # fmt: skip
+_TAIL = 20_000
+
+
+def observed(event: Event) -> dict[str, Any]:
+    """Return the fields of work in progress that an event changes; paths in it are absolute. Mostly there are none."""
+    if isinstance(event, Edited) and event.paths:
+        return {"files_modified": list(event.paths), "uncommitted_changes": True}
+    return _of_shell(event) if isinstance(event, ShellRan) else {}
+
+
+def _of_shell(ran: ShellRan) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "commit" in ran.command and (made := _COMMITTED.findall(ran.output[-_TAIL:])):
+        found |= {"last_commit": made[-1], "uncommitted_changes": False}
+    if (report := read_report(ran.command, ran.output)) is not None:
+        found["test_results"] = _results(report)
+    elif ran.status and runs_something(ran.command):
+        found["errors"] = [_error(ran)]
+    return found
+
+
+def _results(report: RunnerReport) -> dict[str, Any]:
+    """E-4 names one failing test; None drops what the run before has left."""
+    return {
+        "ran": True,
+        "passed": report.passed,
+        "failed": report.failed,
+        "failing_test": report.failing[0] if report.failing else None,
+        "failing_tests": list(report.failing) if len(report.failing) > 1 else None,
+    }
+
+
+def _error(ran: ShellRan) -> dict[str, Any]:
+    """Say what has failed: the kind and the place of the last error that is named, and the last lines."""
+    output = ran.output[-_TAIL:]
+    lines = [line for line in output.splitlines() if line.strip() and not _EXIT_LINES.match(line)]
+    message = "\n".join(line[:_MESSAGE] for line in lines[-3:])[-_MESSAGE:]
+    raised, places = _RAISED.findall(output), list(_PLACE.finditer(output))
+    error = {"type": raised[-1] if raised else f"exit {ran.status}", "message": message}
+    if places:
+        last = places[-1]
+        error["file"] = f"{last['file'] or last['path']}:{last['line'] or last['at']}"
+    return error | {"command": " ".join(ran.command.split())[:_COMMAND]}

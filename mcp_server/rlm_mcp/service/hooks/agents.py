@@ -1,0 +1,102 @@
+"""Whose event it is: from the processes above a hook to the client that is connected, and from a call to its agent.
+
+A client starts its hooks and its MCP server itself, each perhaps by a shell. So the nearest process above the server
+that is no shell is the client, and a hook is of that client if it has the same process above it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from rlm_ipc.daemon_requests import Ancestor
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.hook.events import Origin
+
+__all__ = ["Agents", "ancestors"]
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
+_MOST_ANCESTORS = 8
+_MOST_CALLS = 1000
+_MOST_LEFT = 100
+"""Clients that are remembered when they have gone: what their hooks have left in the spool is theirs."""
+
+
+@dataclass(eq=False)
+class _Connected:
+    client: ClientInfo
+    owner: Ancestor | None
+
+
+class Agents:
+    """The clients that are connected, and which agent has made which of their calls."""
+
+    def __init__(self) -> None:
+        self._connected: list[_Connected] = []
+        self._left: deque[_Connected] = deque(maxlen=_MOST_LEFT)
+        self._calls: dict[str, str] = {}
+
+    @contextmanager
+    def connected(self, client: ClientInfo, pid: int) -> Iterator[None]:
+        """Know a client for as long as it is connected; ``pid`` is the process at the other end."""
+        known = _Connected(client, _owner(pid))
+        self._connected.append(known)
+        try:
+            yield
+        finally:
+            self._connected.remove(known)
+            self._left.append(known)
+
+    def find(self, origin: Origin, above: Iterable[Ancestor]) -> ClientInfo | None:
+        """Return the client, with its agent, that an event comes from; None: it was not connected."""
+        for ancestor in above:
+            for known in (*reversed(self._connected), *reversed(self._left)):
+                if known.owner == ancestor:
+                    # Codex calls the agent that it begins with by its session.
+                    agent = origin.agent or (origin.session if origin.client == "codex" else "")
+                    return replace(known.client, agent=agent)
+        return None
+
+    def note_call(self, call: str, agent: str) -> None:
+        """Note which agent makes a call of a tool; the call itself comes over MCP, by a connection that all share."""
+        if call and agent:
+            self._calls[call] = agent
+            while len(self._calls) > _MOST_CALLS:
+                del self._calls[next(iter(self._calls))]
+
+    def of_call(self, call: object) -> str:
+        """Return the agent that has made a call; empty: the client itself has, or nothing is known."""
+        return self._calls.pop(call, "") if isinstance(call, str) else ""
+
+
+def ancestors(pid: int) -> list[tuple[Ancestor, str]]:
+    """List the processes above that one, each with its name; as far as the system tells."""
+    found: list[tuple[Ancestor, str]] = []
+    pid = _parent(pid)
+    while pid > 1 and len(found) < _MOST_ANCESTORS and (fields := _stat(pid)):
+        name, parent, started = fields
+        found.append((Ancestor(pid, started), name))
+        pid = parent
+    return found
+
+
+def _owner(pid: int) -> Ancestor | None:
+    return next((ancestor for ancestor, name in ancestors(pid) if name not in _SHELLS), None)
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid) if pid > 0 else None
+    return fields[1] if fields else 0
+
+
+def _stat(pid: int) -> tuple[str, int, int] | None:
+    """Return name, parent and start of a process; None: there is none, or the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            head, _, tail = file.read().rpartition(b")")
+        fields = tail.split()
+        return head.partition(b"(")[2].decode("utf-8", "replace"), int(fields[1]), int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None

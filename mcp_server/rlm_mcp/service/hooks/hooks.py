@@ -1,0 +1,271 @@
+"""What becomes of what hooks tell: work in progress of a frame, refused writes, and where an agent was.
+
+An event comes from a hook that waits for the answer, or from the spool, where hooks leave what no daemon has taken in
+time. It may come twice; then it changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rlm_ipc.daemon_requests import HookNoted, NoteHook
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.messages import read
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.hook.answers import refusal, with_text
+from rlm_mcp.hook.events import (
+    AgentStarted,
+    CallAsked,
+    Compacted,
+    Compacting,
+    Edited,
+    Event,
+    Prompted,
+    SessionStarted,
+    ShellRan,
+    WriteAsked,
+)
+from rlm_mcp.hook.observations import observed
+from rlm_mcp.hook.reading import read_event
+from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.hooks.agents import Agents
+from rlm_mcp.service.hooks.folder import HookFolder
+from rlm_mcp.service.hooks.primes import Primes
+from rlm_mcp.service.sessions.names import git_root
+from rlm_mcp.service.sessions.sessions import Clock
+from rlm_memory.errors import MemoryLayerError, RowRequestError
+from rlm_memory.frames import tree
+from rlm_memory.places import tree_of
+from rlm_memory.store import Store
+from rlm_memory.work import paths, prime, progress
+
+__all__ = ["Hooks"]
+
+log = logging.getLogger(__name__)
+
+_SPOOL_SECONDS = 2.0
+_MOST_KNOWN = 10_000
+_MOST_FILES = 200
+_TOLD_BY_EVENT = ("claude-code", "codex")
+"""Clients whose session begins anew after a compaction: its hook prints the text then, and nothing else must."""
+
+
+class Hooks:
+    """Everything that is done for hooks; `agents` knows who is connected."""
+
+    def __init__(self, store: Store, frames: Frames, clock: Clock, folder: Path) -> None:
+        self._store, self._frames, self._clock = store, frames, clock
+        self.agents = Agents()
+        self._folder = HookFolder(folder)
+        self._primes = Primes(store, self._folder)
+        self._known: dict[str, None] = {}
+        self._due: dict[tuple[int, str], str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Read what hooks have left, and keep what they print, until `aclose`."""
+        self.read_spool()
+        self._tasks = [asyncio.create_task(self._primes.keep()), asyncio.create_task(self._watch_spool())]
+
+    async def aclose(self) -> None:
+        """Stop; what is in the spool waits for the next daemon."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._primes.write()
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def note(self, told: NoteHook) -> HookNoted:
+        """Note an event; returns what its hook is to print."""
+        if told.id in self._known:
+            return HookNoted("")
+        self._known[told.id] = None
+        while len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        event = read_event(told.client, told.event, told.given)
+        client = self.agents.find(event.origin, told.ancestors)
+        try:
+            return HookNoted(self._answer(told, event, client))
+        except (MemoryLayerError, OSError) as error:
+            log.warning("a hook's event was lost", extra={"event": told.event, "reason": str(error)})
+            return HookNoted("")
+
+    def _answer(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
+        match event:
+            case WriteAsked():
+                self.agents.note_call(event.call, event.origin.agent)
+                return self._before_write(told, event, client)
+            case CallAsked():
+                self.agents.note_call(event.call, event.origin.agent)
+            case Edited() | ShellRan():
+                self._merge(event, client)
+            case SessionStarted() | AgentStarted():
+                self._is_told(client)
+                return self._with_prime(told, event, client)
+            case Compacting() | Compacted():
+                if client is not None and told.client not in _TOLD_BY_EVENT:
+                    self._due[client.pid, client.agent] = event.origin.folder or client.cwd
+            case Prompted() if self._is_told(client):
+                return self._with_prime(told, event, client)
+            case _:
+                pass
+        return ""
+
+    def _before_write(self, told: NoteHook, event: WriteAsked, client: ClientInfo | None) -> str:
+        """Refuse a write to a path that another one has claimed. A shell's patch that may be applied is told once."""
+        for path in event.paths:
+            if (reason := self._taken(path, client)) is not None:
+                return refusal(told.client, told.event, reason)
+        if told.client == "codex" and event.tool != "apply_patch":
+            self._merge(Edited(event.origin, event.paths), client)
+        return ""
+
+    def _taken(self, path: str, client: ClientInfo | None) -> str | None:
+        place = _real(path)
+        root = git_root(str(place.parent))
+        if root is None or not place.is_relative_to(root):
+            return None
+        inside = place.relative_to(root).as_posix()
+        taken = paths.taken_by_other(self._store, tree_of(str(root), ""), f"/{inside}", self._own(client))
+        if taken is None:
+            return None
+        return (
+            f"{inside} was not written: {taken.frame}, on which {taken.holder} works, has claimed "
+            f"{taken.path.removeprefix('/') or 'the whole repository'}. Write elsewhere, or take another task."
+        )
+
+    def _own(self, client: ClientInfo | None) -> Iterable[str]:
+        """List the holders that a client is."""
+        return ()
+
+    # --- work in progress -------------------------------------------------------------------------
+
+    def _merge(self, event: Event, client: ClientInfo | None) -> None:
+        seen = observed(event)
+        files = [_real(path) for path in seen.pop("files_modified", [])]
+        folders = {file: git_root(str(file.parent)) for file in files}
+        for root in dict.fromkeys(folders.values()):
+            named = [_shown(file, root) for file in files if folders[file] == root]
+            place = str(root) if root is not None else event.origin.folder
+            if place:
+                self._merge_into(self._frame(place, client), seen | {"files_modified": named})
+        if not files and event.origin.folder and (seen or isinstance(event, ShellRan)):
+            key = self._frame(event.origin.folder, client, make=bool(seen))
+            if key is not None:
+                self._merge_into(key, seen, event if isinstance(event, ShellRan) else None)
+
+    def _merge_into(self, key: int | None, seen: dict[str, Any], ran: ShellRan | None = None) -> None:
+        """Merge into the work in progress of a frame; lists to which writers add are also shortened here."""
+        if key is None:
+            return
+        now = self._clock()
+        with self._store.transaction():
+            data = progress.get(self._store, key).data
+            short: dict[str, Any] = {}
+            files, known = seen.get("files_modified", []), data.get("files_modified", [])
+            if len(known) + len(files) > _MOST_FILES:
+                short["files_modified"] = [*(path for path in known if path not in files), *files][-_MOST_FILES:]
+            if ran is not None and "errors" not in seen and (left := _errors_left(data, ran)) is not None:
+                short["errors"] = left
+            try:
+                if short:
+                    progress.update(self._store, key, dict.fromkeys(short), now=now)
+                if seen or short:
+                    progress.update(self._store, key, seen | short, now=now)
+            except RowRequestError as full:
+                log.info("work in progress is full", extra={"frame": key, "reason": str(full)})
+
+    def _frame(self, folder: str, client: ClientInfo | None, *, make: bool = True) -> int | None:
+        """Return the frame that work in a folder is for: the client's, the only goal that is worked on, the root."""
+        named = tree_of(folder, "")
+        own = self._frames.working_on(client, named) if client is not None else None
+        if own is not None:
+            return own
+        found = prime.worked_on(self._store, named, 2)
+        if len(found) == 1:
+            return found[0].key
+        root = tree.root(self._store, named, author="hook", now=self._clock(), make=make)
+        return None if root is None else root.key
+
+    # --- where was I ------------------------------------------------------------------------------
+
+    def prime(self, folder: str, client: ClientInfo | None = None) -> str:
+        """Return what an agent reads that begins in a folder; empty if nothing is in progress there."""
+        return self.prime_of(tree_of(folder, ""), client)
+
+    def prime_of(self, named: str, client: ClientInfo | None = None) -> str:
+        """Return that of a tree, first of all the frame that the client works on."""
+        own = self._frames.working_on(client, named) if client is not None else None
+        return prime.assemble(self._store, named, own=own)
+
+    def due(self, client: ClientInfo) -> str:
+        """Return that text once after a compaction of a client that no event tells: for the next answer of a tool."""
+        folder = self._due.pop((client.pid, client.agent), None)
+        return "" if folder is None else self.prime(folder, client)
+
+    def _is_told(self, client: ClientInfo | None) -> bool:
+        """Whether a client was still to be told; from now on it is not."""
+        return client is not None and self._due.pop((client.pid, client.agent), None) is not None
+
+    def _with_prime(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
+        folder = event.origin.folder or (client.cwd if client is not None else "")
+        text = self.prime(folder, client) if folder else ""
+        return with_text(told.client, told.event, text) if text and told.client != "opencode" else ""
+
+    # --- the spool --------------------------------------------------------------------------------
+
+    def read_spool(self) -> None:
+        """Note what hooks have left."""
+        try:
+            lines = self._folder.take()
+        except OSError as error:
+            log.warning("the events that hooks have left cannot be read", extra={"reason": str(error)})
+            return
+        for told in sorted(filter(None, map(_parsed, lines)), key=lambda one: one.at):
+            self.note(told)
+
+    async def _watch_spool(self) -> None:
+        while True:
+            await asyncio.sleep(_SPOOL_SECONDS)
+            try:
+                self.read_spool()
+            except Exception:
+                log.exception("events that hooks have left were lost")
+
+
+def _parsed(line: str) -> NoteHook | None:
+    """Return the event in a line of the spool; None: the line was cut, or is another version's."""
+    try:
+        return read(NoteHook, json.loads(line))
+    except (ValueError, RecursionError, ProtocolError):
+        return None
+
+
+def _real(path: str) -> Path:
+    """Return where a file is: its folder is resolved, its own name is not, because it is about to be replaced."""
+    folder, name = os.path.split(path)
+    return Path(os.path.realpath(folder), name)
+
+
+def _shown(file: Path, root: Path | None) -> str:
+    return file.relative_to(root).as_posix() if root is not None else str(file)
+
+
+def _errors_left(data: dict[str, Any], ran: ShellRan) -> list[Any] | None:
+    """Return the errors that stay when a command has succeeded that had failed before; None: it had not."""
+    errors, command = data.get("errors"), " ".join(ran.command.split())
+    if ran.status or not isinstance(errors, list):
+        return None
+    left = [error for error in errors if not (isinstance(error, dict) and _is_of(error.get("command"), command))]
+    return left if len(left) < len(errors) else None
+
+
+def _is_of(failed: object, command: str) -> bool:
+    return isinstance(failed, str) and bool(failed) and command.startswith(failed)

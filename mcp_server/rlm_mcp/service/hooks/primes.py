@@ -1,0 +1,73 @@
+"""The texts that hooks print, kept up to date: one file for each tree, written when something of the tree changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+from rlm_mcp.service.hooks.folder import HookFolder
+from rlm_memory.errors import StoreFault
+from rlm_memory.store import Store
+from rlm_memory.work import prime
+
+__all__ = ["Primes"]
+
+log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS = 0.1
+"""How long changes are gathered before they are written."""
+
+
+class Primes:
+    """Writes the texts; `close` ends that."""
+
+    def __init__(self, store: Store, folder: HookFolder) -> None:
+        self._store, self._folder = store, folder
+        self._state: tuple[int, float, int, int] | None = None
+        self._changed = asyncio.Event()
+        self._looking = False
+        self._written: set[str] = set()
+
+    async def keep(self) -> None:
+        """Write the texts now, and whenever something changes, until cancelled."""
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
+
+        def told() -> None:
+            own_look = self._looking and threading.get_ident() == here
+            if not own_look and not self._changed.is_set():
+                loop.call_soon_threadsafe(self._changed.set)
+
+        unwatch = self._store.watch(told)
+        try:
+            while True:
+                self.write()
+                await self._changed.wait()
+                await asyncio.sleep(_PAUSE_SECONDS)
+                self._changed.clear()
+        finally:
+            unwatch()
+
+    def write(self) -> None:
+        """Write what has changed since the last time."""
+        self._looking = True
+        try:
+            with self._store.transaction():
+                state = prime.state(self._store)
+                changed = set() if state == self._state else self._trees(state)
+                texts = {tree: prime.assemble(self._store, tree) for tree in changed}
+            for tree, text in texts.items():
+                self._folder.write_prime(tree, text)
+                self._written.add(tree)
+            self._state = state
+        except (StoreFault, OSError):
+            log.warning("what hooks print could not be written", exc_info=True)
+        finally:
+            self._looking = False
+
+    def _trees(self, state: tuple[int, float, int, int]) -> set[str]:
+        """List the trees whose texts may be others now: all, when frames are gone, of which no row tells any more."""
+        before = self._state
+        if before is None or state[2] < before[2] or state[3] != before[3]:
+            return {*prime.trees(self._store, None), *self._written}
+        return set(prime.trees(self._store, before))
