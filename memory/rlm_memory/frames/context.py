@@ -22,9 +22,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from sqlite3 import Row
 from xml.sax.saxutils import escape
-
-from sqlalchemy import Connection, RowMapping, text
 
 from rlm_memory.frames.results import IN_LINE, MOST_SHOWN, SHOWN
 from rlm_memory.frames.rows import frame_id, get
@@ -67,24 +66,24 @@ _MARKUP = 85
 _BESIDE = 300
 """Characters of the lines that count what is not shown, and of the outermost tags."""
 
-_ABOVE = text("""
+_ABOVE = """
     WITH RECURSIVE above(key, parent, step) AS (
         SELECT key, parent, 0 FROM frames WHERE key = :named
         UNION ALL
         SELECT frames.key, frames.parent, step + 1 FROM frames JOIN above ON frames.key = above.parent
         WHERE step < :most
     ) SELECT frames.key, kind, status, goal, depth, tree, folded, folded_count FROM above JOIN frames USING (key)
-    ORDER BY step DESC""")
-_TOP = text("""
+    ORDER BY step DESC"""
+_TOP = """
     SELECT key, kind, status, goal, depth, tree, folded, folded_count FROM frames
-    WHERE tree = :of AND parent IS NULL""")
-_ENDED = text("""
+    WHERE tree = :of AND parent IS NULL"""
+_ENDED = """
     SELECT frames.key, frames.status, (
         SELECT c.text FROM frame_compactions c WHERE c.frame = frames.key ORDER BY c.number DESC LIMIT 1
-    ) AS summary FROM frames WHERE parent = :named AND ended > :folded ORDER BY ended LIMIT :most""")
-_OPEN = text("""
+    ) AS summary FROM frames WHERE parent = :named AND ended > :folded ORDER BY ended LIMIT :most"""
+_OPEN = """
     SELECT key, status, goal FROM frames
-    WHERE parent = :named AND status IN ('in_progress', 'planned') AND key <> :skip ORDER BY status, key LIMIT :most""")
+    WHERE parent = :named AND status IN ('in_progress', 'planned') AND key <> :skip ORDER BY status, key LIMIT :most"""
 # What XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for who parses it.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -101,15 +100,15 @@ def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:
         UnknownFrame: there is no such frame.
     """
     room = _scaled(max(tokens, LEAST_BUDGET))
-    with store.transaction() as connection:
-        chain = list(connection.execute(_ABOVE, {"named": key, "most": NEAREST}).mappings())
+    with store.transaction():
+        chain = store.read(_ABOVE, named=key, most=NEAREST)
         if not chain:
             get(store, key)  # raises
         if chain[0]["depth"]:
-            chain.insert(0, connection.execute(_TOP, {"of": chain[0]["tree"]}).mappings().one())
-        inner = _current(connection, chain[-1], room)
+            chain[:0] = store.read(_TOP, of=chain[0]["tree"])
+        inner = _current(store, chain[-1], room)
         for nearness, (row, below) in enumerate(reversed(list(pairwise(chain)))):
-            inner = _around(connection, row, below, inner, room, nearness)
+            inner = _around(store, row, below, inner, room, nearness)
     return "\n".join(["<flame_context>", *inner, "</flame_context>"])
 
 
@@ -124,35 +123,33 @@ def _scaled(tokens: int) -> _Room:
     )
 
 
-def _around(
-    connection: Connection, row: RowMapping, below: RowMapping, inner: Sequence[str], room: _Room, nearness: int
-) -> list[str]:
+def _around(store: Store, row: Row, below: Row, inner: Sequence[str], room: _Room, nearness: int) -> list[str]:
     """A frame on the way down: its goal, ended children, the next one down with all in it, open children."""
     before: Sequence[str] = ()
     behind: Sequence[str] = ()
     if nearness == 0:
-        before = _ended(connection, row, room.ended, IN_LINE)
-        behind = _still(connection, row, below["key"], room.still)
+        before = _ended(store, row, room.ended, IN_LINE)
+        behind = _still(store, row, below["key"], room.still)
     elif nearness <= _UNCLES:
-        before = _ended(connection, row, room.uncles, _UNCLE)
-        behind = _still(connection, row, below["key"], room.still // 4)
+        before = _ended(store, row, room.uncles, _UNCLE)
+        behind = _still(store, row, below["key"], room.still // 4)
     lines = [_head(row), _goal(row, room.goal), *before]
     if gap := below["depth"] - row["depth"] - 1:
         lines.append(f'<elided frames="{gap}"/>')
     return [*lines, *inner, *behind, "</frame>"]
 
 
-def _current(connection: Connection, row: RowMapping, room: _Room) -> list[str]:
+def _current(store: Store, row: Row, room: _Room) -> list[str]:
     """The frame itself: its goal, what its children came to, what is open below it."""
-    ended = _ended(connection, row, room.ended, IN_LINE)
-    still = _still(connection, row, 0, room.still)
+    ended = _ended(store, row, room.ended, IN_LINE)
+    still = _still(store, row, 0, room.still)
     return [_head(row), _goal(row, room.own), *ended, *still, "</frame>"]
 
 
-def _ended(connection: Connection, row: RowMapping, room: int, longest: int) -> list[str]:
+def _ended(store: Store, row: Row, room: int, longest: int) -> list[str]:
     """Children that have ended, the oldest first, behind one line for those that there is no room for."""
-    found = connection.execute(_ENDED, {"named": row["key"], "folded": row["folded"], "most": 2 * MOST_SHOWN})
-    lines = [_child(child, "summary", child["summary"] or "", longest) for child in found.mappings()]
+    found = store.read(_ENDED, named=row["key"], folded=row["folded"], most=2 * MOST_SHOWN)
+    lines = [_child(child, "summary", child["summary"] or "", longest) for child in found]
     first, left = 0, sum(map(len, lines)) + len(lines)
     while left > room:
         left -= len(lines[first]) + 1
@@ -166,11 +163,10 @@ def _ended(connection: Connection, row: RowMapping, room: int, longest: int) -> 
     return [*([f'<folded children="{folded}"/>'] if folded else []), *lines[first:]]
 
 
-def _still(connection: Connection, row: RowMapping, skip: int, room: int) -> list[str]:
+def _still(store: Store, row: Row, skip: int, room: int) -> list[str]:
     """Children that run or are planned, those that run first."""
     lines: list[str] = []
-    found = connection.execute(_OPEN, {"named": row["key"], "skip": skip, "most": room // 50 + 2})
-    for child in found.mappings():
+    for child in store.read(_OPEN, named=row["key"], skip=skip, most=room // 50 + 2):
         line = _child(child, "goal", child["goal"], 120)
         room -= len(line) + 1
         if room < 0:
@@ -179,15 +175,15 @@ def _still(connection: Connection, row: RowMapping, skip: int, room: int) -> lis
     return lines
 
 
-def _head(row: RowMapping) -> str:
+def _head(row: Row) -> str:
     return f'<frame id="{frame_id(row["key"])}" kind="{row["kind"]}" status="{row["status"]}">'
 
 
-def _goal(row: RowMapping, longest: int) -> str:
+def _goal(row: Row, longest: int) -> str:
     return f"<goal>{_cut(row['goal'], longest)}</goal>"
 
 
-def _child(row: RowMapping, tag: str, said: str, longest: int) -> str:
+def _child(row: Row, tag: str, said: str, longest: int) -> str:
     name = frame_id(row["key"])
     log = f"<log>frame-{name}.md</log>" if tag == "summary" else ""
     return f'<child id="{name}" status="{Status(row["status"])}"><{tag}>{_cut(said, longest)}</{tag}>{log}</child>'

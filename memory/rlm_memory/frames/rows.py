@@ -24,7 +24,6 @@ __all__ = [
     "Event",
     "FrameRow",
     "above",
-    "came_to",
     "children",
     "compaction_of",
     "events_of",
@@ -94,15 +93,6 @@ _WHOLE = text("""
         SELECT key FROM frames WHERE key = :named
         UNION ALL SELECT frames.key FROM frames JOIN whole ON frames.parent = whole.key
     ) SELECT frames.* FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key""")
-# What ran in no session of its own hands on what came of those below it.
-_CAME_TO = text("""
-    WITH RECURSIVE here(key) AS (
-        SELECT key FROM frames WHERE session = :session
-        UNION
-        SELECT frames.key FROM frames JOIN here ON frames.parent = here.key
-        WHERE frames.session IS NULL AND frames.forked_from IS NULL AND frames.started_at IS NOT NULL
-    ) SELECT child.* FROM here JOIN frames child ON child.parent = here.key
-    WHERE child.ended IS NOT NULL ORDER BY child.ended DESC LIMIT :most""")
 _COMPACTION = (
     select(compactions).where(compactions.c.frame == bindparam("named")).order_by(compactions.c.number.desc()).limit(1)
 )
@@ -238,11 +228,6 @@ def goals_in(store: Store, session: int) -> bool:
     A fork without a goal is none: it keeps nobody's session.
     """
     return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in in_session(store, session))
-
-
-def came_to(store: Store, session: int, most: int) -> list[FrameRow]:
-    """List the frames that have ended below those of a session, the latest last, ``most`` at most."""
-    return _list(store, _CAME_TO, {"session": session, "most": most})[::-1]
 
 
 def above(store: Store, key: int) -> list[FrameRow]:

@@ -1,17 +1,30 @@
-"""Frames at a glance, for somebody who watches: all of them once, and then only those that have changed."""
+"""Frames at a glance: lines of a tree, and for somebody who watches all of them once, then those that have changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import RowMapping, text
 
-from rlm_memory.frames.rows import frame_id
+from rlm_memory.frames.rows import FrameRow, frame_id
 from rlm_memory.store import Store
 
-__all__ = ["LONGEST_GLANCE", "FrameGlance", "Survey", "running", "state_of_all", "state_of_tree"]
+__all__ = [
+    "LONGEST_GLANCE",
+    "CameTo",
+    "FrameGlance",
+    "Survey",
+    "came_to",
+    "children",
+    "lines",
+    "lines_below",
+    "running",
+    "state_of_all",
+    "state_of_tree",
+]
 
 LONGEST_GLANCE = 240
 """Characters shown of a goal and of a summary."""
@@ -23,6 +36,32 @@ _GLANCE = """
     FROM frames f LEFT JOIN sessions s ON s.key = f.session
     LEFT JOIN frame_compactions c ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = f.key)
 """
+# Parents before their children, siblings by age: SQLite takes the deepest first that it has found. The way down is by
+# the index alone, and ends where the limit does. The lines are made here too: 200 of them take half as long so.
+_TREE = """
+    WITH RECURSIVE shown(key, depth) AS (
+        {start}
+        UNION ALL SELECT frames.key, shown.depth + 1 FROM frames JOIN shown ON frames.parent = shown.key
+        ORDER BY 2 DESC, 1
+    ) SELECT replace(hex(zeroblob(shown.depth)), '0', ' ') || 'f' || frames.key || ' ' || status || ' '
+        || substr(goal, 1, 120)
+    FROM shown JOIN frames ON frames.key = shown.key LIMIT :most"""
+_OF_TREE = _TREE.format(start="SELECT key, 0 FROM frames WHERE tree = :named AND parent IS NULL")
+_BELOW = _TREE.format(start="SELECT key, 0 FROM frames WHERE key = :named")
+_CHILDREN = "SELECT key FROM frames WHERE parent = :named ORDER BY key LIMIT :most"
+# What ran in no session of its own hands on what came of those below it.
+_CAME_TO = """
+    WITH RECURSIVE here(key) AS (
+        SELECT key FROM frames WHERE session = :session
+        UNION
+        SELECT frames.key FROM frames JOIN here ON frames.parent = here.key
+        WHERE frames.session IS NULL AND frames.forked_from IS NULL AND frames.started_at IS NOT NULL
+    ) SELECT child.key, child.goal, child.status, c.text, c.artifacts, c.decisions, (
+        SELECT json_group_array(name) FROM (SELECT name FROM frame_handovers WHERE frame = child.key ORDER BY name)
+    ) AS given FROM here JOIN frames child ON child.parent = here.key
+    LEFT JOIN frame_compactions c
+        ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = child.key)
+    WHERE child.ended IS NOT NULL ORDER BY child.ended DESC LIMIT :most"""
 _ALL = text(f"{_GLANCE} ORDER BY f.key")
 _CHANGED = text(f"""{_GLANCE} WHERE f.key IN (
     SELECT frame FROM frame_events WHERE number > :event
@@ -65,6 +104,18 @@ class FrameGlance:
     artifacts: int
 
 
+@dataclass(frozen=True, slots=True)
+class CameTo:
+    """What code finds of a frame that has ended below its session; ``values`` are the names that it has handed over."""
+
+    goal: str
+    status: str
+    summary: str
+    artifacts: Sequence[str]
+    decisions: Sequence[str]
+    values: Sequence[str]
+
+
 class Survey:
     """What one who watches knows of all frames. `look` brings it up to date."""
 
@@ -90,6 +141,37 @@ class Survey:
                 found_rows = connection.execute(_ALL, {"longest": LONGEST_GLANCE}).mappings()
                 self.known = {found.id: found for found in map(_glance, found_rows)}
         return True
+
+
+def came_to(store: Store, session: int, most: int) -> dict[str, CameTo]:
+    """Map the ids of frames that have ended below those of a session to what came of them.
+
+    Those are the ``most`` latest ones, the latest last.
+    """
+    return {
+        frame_id(row["key"]): CameTo(
+            row["goal"],
+            row["status"],
+            row["text"] or "",
+            *(json.loads(row[name] or "[]") for name in ("artifacts", "decisions", "given")),
+        )
+        for row in reversed(store.read(_CAME_TO, session=session, most=most))
+    }
+
+
+def lines(store: Store, tree: str, most: int = -1) -> list[str]:
+    """Return a line for each frame of a tree, its root first: each behind its parent, siblings by age."""
+    return [line for (line,) in store.read(_OF_TREE, named=tree, most=most)]
+
+
+def lines_below(store: Store, row: FrameRow) -> list[str]:
+    """Return such lines for a frame and all below it; the frame stands at the margin."""
+    return [line for (line,) in store.read(_BELOW, named=row.key, most=-1)]
+
+
+def children(store: Store, key: int, most: int) -> list[int]:
+    """List the keys of a frame's children, the oldest first, ``most`` at most."""
+    return [found for (found,) in store.read(_CHILDREN, named=key, most=most)]
 
 
 def state_of_all(store: Store) -> Mapping[str, int]:

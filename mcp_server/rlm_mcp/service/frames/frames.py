@@ -21,7 +21,6 @@ from rlm_mcp.service.frames.artifacts import changed_since, writable
 from rlm_mcp.service.frames.changes import FrameChanges, Part
 from rlm_mcp.service.frames.currents import Currents
 from rlm_mcp.service.frames.effects import FrameEffects
-from rlm_mcp.service.frames.lines import lines
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.values import FrameValues
@@ -32,7 +31,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import sessions
 from rlm_memory.errors import UnknownFrame
-from rlm_memory.frames import context, ending, rows, tree
+from rlm_memory.frames import context, ending, rows, survey, tree
 from rlm_memory.frames.results import Ended, Invalidated, Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import Runtime, handed_over
@@ -125,7 +124,7 @@ class Frames:
         """Write a goal down, with those below it."""
         above, at = self.named(session, client, asked, parent)
         made = tree.plan(self._store, wanted, above.key, author=_author(client), now=self._clock())
-        fields = {"planned": lines(rows.whole(self._store, made.key), made.depth)}
+        fields = {"planned": survey.lines_below(self._store, made)}
         return self.told(made, at, fields, ("planned",))
 
     async def push(
@@ -214,25 +213,25 @@ class Frames:
 
     def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show a frame with its context and its tree, and make it current if it is named and open."""
-        row, at = self.named(session, client, asked, frame)
-        if frame is not None and row.status in OPEN:
-            self._currents.put(client, asked, row.key)
-            at = row
-        kept = rows.compaction_of(self._store, row.key)
-        fields: dict[str, Any] = {
-            "kind": row.kind.value,
-            "session": self._session_of(row),
-            "children": [child.id for child in rows.children(self._store, row.key)[:_MOST_LISTED]],
-            "log": row.log,
-        }
-        if kept is not None:
-            fields |= {"summary": kept.text, "summary_by": kept.source}
-            fields |= {"artifacts": list(kept.artifacts), "decisions": list(kept.decisions)}
-        if values := [value.name for value in handed_over(self._store, row.key)]:
-            fields["handed_over"] = values
-        fields["tree"] = self._tree(row)[:_MOST_LISTED]
-        fields["context"] = self._context(session, row)
-        return self.told(row, at, fields)
+        with self._store.transaction():  # one, because to begin one takes as long as to read a row
+            row, at = self.named(session, client, asked, frame)
+            if frame is not None and row.status in OPEN:
+                self._currents.put(client, asked, row.key)
+                at = row
+            fields: dict[str, Any] = {
+                "kind": row.kind.value,
+                "session": self._session_of(row),
+                "children": [rows.frame_id(key) for key in survey.children(self._store, row.key, _MOST_LISTED)],
+                "log": row.log,
+            }
+            if row.status is not Status.PLANNED and (kept := rows.compaction_of(self._store, row.key)) is not None:
+                fields |= {"summary": kept.text, "summary_by": kept.source}
+                fields |= {"artifacts": list(kept.artifacts), "decisions": list(kept.decisions)}
+                if values := [value.name for value in handed_over(self._store, row.key)]:
+                    fields["handed_over"] = values
+            fields["tree"] = survey.lines(self._store, row.tree, _MOST_LISTED)
+            fields["context"] = self._context(session, row)
+            return self.told(row, at, fields)
 
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Invalidate a frame and what is planned below; what runs below is warned of."""
@@ -276,7 +275,7 @@ class Frames:
 
     def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
         """Return the tree, a line for each frame."""
-        return "\n".join(self._tree(self.current(session, client, asked)))
+        return "\n".join(survey.lines(self._store, self.current(session, client, asked).tree))
 
     def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the context of a frame."""
@@ -344,10 +343,6 @@ class Frames:
 
     def _context(self, session: Session, row: FrameRow) -> str:
         return context.assemble(self._store, row.key, tokens=session.policy.limits.context_tokens)
-
-    def _tree(self, row: FrameRow) -> list[str]:
-        root = rows.root_of(self._store, row.tree)
-        return [] if root is None else lines(rows.whole(self._store, root.key))
 
     def _get(self, beside: FrameRow, frame: str) -> FrameRow:
         """Return a frame of the same tree; of other trees it is not told what there is."""

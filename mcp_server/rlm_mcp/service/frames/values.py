@@ -11,11 +11,11 @@ import base64
 import os
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rlm_contexts.errors import ContextError
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.messages import plain
 from rlm_ipc.worker_requests import SavedValue
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault
@@ -23,7 +23,7 @@ from rlm_mcp.service.sessions.saved_variables import hand_in, hand_out
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_memory import contexts
 from rlm_memory.contexts import ContextOrigin, StoredContent
-from rlm_memory.frames import rows, runtime
+from rlm_memory.frames import runtime, survey
 from rlm_memory.frames.results import HandedOver
 from rlm_memory.frames.runtime import Undelivered
 from rlm_memory.store import Store
@@ -75,7 +75,8 @@ class FrameValues:
         With ``again`` it gets what an earlier kernel of the session had, too.
         """
         waiting = runtime.undelivered(self._store, session.key, again=again)
-        told = self._outcomes(session)
+        came = survey.came_to(self._store, session.key, _MOST_SHOWN)
+        told = {frame: plain(what) for frame, what in came.items()}
         blobs = {VARIABLE: pickle.dumps(told, protocol=4)} if told else {}
         failed = []
         for value in waiting:
@@ -95,22 +96,6 @@ class FrameValues:
         runtime.delivered(self._store, waiting, now=self._clock())
         if any(value.form == _TEXT for value in waiting):
             session.kernel.bound.stale = True
-
-    def _outcomes(self, session: Session) -> dict[str, dict[str, Any]]:
-        """What came of the frames below those of a session, by id."""
-        told = {}
-        with self._store.transaction():
-            for row in rows.came_to(self._store, session.key, _MOST_SHOWN):
-                kept = rows.compaction_of(self._store, row.key)
-                told[row.id] = {
-                    "goal": row.goal,
-                    "status": row.status.value,
-                    "summary": kept.text if kept else "",
-                    "artifacts": list(kept.artifacts) if kept else [],
-                    "decisions": list(kept.decisions) if kept else [],
-                    "values": [value.name for value in runtime.handed_over(self._store, row.key)],
-                }
-        return told
 
     def _bind(self, session: Session, name: str, stored: StoredText) -> None:
         """Give the session the text under its name: the frame's session has paid for it."""
