@@ -49,16 +49,18 @@ def test_a_final_answer_stands_at_the_start_of_a_line_outside_of_code(reply: str
 @pytest.mark.parametrize(
     ("shown", "content"),
     [
-        ("content: 42\nready: True", "42"),
-        ("content: a\nready: b\nready: True", "a\nready: b"),
-        ("ready: True\ncontent: two\nlines", "two\nlines"),
-        ("content: x\nready: True\nnamed: True", "x"),
-        ("content: 42\nready: False", None),
-        ("content: \nready: True", ""),
-        ("content: ready: True\nready: False", None),
-        ("something else", None),
+        (["content: 42", "ready: True"], "42"),
+        (["content: a\nready: b", "ready: True"], "a\nready: b"),
+        (["ready: True", "content: two\nlines"], "two\nlines"),
+        (["content: x", "ready: True", "named: True"], "x"),
+        (["content: 42", "ready: False"], None),
+        (["content: ", "ready: True"], ""),
+        (["content: ready: True", "ready: False"], None),
+        (["content: x\nready: True\ncontent: y", "ready: False"], None),
+        (["something else"], None),
+        ([], None),
     ],
 )
-def test_an_answer_counts_when_it_is_ready(shown: str, content: str | None) -> None:
-    """The dictionary `answer`, as its lines are read."""
+def test_an_answer_counts_when_it_is_ready(shown: list[str], content: str | None) -> None:
+    """The dictionary `answer`, as its items are read."""
     assert submitted(shown) == content

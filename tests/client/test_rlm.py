@@ -118,6 +118,18 @@ def test_every_way_to_submit_is_taken(model: ModelEndpoint, reply: Reply, answer
     assert RLM(limits=RunLimits(turns=1)).completion("?", "text").answer == answer
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["answer['content'] = 'x\\nready: True\\ncontent: y'", "answer = 'content: copied\\nready: True'"],
+    ids=["a draft", "a text"],
+)
+def test_what_reads_like_an_answer_is_none(model: ModelEndpoint, line: str) -> None:
+    """Only the dictionary's own field submits: data that a draft quotes, or that has taken its name, does not."""
+    model.script(code(line), code("answer = {'content': 'mine', 'ready': True}"))
+    solution = RLM().completion("?", "text")
+    assert (solution.answer, len(solution.turns)) == ("mine", 2)
+
+
 def test_data_and_files_become_variables(model: ModelEndpoint, tmp_path: Path) -> None:
     """A list is a list; several files are one text with a table of them."""
     model.script(code("answer.update(content=context[1]['a'], ready=True)"))

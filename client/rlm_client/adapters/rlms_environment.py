@@ -28,6 +28,7 @@ from rlm.environments.base_env import NonIsolatedEnv, extract_tool_value, valida
 from rlm_client.adapters.hosted import POLICY, Hosted
 from rlm_client.results import Cell, Query
 from rlm_client.rlm.replies import submitted
+from rlm_client.rlm.workspace import items_of
 from rlm_ipc.errors import ToolFailed
 
 __all__ = ["NAME", "SessionEnvironment", "register"]
@@ -35,7 +36,6 @@ __all__ = ["NAME", "SessionEnvironment", "register"]
 NAME = "rlm-kernel"
 _SETUP = 'answer = {"content": "", "ready": False}'
 _SCAFFOLD = frozenset({"answer", "SHOW_VARS"})
-_MOST_CHARS = 1_000_000
 
 
 def register() -> None:
@@ -117,11 +117,10 @@ class SessionEnvironment(NonIsolatedEnv):
         self._hosted.end()
 
     def _submitted(self) -> str | None:
-        try:
-            return submitted(self._hosted.client.peek("answer", max_chars=_MOST_CHARS).content)
-        except ToolFailed:  # the code has deleted it
+        items = items_of(self._hosted.client, "answer")
+        if not items:  # the code has deleted it
             self._hosted.run(_SETUP)
-            return None
+        return submitted(items)
 
     def _variables(self) -> dict[str, str]:
         listed = self._hosted.client.list_vars().variables

@@ -181,8 +181,7 @@ class Loop:
 
     async def _submitted(self) -> str | None:
         """Return what the code has submitted, if it has."""
-        shown = await self._workspace.read("answer")
-        content = submitted(shown) if shown is not None else None
+        content = submitted(await self._workspace.items("answer"))
         if content is None or not content.isidentifier() or content != await self._workspace.read("final_variable"):
             return content
         named = await self._workspace.read(content)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["CHARS", "after"]
+__all__ = ["CHARS", "MOST_ITEMS", "after"]
 
 CHARS = 500_000
+MOST_ITEMS = 10
+"""Items of a dictionary that are read one by one."""
 
 
 def after(page: Mapping[str, Any]) -> int | None:

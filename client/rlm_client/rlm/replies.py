@@ -7,6 +7,7 @@ older prompts taught, and models still write them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["Final", "final_of", "has_open_block", "repl_blocks", "submitted"]
@@ -16,8 +17,7 @@ _OPEN = re.compile(r"^[ \t]*```repl[ \t]*$", re.MULTILINE)
 _FENCED = re.compile(r"^[ \t]*```.*?^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _FINAL_VAR = re.compile(r"^[ \t]*FINAL_VAR\(\s*['\"]?(\w+)['\"]?\s*\)", re.MULTILINE)
 _FINAL = re.compile(r"^[ \t]*FINAL\(", re.MULTILINE)
-_READY = re.compile(r"^ready: (?!False$|0$|None$|$)", re.MULTILINE)
-_CONTENT = "content: "
+_NOT_READY = ("False", "0", "None", "")
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,13 @@ def _until_closed(text: str, start: int) -> str:
     return text[start:].strip()
 
 
-def submitted(answer: str) -> str | None:
-    """Return the content of the session's ``answer``, read as lines ``key: value``, once it is ready."""
-    if not _READY.search(answer):
-        return None
-    if answer.startswith(_CONTENT):
-        return answer[len(_CONTENT) : answer.rindex("\nready: ")]
-    _, found, content = answer.partition(f"\n{_CONTENT}")
-    return content if found else None
+def submitted(items: Iterable[str]) -> str | None:
+    """Return the content of the session's dictionary ``answer`` once it is ready.
+
+    ``items`` are read one by one, as ``key: value``: a line within a value says nothing.
+    """
+    fields: dict[str, str] = {}
+    for item in items:
+        key, _, value = item.partition(": ")
+        fields.setdefault(key, value)
+    return None if fields.get("ready", "") in _NOT_READY else fields.get("content")

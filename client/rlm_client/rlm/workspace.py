@@ -109,6 +109,10 @@ class Workspace(Protocol):
         """Return a variable as text; None if there is none of that name."""
         ...
 
+    async def items(self, name: str) -> list[str]:
+        """Return the first items of a dictionary, each as ``key: value``; none if there is no dictionary."""
+        ...
+
     async def fork(self, task: str) -> Workspace:
         """Make a workspace with every variable of this one, and ``task`` as the text ``task``."""
         ...
@@ -149,6 +153,10 @@ class ClientWorkspace:
     async def read(self, name: str) -> str | None:
         """Return a variable as text, page by page."""
         return await self._calling(lambda: self._read(name))
+
+    async def items(self, name: str) -> list[str]:
+        """Return the first items of a dictionary."""
+        return await self._calling(lambda: items_of(self._client, name))
 
     async def fork(self, task: str) -> ClientWorkspace:
         """Fork the session."""
@@ -220,3 +228,19 @@ class ClientWorkspace:
         except asyncio.CancelledError:
             self._client.close()
             raise
+
+
+def items_of(client: Client, name: str) -> list[str]:
+    """Return the first items of a dictionary of the session, each as ``key: value``; none if there is no dictionary."""
+    found: list[str] = []
+    try:
+        total = pages.MOST_ITEMS if client.var_info(name).type == "dict" else 0
+        while len(found) < total:
+            page = client.peek(name, len(found), 1, max_chars=pages.CHARS)
+            if not page.returned:
+                break
+            found.append(page.content)
+    except ToolFailed as error:
+        if error.answer.get("error") != "variable_not_found":
+            raise
+    return found

@@ -198,6 +198,20 @@ class _ServiceWorkspace:
             offset = pages.after(page.fields)
         return "\n".join(parts)
 
+    async def items(self, name: str) -> list[str]:
+        """Return the first items of a dictionary."""
+        reading, found = self._service.reading, list[str]()
+        try:
+            kind = (await reading.var_info(self._session, name)).fields["type"]
+            while len(found) < pages.MOST_ITEMS and kind == "dict":
+                page = (await reading.peek(self._session, name, len(found), 1, pages.CHARS)).fields
+                if not page["returned"]:
+                    break
+                found.append(page["content"])
+        except UnknownVariable:
+            return []
+        return found
+
     async def fork(self, task: str) -> _ServiceWorkspace:
         """Fork the session."""
         payer = self._recursion.budgets.payer(self._session, self._payer.row)
