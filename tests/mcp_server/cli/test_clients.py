@@ -13,6 +13,7 @@ import pytest
 
 from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT
 from rlm_mcp.cli.clients import CLIENTS, CODEX_VARIABLES
+from rlm_mcp.hook.blocks import BLOCKS
 
 MANUAL = Path(__file__).parents[3] / "docs" / "clients.md"
 
@@ -85,3 +86,28 @@ def test_an_unknown_client_is_answered_with_the_known_ones() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=None)
     assert done.returncode == 2
     assert "claude-code" in done.stderr
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_hooks_of_every_client_are_printed_alone(name: str) -> None:
+    """E-5: `rlm-kernel config CLIENT --hooks > file` makes a usable file, for this installation and this user."""
+    run = [sys.executable, "-P", "-m", "rlm_mcp", "config", name, "--hooks"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    folder = os.environ["RLM_KERNEL_STATE_DIR"] + "/hooks"
+    assert BLOCKS[name].file in done.stderr
+    if name == "opencode":
+        assert f'const FOLDER = "{folder}"' in done.stdout
+        return
+    commands = [json.loads(found) for found in re.findall(r'"(?:command|bash)": ("\[ .*")', done.stdout)]
+    assert len(commands) == len(BLOCKS[name].events) == len(json.loads(done.stdout)["hooks"])
+    for command in commands:
+        assert folder in command
+        assert command.endswith("; exit 0")
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_manual_says_where_hooks_go(name: str) -> None:
+    """docs/hooks.md has a line for each client, with the file that the command names."""
+    page = MANUAL.with_name("hooks.md").read_text()
+    (row,) = re.findall(rf"^\| `{name}` \| (.*?) \|", page, re.MULTILINE)
+    assert row.replace("`", "") == BLOCKS[name].file
