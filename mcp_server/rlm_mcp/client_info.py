@@ -27,13 +27,19 @@ class ClientInfo:
     ``cwd`` is the client's working directory (empty: not known, as over HTTP), ``env`` at most the variables
     of :data:`rlm_ipc.json_lines.HANDSHAKE_ENVIRONMENT`, ``pid`` its process id (-1: not known). All of it is the
     client's claim, checked for shape only: it says which session to use, never what is allowed. ``agent`` is which of
-    its agents makes a call (empty: the client does not say).
+    its agents makes a call (empty: the client does not say), ``lock`` the file that it holds locked while it lives.
+
+    ``connection`` and ``peer`` are no claims: which connection it is (0: none of our socket's), and the process there
+    (-1: not known).
     """
 
     cwd: str = ""
     env: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     pid: int = -1
     agent: str = ""
+    lock: str = ""
+    connection: int = 0
+    peer: int = -1
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,7 @@ def parse_handshake(line: bytes) -> Handshake:
         cwd=_clean(message.get("cwd")),
         env=_environment(message.get("env")),
         pid=pid if isinstance(pid, int) else -1,
+        lock=_clean(message.get("lock")),
     )
     return Handshake(client, role, message.get("request", {}), size)
 

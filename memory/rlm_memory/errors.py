@@ -177,10 +177,17 @@ class FramesRunning(RowRequestError):
 class FrameWaits(RowRequestError):
     """The frame cannot start. ``waiting`` is it or the one above it that waits for the frames ``on``."""
 
+    code = "frame_waits"
+    hint = "work(do='next') shows what can be done"
+
     def __init__(self, frame: str, waiting: str, on: Sequence[str]) -> None:
         self.frame, self.waiting, self.on = frame, waiting, list(on)
         who = frame if frame == waiting else f"{frame} stands below {waiting}, which"
         super().__init__(f"{who} waits for {', '.join(self.on)}: end that first, or remove the edge")
+
+    def details(self) -> dict[str, object]:
+        """Which one, and what it waits for."""
+        return {"frame": self.frame, "on": self.on}
 
 
 class EdgeRefused(RowRequestError):
@@ -194,26 +201,47 @@ class EdgeRefused(RowRequestError):
 class NotReady(RowRequestError):
     """The frame cannot be claimed now; ``reason`` says why."""
 
+    code = "not_ready"
+    hint = "work(do='next') shows what can be claimed"
+
     def __init__(self, frame: str, reason: str) -> None:
         self.frame, self.reason = frame, reason
         super().__init__(f"{frame} cannot be claimed: {reason}")
+
+    def details(self) -> dict[str, object]:
+        """Which one."""
+        return {"frame": self.frame}
 
 
 class PathTaken(RowRequestError):
     """The frame declares ``path``, on which the holder of the frame ``by`` works."""
 
+    code = "path_taken"
+    hint = "claim another task, or wait until that one is done"
+
     def __init__(self, frame: str, path: str, by: str, holder: str) -> None:
         self.frame, self.path, self.by, self.holder = frame, path, by, holder
         super().__init__(f"{frame} cannot be claimed: {holder} works on {path or 'the whole repository'} for {by}")
+
+    def details(self) -> dict[str, object]:
+        """Which one, the path, and whose that is."""
+        return {"frame": self.frame, "path": self.path, "by": self.by, "holder": self.holder}
 
 
 class LeaseLost(RowRequestError):
     """A write carries an old fence, or is of somebody who does not hold the frame. ``holder`` says who does."""
 
+    code = "lease_lost"
+    hint = "stop working on it; work(do='claim') gives you another task"
+
     def __init__(self, frame: str, fence: int | None, current: int, holder: str) -> None:
         self.frame, self.fence, self.current, self.holder = frame, fence, current, holder
         yours = "you have not claimed it" if fence is None else f"your claim has fence {fence}"
         super().__init__(f"{holder} has {frame} now, with fence {current}; {yours}: claim another frame")
+
+    def details(self) -> dict[str, object]:
+        """Which one, and whose it is by which fence."""
+        return {"frame": self.frame, "fence": self.current, "holder": self.holder}
 
 
 class StoreFault(MemoryLayerError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["name_of_tree", "tree_of"]
+__all__ = ["name_of_tree", "path_in_worktree", "tree_of"]
 
 _LONGEST = 4096
 """Bytes read of a file that holds one path."""
@@ -33,6 +33,31 @@ def name_of_tree(tree: str) -> str:
         return tree.removeprefix("session:")
     folder = Path(tree)
     return (folder.parent if folder.name == ".git" else folder).name or "/"
+
+
+def path_in_worktree(workspace: str, path: str) -> str:
+    """Return "/" and the way to a path from the top of its worktree; that of a folder ends with "/".
+
+    Links are followed up to the folder in which the path lies. What lies outside keeps its whole path behind "//".
+    """
+    whole = os.path.join(workspace, os.path.expanduser(path)) if workspace else os.path.abspath(path)
+    is_folder = path.endswith("/") or os.path.isdir(whole)
+    plain = os.path.normpath(whole)
+    real = os.path.join(os.path.realpath(os.path.dirname(plain)), os.path.basename(plain))
+    top = _top(os.path.realpath(plain) if is_folder else os.path.dirname(real)) or os.path.realpath(workspace or "/")
+    if is_folder and os.path.isdir(plain):
+        real = os.path.realpath(plain)
+    inside = os.path.relpath(real, top)
+    if inside == "." or real == top:
+        return "/"
+    found = f"//{real.lstrip('/')}" if inside.startswith("..") else f"/{inside}"
+    return f"{found}/" if is_folder else found
+
+
+def _top(folder: str) -> str | None:
+    """Return the innermost folder from one upwards that holds `.git`."""
+    place = Path(folder)
+    return next((str(here) for here in (place, *place.parents) if (here / ".git").exists()), None)
 
 
 def _git_folder(git: Path) -> Path | None:

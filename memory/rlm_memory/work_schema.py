@@ -9,7 +9,7 @@ from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, 
 
 from rlm_memory.schema import metadata
 
-__all__ = ["aliases", "handoffs", "holders", "items", "paths", "progress", "session_metrics"]
+__all__ = ["aliases", "handoffs", "holders", "items", "machine", "paths", "progress", "session_metrics"]
 
 
 def _of_frame(*, primary: bool = True) -> Column[int]:
@@ -35,6 +35,14 @@ holders = Table(
     Column("gone_at", Float),
     Index("holders_by_proof", "proof"),
     Index("holders_that_live", "id", sqlite_where=text("gone_at is null")),
+)
+
+machine = Table(
+    "machine",
+    metadata,
+    # In which boot of the machine the last daemon ran: after another one the last rows may be lost.
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
 )
 
 items = Table(

@@ -88,8 +88,17 @@ async def create():
     yield Server("toy", version="1", instructions="Toy.", lifespan=lifespan, **handlers)
 
 
+class Holders:
+    def connected(self, client):
+        pass
+
+    def left(self, client):
+        pass
+
+
 class State:
     hooks = SimpleNamespace(agents=Agents())
+    holders = Holders()
 
     def list_sessions(self):
         rest = {

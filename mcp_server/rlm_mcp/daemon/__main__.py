@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,7 @@ class Daemon:
         self._started = time.time()
         self._last_used = time.monotonic()
         self._http: list[str] = []
+        self._numbers = 0
 
     async def run(self, claim: discovery.InstanceLock, ready_fd: int | None = None) -> None:
         """Listen, announce it, and serve until the end. The caller holds ``claim`` for the path."""
@@ -166,8 +168,10 @@ class Daemon:
             log.info("handshake refused", extra={"pid": peer.pid, "reason": str(refused)})
             caller.refuse(str(refused), Fault.REQUEST)
             return
+        self._numbers += 1
+        caller.client = replace(caller.client, connection=self._numbers, peer=peer.pid)
         if isinstance(request, ServeMcp):
-            await self._serve_mcp(caller, request, peer.pid)
+            await self._serve_mcp(caller, request)
             return
         await self._serve(caller, request)
 
@@ -199,14 +203,19 @@ class Daemon:
 
     # --- roles that last as long as their connection ------------------------------------------------
 
-    async def _serve_mcp(self, caller: Caller, request: ServeMcp, pid: int) -> None:
+    async def _serve_mcp(self, caller: Caller, request: ServeMcp) -> None:
         from rlm_mcp.daemon.mcp_stream import serve_client
 
         current_client.set(caller.client.pid)
         log.info("client connected", extra={"cwd": caller.client.cwd})
         caller.accept(request, McpServed())
-        with self._state.hooks.agents.connected(caller.client, pid):
-            await serve_client(self._server, self._state, caller.reader, caller.writer, caller.client)
+        self._state.holders.connected(caller.client)
+        try:
+            with self._state.hooks.agents.connected(caller.client, caller.client.peer):
+                await serve_client(self._server, self._state, caller.reader, caller.writer, caller.client)
+        finally:
+            if not self._stop.is_set():  # else it is we who hang up: the client lives
+                self._state.holders.left(caller.client)
         log.info("client left")
 
     async def _serve_http(self, caller: Caller, request: ServeHttp) -> None:

@@ -15,7 +15,7 @@ import stat
 import sys
 import time
 
-from rlm_ipc import discovery
+from rlm_ipc import discovery, life_lock
 from rlm_ipc.json_lines import (
     CHUNK,
     HANDSHAKE_ENVIRONMENT,
@@ -74,9 +74,10 @@ class Outlet:
 class StdioFront:
     """One client, from its first line to its last."""
 
-    def __init__(self, path: str, command: Sequence[str], log: str, answers: Answers) -> None:
+    def __init__(self, path: str, command: Sequence[str], log: str, answers: Answers, lock: str = "") -> None:
         self._space = memoryview(bytearray(CHUNK))  # memory made anew for each read would cost page faults
         self._path = path
+        self._lock = lock
         self._command = command
         self._log = log
         self._relay = FrontProxy(answers, to_client=self._to_client, to_daemon=self._to_daemon, start=self._find_daemon)
@@ -181,7 +182,7 @@ class StdioFront:
             return
         self._daemon, self._daemon_lines, self._greeted = found, LineSplitter(), False
         self._to_socket = Outlet(found.fileno())
-        self._to_daemon(handshake_line())
+        self._to_daemon(handshake_line(lock=self._lock))
 
     def _to_daemon(self, line: bytes) -> None:
         if self._to_socket is not None:
@@ -260,11 +261,13 @@ def main(arguments: Sequence[str] = ()) -> int:
     path = socket_path(runtime)
     command = daemon_command(sys.executable, path, *arguments)
     first = "" if arguments else FIRST_ANSWERS  # another server than ours would answer differently
-    front = StdioFront(path, command, daemon_log(state), Answers(f"{state}/front-answers.json", first))
+    lock = life_lock.hold(runtime)
+    front = StdioFront(path, command, daemon_log(state), Answers(f"{state}/front-answers.json", first), lock)
     try:
         front.run()
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         pass  # the client is gone: there is nobody left to tell
+    life_lock.let_go(runtime, lock)
     # A thread may still wait for a daemon to start; the daemon goes on without us.
     os._exit(0)
 

@@ -43,6 +43,7 @@ from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.turns import FrameTurns
+from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.hooks.hooks import Hooks
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.progress import Progress
@@ -62,6 +63,8 @@ from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.sessions.supervisor_gateway import Connect, KernelGateway, connect_host
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer, encode, fit, whole_of
+from rlm_mcp.service.work.hand_offs import HandOffs
+from rlm_mcp.service.work.work import Work
 from rlm_memory import queries
 from rlm_memory.errors import SessionEnded, StoreFault, UnknownFrame
 from rlm_memory.store import Store
@@ -126,8 +129,12 @@ class Service:
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         folder = files.root.parent / "frames"
         summaries = FrameSummaries(store, self.sessions, self.queries, self.providers)
-        self.frames = Frames(store, files, self.sessions, self._forks, self.journal, summaries, clock, folder)
+        self.holders = Holders(store, clock, str(discovery.runtime_dir()))
+        live = self.sessions, self._forks, self.journal, summaries, self.holders
+        self.frames = Frames(store, files, *live, clock, folder)
         self.turns = FrameTurns(store, self.frames, clock)
+        self.work = Work(store, self.frames, self.holders, clock)
+        self.hand_offs = HandOffs(store, self._texts, self.contexts, self.frames, self.holders, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
         self.hooks = Hooks(store, self.frames, clock, Path(hooks_folder(str(files.root.parent))))
         self._tasks: list[asyncio.Task[None]] = []
@@ -162,6 +169,7 @@ class Service:
     async def session(self, caller: Caller) -> AsyncIterator[Session]:
         """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
         await self.sweep()
+        self.holders.stir(caller.handshake)
         session = await self.sessions.open(caller.handshake, self.frames.session_named(caller.session))
         self.attachments.publish(session)
         if session.woken and session.policy.reopen:
@@ -341,6 +349,8 @@ class Service:
                 self.providers.give_up(session)
         await self.control.end_orphans([*live.values(), *await self.attachments.adopt(copies)])
         await self.frames.recover()
+        self.holders.begin()
+        self.work.begin()
         await self._events.gone()
         self.hooks.start()
         self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
@@ -377,6 +387,7 @@ class Service:
         self.budgets.write_all()
         self.journal.close()
         self.frames.changes.close()
+        self.holders.close()
         self.attachments.rest()
         self.sessions.close()
         self.gateway.close()

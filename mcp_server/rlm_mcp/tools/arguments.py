@@ -20,6 +20,7 @@ __all__ = [
     "Cite",
     "EvalCode",
     "ForkSession",
+    "HandOffArguments",
     "ListVars",
     "LlmQuery",
     "LlmQueryBatched",
@@ -37,6 +38,7 @@ __all__ = [
     "Scan",
     "ShowFrame",
     "Wait",
+    "WorkArguments",
 ]
 
 LONGEST_METADATA = 16_384
@@ -73,6 +75,8 @@ Texts = Annotated[list[str], BeforeValidator(_listed)]
 
 Outcomes = Literal["completed", "failed", "blocked"]
 Below = Literal["refuse", "adopt", "fail"]
+WorkVerb = Literal["next", "claim", "renew", "release", "done", "add", "list"]
+Detail = Literal["minimal", "standard", "full"]
 Change = Literal["invalidate", "reopen", "forget", "turns"]
 Names = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "array"})]
 
@@ -256,6 +260,25 @@ class ShowFrame(Arguments):
         if self.do not in (None, "turns") and self.id is None:
             raise ValueError(f"{self.do} needs the id of a frame")
         return self
+
+
+class WorkArguments(Arguments):
+    """Arguments of work. What ``data`` takes depends on the verb."""
+
+    do: Annotated[WorkVerb, WithJsonSchema({"enum": list(get_args(WorkVerb))})] = "next"
+    id: str | None = None
+    data: Annotated[JsonObject, WithJsonSchema({"type": "object"})] = {}
+    fields: Annotated[Detail | None, WithJsonSchema({"enum": list(get_args(Detail))})] = None
+    wait: bool = False
+    holder: Annotated[str | None, Field(max_length=200)] = None
+
+
+class HandOffArguments(Arguments):
+    """Arguments of handoff. With ``data`` it is written, without it is read."""
+
+    id: str
+    data: Annotated[JsonObject, WithJsonSchema({"type": "object"})] = {}
+    details: bool = False
 
 
 class Navigate(Arguments):

@@ -10,6 +10,7 @@ from rlm_mcp.service.contexts.sources import Load, resolve
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_mcp.service.work.work import Asked
 from rlm_mcp.tools import arguments as take
 from rlm_mcp.tools.goals import planned
 from rlm_mcp.tools.registry import Registry
@@ -196,6 +197,32 @@ async def frame(service: Service, session: Session, given: take.ShowFrame, calle
     if given.do == "reopen":
         return await frames.reopen(session, *who, given.id)
     return frames.forget(session, *who, given.id)
+
+
+@TOOLS.add(
+    "Share a queue of tasks. next: ids that are ready; claim: one is yours while you live; renew: merges data into its "
+    "work in progress; done: data={status, summary, files, decisions}; add: data={goal, parent, priority, paths, "
+    "blocks: [ids]}.",
+    take.WorkArguments,
+    tier="all",
+)
+async def work(service: Service, session: Session, given: take.WorkArguments, caller: Caller) -> ToolAnswer:
+    """Do something with the queue."""
+    asked = Asked(given.do, given.id, given.data, given.fields, given.wait, given.holder)
+    return await service.work.do(session, caller.handshake, caller.session, asked)
+
+
+@TOOLS.add(
+    "Read what a task's end left, or write it: data={status: PASS|FAIL|BLOCKED, summary, files, decisions, details}.",
+    take.HandOffArguments,
+    tier="all",
+)
+async def handoff(service: Service, session: Session, given: take.HandOffArguments, caller: Caller) -> ToolAnswer:
+    """Write or read a hand-off."""
+    who = session, caller.handshake, caller.session
+    if given.data:
+        return await service.hand_offs.write(*who, given.id, given.data)
+    return await service.hand_offs.read(*who, given.id, details=given.details)
 
 
 @TOOLS.add(

@@ -6,7 +6,7 @@ along, in the same transaction. `rlm_memory.frames.runtime` keeps these promises
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, delete, insert, select, text, update
@@ -35,7 +35,10 @@ from rlm_memory.frames.rows import (
 from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, resolves
 from rlm_memory.store import Store
 
-__all__ = ["check_pop", "end_session", "forget", "invalidate", "pop", "popped", "reopen"]
+__all__ = ["Allowed", "anybody", "check_pop", "end_session", "forget", "invalidate", "pop", "popped", "reopen"]
+
+Allowed = Callable[[FrameRow], None]
+"""Raises if the caller may not change the frame."""
 
 _OWE = insert(operations)
 _CANCEL = delete(operations).where(operations.c.frame == bindparam("of"), operations.c.what == "push")
@@ -58,6 +61,10 @@ class _Below:
     adopted: Sequence[FrameRow]
     failed: Sequence[FrameRow]
     planned: Sequence[FrameRow]
+
+
+def anybody(_row: FrameRow) -> None:
+    """Allow it."""
 
 
 def popped(store: Store, key: int, outcome: Outcome) -> Ended | None:
@@ -89,16 +96,25 @@ def check_pop(store: Store, key: int, outcome: Outcome) -> FrameRow:
 
 
 def pop(
-    store: Store, key: int, outcome: Outcome, values: Sequence[HandedOver] = (), *, author: str, now: float
+    store: Store,
+    key: int,
+    outcome: Outcome,
+    values: Sequence[HandedOver] = (),
+    *,
+    author: str,
+    now: float,
+    allowed: Allowed = anybody,
 ) -> Ended:
     """End a frame that runs, with all that follows from it. The same pop again gets the same answer.
 
-    ``values`` are those that ``outcome.hand_over`` names.
+    ``values`` are those that ``outcome.hand_over`` names; ``allowed`` refuses whoever may not end the frame.
 
     Raises:
         UnknownFrame, FrameStatusRefused, FramesRunning: as `check_pop`.
+        RowRequestError: what ``allowed`` raised.
     """
     with store.transaction() as connection:
+        allowed(get(store, key))
         if (same := popped(store, key, outcome)) is not None:
             return same
         row = check_pop(store, key, outcome)

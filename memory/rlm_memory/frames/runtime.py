@@ -130,20 +130,25 @@ class Runtime:
         self._step("push: done")
         return get(self._store, key)
 
-    async def pop(self, key: int, outcome: Outcome, *, author: str, now: float) -> Ended:
+    async def pop(
+        self, key: int, outcome: Outcome, *, author: str, now: float, allowed: ending.Allowed = ending.anybody
+    ) -> Ended:
         """End a frame. The same pop again gets the same answer.
 
         Raises:
             UnknownFrame, FrameStatusRefused, FramesRunning: as `rlm_memory.frames.ending.check_pop`.
+            RowRequestError: what ``allowed`` raised.
             Exception: what `Effects.store_values` raised; the frame runs.
         """
+        with self._store.transaction():
+            allowed(get(self._store, key))
         ended = ending.popped(self._store, key, outcome)
         if ended is None:
             row = ending.check_pop(self._store, key, outcome)
             values = await self._effects.store_values(row, outcome.hand_over) if outcome.hand_over else []
             self._step("pop: values")
             with self._store.transaction():
-                ended = ending.pop(self._store, key, outcome, values, author=author, now=now)
+                ended = ending.pop(self._store, key, outcome, values, author=author, now=now, allowed=allowed)
                 own = [key] if ended.source == "extract" else []
                 self._effects.extracted([*own, *map(frame_key, ended.failed)])
             self._step("pop: rows")

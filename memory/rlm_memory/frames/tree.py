@@ -166,7 +166,8 @@ def start(
         for upper in chain[1:]:
             if upper.status is Status.PLANNED:
                 step(store, upper, Verb.START, Status.IN_PROGRESS, author=author, now=now, below=row.id)
-                connection.execute(_NOBODYS, {"named": upper.key, "now": now})
+                if upper.kind is Kind.TASK:
+                    connection.execute(_NOBODYS, {"named": upper.key, "now": now})
         if session is not None:
             _run_in(store, key, session, None)
         if push:

@@ -14,9 +14,9 @@ from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory import limits
 from rlm_memory.store import Store
-from rlm_memory.work_schema import holders
+from rlm_memory.work_schema import holders, machine
 
-__all__ = ["STALE_SECONDS", "Anchor", "Holder", "beat", "enlist", "find", "gone", "kin_of", "living", "of_proof"]
+__all__ = ["STALE_SECONDS", "Anchor", "Holder", "beat", "enlist", "find", "gone", "living", "note_boot", "of_proof"]
 
 Anchor = Literal["connection", "process", "time"]
 STALE_SECONDS = 15 * 60.0
@@ -117,12 +117,6 @@ def living(store: Store) -> list[Holder]:
         return [Holder(**row) for row in connection.execute(_LIVING).mappings()]
 
 
-def kin_of(store: Store, holder: str | None) -> str | None:
-    """Return whose child a holder is, if that is known."""
-    found = None if holder is None else find(store, holder)
-    return None if found is None else found.kin
-
-
 def beat(store: Store, holder: Holder, *, now: float, seconds: float | None = None) -> None:
     """Note that a holder does something; one that lives until a time lives ``seconds`` from now."""
     until = holder.expires_at if seconds is None else now + seconds
@@ -134,3 +128,12 @@ def gone(store: Store, holder: str, *, now: float) -> None:
     """Note that a holder's life has ended."""
     with store.transaction() as connection:
         connection.execute(_GONE, {"named": holder, "now": now})
+
+
+def note_boot(store: Store, boot: str) -> bool:
+    """Note in which boot of the machine the daemon runs; returns whether the last one ran in another."""
+    with store.transaction() as connection:
+        before = connection.execute(select(machine.c.value).where(machine.c.name == "boot")).scalar_one_or_none()
+        put = insert(machine).values(name="boot", value=boot)
+        connection.execute(put.on_conflict_do_update(index_elements=[machine.c.name], set_={"value": boot}))
+    return before not in {None, boot}

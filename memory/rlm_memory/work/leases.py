@@ -10,6 +10,7 @@ holder is good while the frame's fence is the one of its claim.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +49,8 @@ _STALE = text("""
     ORDER BY f.priority + 50 * f.dependents DESC, f.created_at, f.key""")
 _LOST = text("""
     SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
-    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NOT NULL AND h.kin = :kin
-        AND (h.id = :holder OR h.gone_at IS NOT NULL)
+    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NOT NULL
+        AND (h.id = :holder OR (h.gone_at IS NOT NULL AND h.kin = :kin AND f.freed_at <= :since))
     ORDER BY f.freed_at, f.key""")
 _CLAIMED = text("""
     SELECT max(json_extract(data, '$.fence')) FROM frame_events
@@ -84,17 +85,18 @@ def claim(
     key: int | None = None,
     scope: int | None = None,
     session: int | None = None,
+    since: float = math.inf,
 ) -> Lease | None:
     """Take the best frame that is ready, below ``scope`` if that is given, or the one named. None: nothing is ready.
 
-    What the holder had lost and nobody has claimed since comes first, with the same fence. ``session`` is that in which
-    it is worked on.
+    What the holder had lost and nobody has claimed since comes first, with the same fence; so does what one of the same
+    kin had lost before this one was there, at the time ``since``. ``session`` is that in which it is worked on.
 
     Raises:
         UnknownFrame, NotReady, PathTaken: the frame that is named cannot be claimed now.
     """
     with store.transaction() as connection:
-        if (own := _own_again(store, holder, tree_name, key, scope)) is not None:
+        if (own := _own_again(store, holder, tree_name, key, scope, since)) is not None:
             return _restore(store, get(store, own), holder, now)
         if key is None:
             found = ready(store, tree_name, now=now, scope=scope)
@@ -208,10 +210,12 @@ def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
         return list(connection.execute(_STALE, values).scalars())
 
 
-def _own_again(store: Store, holder: Holder, tree_name: str, key: int | None, scope: int | None) -> int | None:
+def _own_again(
+    store: Store, holder: Holder, tree_name: str, key: int | None, scope: int | None, since: float
+) -> int | None:
     """Return what the holder, or one of the same kin that is gone, has lost and nobody has claimed since."""
     with store.transaction() as connection:
-        values = {"tree": tree_name, "kin": holder.kin, "holder": holder.id}
+        values = {"tree": tree_name, "kin": holder.kin, "holder": holder.id, "since": min(since, 1e18)}
         for lost in connection.execute(_LOST, values).scalars().all():
             if key is not None and lost != key:
                 continue

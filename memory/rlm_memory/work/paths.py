@@ -28,7 +28,7 @@ _LONGEST = 4096
 # Of the frame `f`: a path on which somebody works who has claimed another frame. Most frames declare nothing.
 _OVERLAP = """
     FROM frame_paths mine CROSS JOIN frames h CROSS JOIN frame_paths theirs
-    WHERE mine.frame = {key} AND h.holder IS NOT NULL AND h.freed_at IS NULL AND h.tree = {tree} AND h.key <> {key}
+    WHERE mine.frame = {key} AND h.holder IS NOT NULL AND h.freed_at IS NULL AND +h.tree = {tree} AND h.key <> {key}
     AND theirs.frame = h.key AND (
         theirs.path = mine.path
         OR (substr(theirs.path, -1) = '/' AND substr(mine.path || '/', 1, length(theirs.path)) = theirs.path)

@@ -91,6 +91,16 @@ class Contexts:
             session.kernel.changed()
         return name
 
+    def put_under(self, session: Session, name: str, content: StoredContent) -> str:
+        """Let a name, or one like it that is free, stand for a stored text; returns it.
+
+        Raises:
+            QuotaExceeded: the session would hold more than its quota.
+        """
+        found = self._names(session).put_under(name, content)
+        session.kernel.changed()
+        return found
+
     async def keep_output(self, session: Session, whole: str | Path) -> str:
         """Store what an answer has no room for and return its name, ``out_N``. The oldest ones make room."""
         with holding():

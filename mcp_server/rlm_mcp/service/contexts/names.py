@@ -115,6 +115,18 @@ class SessionNames:
             self._put(name, content, origin=ContextOrigin.OUTPUT)
         return name
 
+    def put_under(self, name: str, content: StoredContent) -> str:
+        """Let a name, or one like it that is free, stand for a stored text; returns it.
+
+        Raises:
+            QuotaExceeded: the session would hold more than its quota; nothing has changed.
+        """
+        known = contexts.find(self.store, self.session.key, name)
+        if known is None or known.digest != content.digest:
+            name = name if self._is_free(name) else self._free_name(name + "_{}", 2)
+            self._put(name, content, quota=self.quota)
+        return name
+
     def attach(self, given: HandleRow) -> tuple[str, bool]:
         """Return the session's name for what a handle leads to, and whether that is a new one.
 

@@ -24,6 +24,7 @@ from rlm_mcp.service.frames.effects import FrameEffects
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.values import FrameValues
+from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.names import is_frame_id
@@ -35,12 +36,14 @@ from rlm_memory.frames import context, ending, rows, survey, tree
 from rlm_memory.frames.results import Ended, Invalidated, Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import Runtime, handed_over
-from rlm_memory.frames.states import OPEN, Status
+from rlm_memory.frames.states import OPEN, Kind, Status
 from rlm_memory.frames.tree import Plan
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
+from rlm_memory.work import leases
+from rlm_memory.work.handoffs import Boundaries, boundaries, decay
 
-__all__ = ["Frames"]
+__all__ = ["Frames", "told_of"]
 
 _MOST_LISTED = 200
 """Frames of a tree that one answer lists."""
@@ -58,6 +61,7 @@ class Frames:
         forks: Forks,
         cells: Journal,
         summaries: FrameSummaries,
+        holders: Holders,
         clock: Clock,
         folder: Path,
     ) -> None:
@@ -66,6 +70,7 @@ class Frames:
         self.values = FrameValues(store, files, clock)
         self.logs = FrameLogs(store, cells, clock, folder)
         self.changes = FrameChanges(store, self.logs)
+        self._holders = holders
         self._keeping = asyncio.Lock()
         self._currents = Currents()
 
@@ -95,7 +100,7 @@ class Frames:
         """Return the frame that a call is about if it names none; the session gets one if it has none."""
         own = tree.of_session(self._store, session.row, author=_author(client), now=self._clock())
         if _names_frame(asked):
-            return self._get(own, asked)
+            return self.same_tree(own, asked)
         row = self._find(self._currents.get(client, asked))
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
 
@@ -107,6 +112,10 @@ class Frames:
                 if row is not None and row.tree == named and row.status is Status.IN_PROGRESS:
                     return key
         return None
+
+    def work_on(self, client: ClientInfo, asked: str | None, key: int) -> None:
+        """Make a frame that a client has claimed the current one of its calls."""
+        self._currents.put(client, asked, key)
 
     def currents(self) -> Counter[int]:
         """Count, by frame, the clients whose current frame it is."""
@@ -146,9 +155,9 @@ class Frames:
         at = self.current(session, client, asked)
         now, author = self._clock(), _author(client)
         if is_frame_id(goal):
-            row = self._get(at, goal)
+            row = self.same_tree(at, goal)
         else:
-            above = at if parent is None else self._get(at, parent)
+            above = at if parent is None else self.same_tree(at, parent)
             row = tree.plan(self._store, Plan(goal), above.key, author=author, now=now)
         effects = self.effects(session, policy, name)
         started = await self.start(row, effects, author, fork=fork)
@@ -178,18 +187,36 @@ class Frames:
     ) -> ToolAnswer:
         """End a frame; the same pop again gets the same answer."""
         row, _ = self.named(session, client, asked, frame)
-        ended = await self.end(row.key, outcome, _author(client), session)
+        by = self._holders.known(client)
+        ended = await self.end(row.key, outcome, _author(client), session, by=by)
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
         if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
             at = self.current(session, client, asked)
         fields: dict[str, Any] = {name: value for name, value in asdict(ended).items() if value != []}
+        fields |= told_of(boundaries(self._store, row.key))
         if pending := self._summaries.pending(done.key):
             fields["pending_llm_queries"] = pending
         return self.told(done, at, fields | {"log": done.log}, ("summary", "pending_llm_queries"))
 
-    async def end(self, key: int, outcome: Outcome, author: str, caller: Session | None = None) -> Ended:
-        """End a frame, with all that follows from it in kernels, in files and for those whose current frame it was."""
+    async def end(
+        self,
+        key: int,
+        outcome: Outcome,
+        author: str,
+        caller: Session | None = None,
+        *,
+        by: str | None = None,
+        fence: int | None = None,
+    ) -> Ended:
+        """End a frame, with all that follows from it in kernels, in files and for those whose current frame it was.
+
+        ``by`` is the holder that asks; without one somebody ends it by hand, whoever holds it.
+        """
+
+        def allowed(found: FrameRow) -> None:
+            leases.check(self._store, found, by, fence, now=self._clock())
+
         self._cells.flush()
         row = rows.get(self._store, key)
         if (own := self._live.of_key(row.session)) is not None and row.status is Status.IN_PROGRESS:
@@ -197,7 +224,9 @@ class Frames:
             outcome = replace(outcome, written=written)
         with holding():
             runtime = Runtime(self._store, self.effects(caller))
-            ended = await runtime.pop(key, outcome, author=author, now=self._clock())
+            ended = await runtime.pop(key, outcome, author=author, now=self._clock(), allowed=allowed)
+        if row.kind in {Kind.STORY, Kind.EPIC}:
+            decay(self._store, now=self._clock(), tree=row.tree)
         parent = rows.frame_key(ended.parent)
         self._currents.move(lambda current: current == key, parent)
         await self.keep()
@@ -209,7 +238,7 @@ class Frames:
     ) -> tuple[FrameRow, FrameRow]:
         """Return the frame that is named, or the current one, and the current one."""
         at = self.current(session, client, asked)
-        return (at if frame is None else self._get(at, frame)), at
+        return (at if frame is None else self.same_tree(at, frame)), at
 
     def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show a frame with its context and its tree, and make it current if it is named and open."""
@@ -236,7 +265,7 @@ class Frames:
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Invalidate a frame and what is planned below; what runs below is warned of."""
         at = self.current(session, client, asked)
-        row = self._get(at, frame)
+        row = self.same_tree(at, frame)
         done = await self.call_off(row.key, _author(client))
         fields: dict[str, Any] = {"invalidated": list(done.invalidated)}
         if done.running:
@@ -255,13 +284,13 @@ class Frames:
         """Plan an ended frame again, with those that its end took along."""
         at = self.current(session, client, asked)
         await self.keep()  # its log is of what has ended
-        back = ending.reopen(self._store, self._get(at, frame).key, author=_author(client), now=self._clock())
+        back = ending.reopen(self._store, self.same_tree(at, frame).key, author=_author(client), now=self._clock())
         return self.told(back[0], at, {"reopened": [row.id for row in back]})
 
     def forget(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Delete a frame with all below it and all that was kept of them."""
         at = self.current(session, client, asked)
-        return ToolAnswer({"forgotten": self.delete(self._get(at, frame).key)}, ("forgotten",))
+        return ToolAnswer({"forgotten": self.delete(self.same_tree(at, frame).key)}, ("forgotten",))
 
     def delete(self, key: int) -> list[str]:
         """Delete a frame with all below it, in rows and files; returns their ids."""
@@ -279,11 +308,11 @@ class Frames:
 
     def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the context of a frame."""
-        return self._context(session, self._get(self.current(session, client, asked), frame))
+        return self._context(session, self.same_tree(self.current(session, client, asked), frame))
 
     async def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the log of a frame that has ended."""
-        row = self._get(self.current(session, client, asked), frame)
+        row = self.same_tree(self.current(session, client, asked), frame)
         if row.log is None or not self.logs.log(row.id).exists():
             raise ToolFault("no_log", f"frame {row.id} is {row.status} and has no log", "pop it: that writes its log")
         return await asyncio.to_thread(self.logs.log(row.id).read_text, encoding="utf-8", errors="replace")
@@ -344,7 +373,7 @@ class Frames:
     def _context(self, session: Session, row: FrameRow) -> str:
         return context.assemble(self._store, row.key, tokens=session.policy.limits.context_tokens)
 
-    def _get(self, beside: FrameRow, frame: str) -> FrameRow:
+    def same_tree(self, beside: FrameRow, frame: str) -> FrameRow:
         """Return a frame of the same tree; of other trees it is not told what there is."""
         row = rows.get(self._store, rows.frame_key(frame))
         if row.tree != beside.tree:
@@ -380,6 +409,17 @@ class Frames:
         if warned := [upper.id for upper in above[1:] if upper.status is Status.INVALIDATED]:
             said.setdefault("notice", f"{', '.join(warned)} above it was invalidated")
         return ToolAnswer(said, tuple(cuttable))
+
+
+def told_of(done: Boundaries) -> dict[str, Any]:
+    """Return what an answer says of what an end has completed above: a story never completes itself."""
+    said: dict[str, Any] = {}
+    if done.story_completed or done.epic_completed:
+        said = {"story_completed": done.story_completed, "epic_completed": done.epic_completed}
+        said["next"] = f"all below {done.story or done.epic} has completed: pop it"
+    elif done.failed:
+        said = {"story_completed": False, "next": "all has ended, not all well: reopen what failed, or pop the story"}
+    return said
 
 
 def _names_frame(asked: str | None) -> TypeGuard[str]:

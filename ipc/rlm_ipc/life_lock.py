@@ -1,0 +1,68 @@
+"""A file that a front locks for as long as it lives, so that a new daemon knows which clients of the last one do.
+
+The system drops the lock however the process ends. Standard library only: part of the front.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from contextlib import suppress
+
+__all__ = ["hold", "is_held", "let_go", "remove_unheld"]
+
+_FOLDER = "fronts"
+_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}")
+_held: dict[str, int] = {}
+"""Descriptors by path: they stay open until the process ends."""
+
+
+def hold(runtime: str) -> str:
+    """Make and lock a file in the runtime folder; returns its name, empty when that cannot be done."""
+    name = f"{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        os.makedirs(os.path.join(runtime, _FOLDER), mode=0o700, exist_ok=True)
+        path = _path(runtime, name)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return ""
+    _held[path] = descriptor
+    return name
+
+
+def let_go(runtime: str, name: str) -> None:
+    """Remove the file of this process, which ends."""
+    if name:
+        with suppress(OSError):
+            os.unlink(_path(runtime, name))
+
+
+def is_held(runtime: str, name: str) -> bool:
+    """Whether the process that has made the file lives."""
+    if not _NAME.fullmatch(name):
+        return False
+    try:
+        descriptor = os.open(_path(runtime, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def remove_unheld(runtime: str) -> None:
+    """Remove the files of processes that have ended."""
+    with suppress(OSError):
+        for name in os.listdir(os.path.join(runtime, _FOLDER)):
+            if not is_held(runtime, name):
+                let_go(runtime, name)
+
+
+def _path(runtime: str, name: str) -> str:
+    return os.path.join(runtime, _FOLDER, name)

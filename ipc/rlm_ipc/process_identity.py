@@ -1,0 +1,74 @@
+"""Which process is meant, for longer than its number says: boot, number and start time (Linux).
+
+A number is given out again, also after a restart of the machine. Together with the time at which the process began, and
+the boot in which, it names one process only. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typing
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ancestors", "boot", "identity", "is_alive", "pid_in"]
+
+_DEAD = (b"Z", b"X")
+_MOST_ANCESTORS = 64
+
+
+def boot() -> str:
+    """Return the id of this boot of the machine; empty where the system has none."""
+    return _read("/proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
+
+
+def identity(pid: int) -> str | None:
+    """Return what names the process with that number for ever; None: there is none, or it is another user's."""
+    fields = _fields(pid)
+    if fields is None or fields[0] in _DEAD:
+        return None
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+            return None
+    except OSError:
+        return None
+    return f"{boot()}:{pid}:{fields[19].decode('ascii', 'replace')}"
+
+
+def pid_in(identity_: str) -> int:
+    """Return the number that an identity holds; -1: it is none."""
+    parts = identity_.split(":")
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else -1
+
+
+def is_alive(identity_: str) -> bool:
+    """Whether the process of that identity lives."""
+    pid = pid_in(identity_)
+    return pid > 0 and identity(pid) == identity_
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """Go through the numbers of the processes above one, its parent first."""
+    for _ in range(_MOST_ANCESTORS):
+        fields = _fields(pid)
+        if fields is None:
+            return
+        pid = int(fields[1])
+        if pid <= 1:
+            return
+        yield pid
+
+
+def _fields(pid: int) -> list[bytes] | None:
+    """Return what `/proc/PID/stat` says behind the name of the program: state, parent, ..., start time as the 20th."""
+    said = _read(f"/proc/{int(pid)}/stat").rpartition(b")")[2].split()
+    return said if len(said) > 19 else None
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4096)
+    except OSError:
+        return b""

@@ -1,0 +1,315 @@
+"""Who claims, and whether it still lives: what ties a lease to a life.
+
+* A client of our socket lives by its connection. When that ends, its frames are free. A daemon that starts knows which
+  clients of the last one live: by the files that their fronts hold locked, else by their processes.
+* A command of a shell ends at once. It claims for a process above it, which is awaited by its descriptor.
+* Who comes over HTTP lives until a time, and any call with its token prolongs that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+
+from rlm_ipc import life_lock, process_identity
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.errors import ToolFault
+from rlm_memory.errors import StoreFault
+from rlm_memory.store import Store
+from rlm_memory.work import holders, leases
+from rlm_memory.work.holders import Holder
+
+__all__ = ["ANCESTOR", "DEFAULT_SECONDS", "Holders"]
+
+log = logging.getLogger(__name__)
+
+ANCESTOR = "ancestor"
+"""What a command says that wants to claim for a process above it."""
+DEFAULT_SECONDS = 120.0
+LONGEST_SECONDS = 86_400.0
+_BEAT_SECONDS = 20.0
+"""How often it is written down that a holder stirs."""
+_LOOK_SECONDS = 0.1
+"""How often it is looked at those of whom nothing tells when they end."""
+_LOOK_AT_TIMES_SECONDS = 0.5
+_LOCK, _PROCESS = "lock:", "process:"
+
+
+class Holders:
+    """The holders of all leases. ``runtime`` is the folder in which fronts lock their files."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], runtime: str) -> None:
+        self._store, self._clock, self._runtime = store, clock, runtime
+        self._connections: dict[str, set[int]] = {}
+        """Open connections by holder."""
+        self._clients: dict[int, ClientInfo] = {}
+        self._since: dict[int, float] = {}
+        """When connections began."""
+        self._of_connection: dict[int, set[str]] = {}
+        self._beats: dict[str, float] = {}
+        self._processes: dict[str, int] = {}
+        """Descriptors of processes by holder."""
+        self._task: asyncio.Task[None] | None = None
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def connected(self, client: ClientInfo) -> None:
+        """A client has connected: one that claimed under the last daemon is there again."""
+        self._clients[client.connection] = client
+        self._since[client.connection] = self._clock()
+        if (known := holders.of_proof(self._store, "connection", self._proof(client))) and known.gone_at is None:
+            self._tie(known.id, client)
+
+    def left(self, client: ClientInfo) -> None:
+        """A connection has ended from the other side: what its client held is free."""
+        self._clients.pop(client.connection, None)
+        self._since.pop(client.connection, None)
+        for holder in self._of_connection.pop(client.connection, set()):
+            mine = self._connections.get(holder, set())
+            mine.discard(client.connection)
+            if not mine:
+                self._connections.pop(holder, None)
+                self._free(holder, "its connection ended")
+
+    # --- who a call is of -------------------------------------------------------------------------
+
+    def find(self, client: ClientInfo, said: str | None = None) -> Holder | None:
+        """Return the holder that a call means, if it has claimed anything yet; see `of`."""
+        if said is None:
+            known = client.connection and holders.of_proof(self._store, "connection", self._proof(client))
+            return self._enlisted(client) if known else None
+        if said == ANCESTOR:
+            kind, proof, _ = self._above(client)
+            return self.of(client, said)[0] if holders.of_proof(self._store, kind, proof) else None
+        if said.startswith("pid:"):
+            known = holders.of_proof(self._store, "process", self._of_pid(said))
+            return self.of(client, said)[0] if known else None
+        return None if said.startswith("ttl:") else self._of_token(said)
+
+    def known(self, client: ClientInfo, said: str | None = None) -> str:
+        """Return the id of the holder that a call means; empty: one that has claimed nothing yet."""
+        found = self.find(client, said)
+        return "" if found is None else found.id
+
+    def of(self, client: ClientInfo, said: str | None = None) -> tuple[Holder, str | None]:
+        """Return the holder for which a call claims, and the token of one that is new and lives until a time.
+
+        Raises:
+            ToolFault: nothing ties a lease of this caller to a life, or there is no such process or token.
+        """
+        if said is None:
+            if not client.connection:
+                hint = "pass holder='ttl:120', and the token of the answer from then on"
+                raise ToolFault("no_holder", "nothing ties the lease of this caller to a life", hint)
+            return self._enlisted(client), None
+        if said == ANCESTOR:
+            kind, proof, label = self._above(client)
+            if kind == "connection":
+                return self._enlisted(self._front_of(proof)), None
+            return self._process(client, proof, label), None
+        if said.startswith("pid:"):
+            proof = self._of_pid(said)
+            return self._process(client, proof, f"process {said.removeprefix('pid:')}"), None
+        if said.startswith("ttl:"):
+            return self._timed(client, said)
+        return self._of_token(said), None
+
+    def since(self, client: ClientInfo) -> float:
+        """Return when the connection of a client began; what others lost later is not its own."""
+        return self._since.get(client.connection, 0.0)
+
+    def stir(self, client: ClientInfo) -> None:
+        """A client makes a call: what it holds is not stale."""
+        now = self._clock()
+        for holder in self._of_connection.get(client.connection, ()):
+            if now - self._beats.get(holder, 0.0) > _BEAT_SECONDS and (known := holders.find(self._store, holder)):
+                self._beats[holder] = now
+                holders.beat(self._store, known, now=now)
+
+    def near(self, pids: set[int]) -> list[str]:
+        """List the holders that are, or whose programs are, one of these processes: how a hook finds its own."""
+        found = []
+        for holder in holders.living(self._store):
+            own = {process_identity.pid_in(part.removeprefix(_PROCESS)) for part in (holder.proof, holder.kin or "")}
+            if pids & own:
+                found.append(holder.id)
+        return found
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Look, when a daemon starts, which holders of the last one live, and look after those from now on."""
+        now = self._clock()
+        if holders.note_boot(self._store, process_identity.boot()):
+            leases.fenced_anew(self._store, now=now, why="the machine has started again")
+        life_lock.remove_unheld(self._runtime)
+        for holder in holders.living(self._store):
+            if not self._lives(holder, now):
+                self._free(holder.id, "it ended while no daemon ran")
+            elif holder.anchor == "process":
+                self._await(holder)
+        self._look_after()
+
+    def close(self) -> None:
+        """Look after nobody any more."""
+        if self._task is not None:
+            self._task.cancel()
+        for holder in list(self._processes):
+            self._forget_process(holder)
+
+    def _look_after(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._look_now_and_then())
+
+    async def _look_now_and_then(self) -> None:
+        """Look at those of whom no connection and no descriptor tells, for as long as there are any."""
+        while True:
+            try:
+                left = [one for one in holders.living(self._store) if not self._is_tied(one.id)]
+                for holder in left:
+                    if not self._lives(holder, self._clock()):
+                        self._free(holder.id, "its time is over" if holder.anchor == "time" else "it has ended")
+            except StoreFault:
+                log.warning("it could not be looked whether holders live", exc_info=True)
+                left = []
+            if not left:
+                return
+            soon = any(one.anchor != "time" for one in left)
+            await asyncio.sleep(_LOOK_SECONDS if soon else _LOOK_AT_TIMES_SECONDS)
+
+    def _is_tied(self, holder: str) -> bool:
+        return bool(self._connections.get(holder)) or holder in self._processes
+
+    def _lives(self, holder: Holder, now: float) -> bool:
+        if holder.anchor == "time":
+            return holder.expires_at is None or now < holder.expires_at
+        proof = holder.proof.split("#")[0]
+        if proof.startswith(_LOCK):
+            return life_lock.is_held(self._runtime, proof.removeprefix(_LOCK))
+        return process_identity.is_alive(proof.removeprefix(_PROCESS))
+
+    def _free(self, holder: str, why: str) -> None:
+        self._forget_process(holder)
+        freed = leases.free(self._store, holder, now=self._clock(), why=why)
+        if freed:
+            log.info("frames are free", extra={"holder": holder, "frames": freed, "reason": why})
+
+    def _await(self, holder: Holder) -> None:
+        """Free what a process holds as soon as it ends."""
+        pid = process_identity.pid_in(holder.proof.removeprefix(_PROCESS))
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            self._look_after()
+            return
+        if not self._lives(holder, self._clock()):  # it ended before there was a descriptor, and another has its number
+            os.close(descriptor)
+            self._free(holder.id, "it has ended")
+            return
+        self._processes[holder.id] = descriptor
+        asyncio.get_running_loop().add_reader(descriptor, self._free, holder.id, "its process ended")
+
+    def _forget_process(self, holder: str) -> None:
+        if (descriptor := self._processes.pop(holder, None)) is not None:
+            with suppress(RuntimeError):
+                asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+    # --- kinds of holders -------------------------------------------------------------------------
+
+    def _enlisted(self, client: ClientInfo) -> Holder:
+        kin = next(process_identity.ancestors(client.peer), -1) if client.lock else client.peer
+        label = f"client {client.pid}" + (f" ({client.agent})" if client.agent else "")
+        found = holders.enlist(
+            self._store,
+            "connection",
+            self._proof(client),
+            kin=process_identity.identity(kin) if kin > 0 else None,
+            label=label,
+            worktree=client.cwd,
+            now=self._clock(),
+        )
+        self._tie(found.id, client)
+        return found
+
+    def _tie(self, holder: str, client: ClientInfo) -> None:
+        self._connections.setdefault(holder, set()).add(client.connection)
+        self._of_connection.setdefault(client.connection, set()).add(holder)
+
+    def _proof(self, client: ClientInfo) -> str:
+        whose = f"{_LOCK}{client.lock}" if client.lock else f"{_PROCESS}{process_identity.identity(client.peer)}"
+        return f"{whose}#{client.agent}" if client.agent else whose
+
+    def _process(self, client: ClientInfo, proof: str, label: str) -> Holder:
+        kin = proof.removeprefix(_PROCESS)
+        found = holders.enlist(
+            self._store, "process", proof, kin=kin, label=label, worktree=client.cwd, now=self._clock()
+        )
+        if found.id not in self._processes:
+            self._await(found)
+        return found
+
+    def _timed(self, client: ClientInfo, said: str) -> tuple[Holder, str]:
+        try:
+            seconds = float(said.removeprefix("ttl:") or DEFAULT_SECONDS)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds <= LONGEST_SECONDS:
+            hint = f"give seconds, {LONGEST_SECONDS:,.0f} at most: holder='ttl:{DEFAULT_SECONDS:.0f}'"
+            raise ToolFault("invalid_arguments", f"{said[:80]!r} is no time", hint)
+        token = f"lease-{secrets.token_urlsafe(18)}"
+        proof = f"{seconds:g}:{_hash(token)}"
+        found = holders.enlist(
+            self._store, "time", proof, label="by time", worktree=client.cwd, now=self._clock(), seconds=seconds
+        )
+        self._look_after()
+        return found, token
+
+    def _of_token(self, token: str) -> Holder:
+        hashed = _hash(token)
+        for holder in holders.living(self._store):
+            seconds, _, proof = holder.proof.partition(":")
+            if holder.anchor == "time" and secrets.compare_digest(proof, hashed):
+                holders.beat(self._store, holder, now=self._clock(), seconds=float(seconds))
+                return holder
+        hint = "claim again: holder='ttl:120' gives another one"
+        raise ToolFault("lease_over", "no lease has that token, or its time is over", hint)
+
+    def _of_pid(self, said: str) -> str:
+        number = said.removeprefix("pid:")
+        found = process_identity.identity(int(number)) if number.isdecimal() and len(number) < 10 else None
+        if found is None:
+            hint = "name a process of yours that lasts, such as the shell: --pid $$"
+            raise ToolFault("no_holder", f"there is no process {number[:20]} of this user", hint)
+        return f"{_PROCESS}{found}"
+
+    def _above(self, client: ClientInfo) -> tuple[holders.Anchor, str, str]:
+        """Return what a command claims for: the front of its agent, or the program of several fronts.
+
+        That is the nearest process above it that a connected front is a child of.
+        """
+        fronts: dict[int, list[ClientInfo]] = {}
+        for one in self._clients.values():
+            if one.lock and (parent := next(process_identity.ancestors(one.peer), None)) is not None:
+                fronts.setdefault(parent, []).append(one)
+        for pid in process_identity.ancestors(client.peer):
+            if pid not in fronts:
+                continue
+            if len(fronts[pid]) == 1:
+                return "connection", self._proof(fronts[pid][0]), ""
+            if (found := process_identity.identity(pid)) is not None:
+                return "process", f"{_PROCESS}{found}", f"process {pid}"
+        hint = "pass --pid of a process that lasts (in a shell: --pid $$), or --ttl SECONDS"
+        raise ToolFault("no_holder", "nothing to tie the lease to: no agent with an MCP client started this", hint)
+
+    def _front_of(self, proof: str) -> ClientInfo:
+        return next(one for one in self._clients.values() if self._proof(one) == proof)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""The queue as clients use it: what is next, claims, hand-offs."""

@@ -1,0 +1,274 @@
+"""The verbs of the queue: next, claim, renew, release, done, add, list.
+
+Each is about the tree of the caller's repository. What may be claimed is a look into an index
+(`rlm_memory.work.ready`). Who claims, and whether that still lives, `rlm_mcp.service.holders` knows. The fence of a
+write is the daemon's to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_ipc.messages import JsonObject
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.frames.frames import Frames, told_of
+from rlm_mcp.service.holders import Holders
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_mcp.service.work.adding import add
+from rlm_mcp.service.work.shown import Fields, shown, state
+from rlm_memory.frames import rows
+from rlm_memory.frames.results import Outcome
+from rlm_memory.frames.rows import FrameRow
+from rlm_memory.frames.states import Kind, Status
+from rlm_memory.store import Store
+from rlm_memory.work import holders, leases, progress
+from rlm_memory.work.handoffs import boundaries, decay
+from rlm_memory.work.holders import Holder
+from rlm_memory.work.leases import Lease
+from rlm_memory.work.ready import count_ready, next_batch, stuck
+
+__all__ = ["Asked", "Work"]
+
+LONGEST_WAIT = 45.0
+"""Seconds that a call waits for something to become ready."""
+_MOST_LISTED = 500
+_MOST_STUCK = 5
+_ABOVE_ENDS = {"completed": Status.COMPLETED, "failed": Status.FAILED, "blocked": Status.BLOCKED}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of the tool: ``id`` is a frame, ``holder`` what the lease is tied to if not to the connection.
+
+    ``data`` is what an `add` or a `renew` writes, and how many or which frames a `next`, `claim` or `list` means.
+    """
+
+    do: str
+    id: str | None = None
+    data: Mapping[str, Any] | None = None
+    fields: Fields | None = None
+    wait: bool = False
+    holder: str | None = None
+
+
+class Work:
+    """The queue of every tree."""
+
+    def __init__(self, store: Store, frames: Frames, live: Holders, clock: Callable[[], float]) -> None:
+        self._store, self._frames, self._holders, self._clock = store, frames, live, clock
+
+    def begin(self) -> None:
+        """Let go of what has decayed, if the last daemon ended before it could."""
+        decay(self._store, now=self._clock())
+
+    async def do(self, session: Session, client: ClientInfo, named: str | None, asked: Asked) -> ToolAnswer:
+        """Do what a call asks; raises what the verbs do."""
+        at = self._frames.current(session, client, named)
+        match asked.do:
+            case "next":
+                fields = await self._next(at, client, asked)
+            case "claim":
+                fields = await self._claim(session, client, named, at, asked)
+            case "renew":
+                fields = self._renew(at, client, asked)
+            case "release":
+                fields = self._release(at, client, asked)
+            case "done":
+                fields = await self._done(session, client, at, asked)
+            case "add":
+                fields = add(self._store, at, asked.id, asked.data or {}, session.row.workspace, now=self._clock())
+            case _:
+                fields = self._list(at, asked)
+        return ToolAnswer(fields, ("frames", "progress"))
+
+    # --- what is next -----------------------------------------------------------------------------
+
+    async def _next(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
+        """Ids of what may be worked on side by side, or what keeps everything waiting."""
+        most, scope = _number(asked, "limit", 3), self._scope(at, asked)
+        if (asked.data or {}).get("stale"):
+            late = leases.stale(self._store, at.tree, now=self._clock())
+            return {"stale": [rows.frame_id(key) for key in late[:most]]}
+
+        def look() -> list[str]:
+            return next_batch(self._store, at.tree, now=self._clock(), most=most, scope=scope)
+
+        found = await self._wait(look) if asked.wait else look()
+        return {"next": found} if found else self._nothing(at, scope)
+
+    def _nothing(self, at: FrameRow, scope: int | None) -> JsonObject:
+        """Say why nothing is ready: all is done, others work, or something is in the way."""
+        said: JsonObject = {"next": []}
+        running = self._held(at.tree, scope)
+        if count_ready(self._store, at.tree, scope=scope):
+            said["notice"] = "what is ready declares paths on which others work"
+        if running:
+            said["in_progress"] = [row.id for row in running[:_MOST_STUCK]]
+        elif found := stuck(self._store, at.tree):
+            told = [f"{one.frame} {_in_the_way(one.status)}, {one.waiting} wait for it" for one in found[:_MOST_STUCK]]
+            said["stuck"] = told
+        return said
+
+    async def _wait(self, look: Callable[[], Any]) -> Any:
+        """Look again after each change of rows until something is found, for `LONGEST_WAIT` at most."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def told() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        unwatch = self._store.watch(told)
+        try:
+            async with asyncio.timeout(LONGEST_WAIT):
+                while not (found := look()):
+                    changed.clear()  # the look was a transaction itself
+                    await asyncio.sleep(0)
+                    changed.clear()
+                    await changed.wait()
+                return found
+        except TimeoutError:
+            return look()
+        finally:
+            unwatch()
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    async def _claim(
+        self, session: Session, client: ClientInfo, named: str | None, at: FrameRow, asked: Asked
+    ) -> JsonObject:
+        holder, token = self._holders.of(client, asked.holder)
+        scope, data = self._scope(at, asked), asked.data or {}
+        key = None if asked.id is None else self._key(at, asked.id)
+        since = self._holders.since(client)
+
+        def take() -> Lease | None:
+            now = self._clock()
+            if key is not None and data.get("steal"):
+                return leases.steal(self._store, key, holder, now=now, why=str(data["steal"]), session=session.key)
+            if key is None and data.get("stale"):
+                late = leases.stale(self._store, at.tree, now=now)
+                return (
+                    leases.steal(self._store, late[0], holder, now=now, why="stale", session=session.key)
+                    if late
+                    else None
+                )
+            return leases.claim(
+                self._store, holder, at.tree, now=now, key=key, scope=scope, session=session.key, since=since
+            )
+
+        lease = await self._wait(take) if asked.wait and key is None else take()
+        if lease is None:
+            return self._nothing(at, scope) | ({"token": token} if token else {})
+        if len(leases.held_by(self._store, holder.id)) == 1 and asked.holder is None:
+            self._frames.work_on(client, named, lease.key)
+        return self._told(lease, holder, token, asked.fields)
+
+    def _told(self, lease: Lease, holder: Holder, token: str | None, fields: Fields | None) -> JsonObject:
+        row = rows.get(self._store, lease.key)
+        said: JsonObject = {"claimed": lease.frame, "fence": lease.fence, "holder": holder.id}
+        said |= {name: value for name, value in shown(self._store, row, fields or "standard").items() if name != "id"}
+        if token:
+            said |= {"token": token, "until": holder.expires_at}
+        if lease.returned:
+            said["notice"] = "yours again, with the same fence: it was lost when its connection ended"
+        elif lease.attempt > 1:
+            said["attempt"] = lease.attempt
+            said["notice"] = f"attempt {lease.attempt}: whoever had it before has left what `progress` says"
+        if lease.progress:
+            said["resuming"] = progress.resuming(lease.frame, progress.get(self._store, lease.key))
+            said["progress"] = lease.progress
+        return said
+
+    def _renew(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
+        """Prolong a lease, and merge what is given into the work in progress of its frame."""
+        holder, row = self._holders.known(client, asked.holder), self._row(at, asked)
+        data = dict(asked.data or {})
+        fence = data.pop("fence", None)
+        with self._store.transaction():
+            leases.check(self._store, row, holder, fence, now=self._clock())
+            if data:
+                progress.update(self._store, row.key, data, now=self._clock())
+            row = rows.get(self._store, row.key)
+        known = holders.find(self._store, row.holder) if row.holder else None
+        said: JsonObject = {"renewed": row.id, "fence": row.fence}
+        return said if known is None or known.expires_at is None else said | {"until": known.expires_at}
+
+    def _release(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
+        row, data = self._row(at, asked), asked.data or {}
+        by_hand = bool(data.get("force"))
+        holder = None if by_hand else self._holders.known(client, asked.holder)
+        author = holder or f"client {client.pid}"
+        fence = data.get("fence")
+        leases.release(self._store, row.key, holder, now=self._clock(), author=author, fence=fence)
+        return {"released": row.id}
+
+    async def _done(self, session: Session, client: ClientInfo, at: FrameRow, asked: Asked) -> JsonObject:
+        row, data = self._row(at, asked), dict(asked.data or {})
+        holder = self._holders.known(client, asked.holder)
+        status = _ABOVE_ENDS.get(str(data.get("status", "completed")))
+        if status is None:
+            raise _refused(f"status is one of {', '.join(_ABOVE_ENDS)}")
+        outcome = Outcome(status, str(data.get("summary", "")), _texts(data, "files"), _texts(data, "decisions"))
+        ended = await self._frames.end(
+            row.key, outcome, holder or f"client {client.pid}", session, by=holder, fence=data.get("fence")
+        )
+        return {"done": ended.frame, "status": ended.status, **told_of(boundaries(self._store, row.key))}
+
+    # --- lists ------------------------------------------------------------------------------------
+
+    def _list(self, at: FrameRow, asked: Asked) -> JsonObject:
+        if asked.id is not None:
+            return {"frame": shown(self._store, self._row(at, asked), asked.fields or "standard")}
+        data, scope = asked.data or {}, self._scope(at, asked)
+        wanted = data.get("status")
+        root = rows.root_of(self._store, at.tree)
+        found = [] if root is None else rows.whole(self._store, root.key if scope is None else scope)
+        goals = [
+            row for row in found if row.kind is not Kind.SESSION and wanted in (None, row.status.value, state(row))
+        ]
+        most = _number(asked, "limit", _MOST_LISTED)
+        told = [shown(self._store, row, asked.fields or "minimal", now=self._clock()) for row in goals[:most]]
+        return {"frames": told} | ({} if len(goals) <= most else {"more": len(goals) - most})
+
+    def _held(self, tree: str, scope: int | None) -> list[FrameRow]:
+        root = rows.root_of(self._store, tree)
+        found = [] if root is None else rows.whole(self._store, root.key if scope is None else scope)
+        return [row for row in found if leases.is_held(row)]
+
+    # --- arguments --------------------------------------------------------------------------------
+
+    def _row(self, at: FrameRow, asked: Asked) -> FrameRow:
+        if asked.id is None:
+            raise _refused(f"{asked.do} needs the id of a frame")
+        return rows.get(self._store, self._key(at, asked.id))
+
+    def _key(self, at: FrameRow, frame: str) -> int:
+        return self._frames.same_tree(at, frame).key
+
+    def _scope(self, at: FrameRow, asked: Asked) -> int | None:
+        said = (asked.data or {}).get("scope")
+        return None if said is None else self._key(at, str(said))
+
+
+def _in_the_way(status: str) -> str:
+    return status if status in {"failed", "blocked"} else "has nothing left to do and was not popped"
+
+
+def _number(asked: Asked, name: str, default: int) -> int:
+    value = (asked.data or {}).get(name, default)
+    if type(value) is not int or value < 1:
+        raise _refused(f"{name} is a whole number from 1")
+    return min(value, _MOST_LISTED)
+
+
+def _texts(data: Mapping[str, Any], name: str) -> list[str]:
+    value = data.get(name, [])
+    return [str(item) for item in (value if isinstance(value, list) else [value])]
+
+
+def _refused(why: str) -> ToolFault:
+    return ToolFault("invalid_arguments", f"work: {why}", "see docs/work.md")
