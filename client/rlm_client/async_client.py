@@ -55,6 +55,7 @@ class AsyncClient:
     def __init__(
         self, session: str | None = None, *, policy: calls.StrPath | None = None, on_progress: OnProgress | None = None
     ) -> None:
+        self._name = calls.new_name()
         self.session = session
         self.on_progress = on_progress
         self.policy: str | None = None if policy is None else os.fspath(policy)
@@ -122,6 +123,8 @@ class AsyncClient:
     plan: Final = _method(calls.plan)
     pop: Final = _method(calls.pop)
     frame: Final = _method(calls.frame)
+    work: Final = _method(calls.work)
+    handoff: Final = _method(calls.handoff)
 
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> AsyncPush:
         """Start a goal as `Client.push` does: awaited, or as an asynchronous context manager that ends it."""
@@ -149,7 +152,7 @@ class AsyncClient:
             if not connection.has_ended():
                 return connection
             connection.close()
-        return await AsyncDaemonConnection.open(ServeMcp(), calls.environment(self.session, self.policy))
+        return await AsyncDaemonConnection.open(ServeMcp(), calls.environment(self.session, self.policy), self._name)
 
 
 class AsyncGoal(AsyncClient):

@@ -46,6 +46,8 @@ ScanFlag = Literal["case", "fixed", "word", "invert", "count", "per_file"]
 Outcome = Literal["completed", "failed", "blocked"]
 Children = Literal["refuse", "adopt", "fail"]
 Change = Literal["invalidate", "reopen", "forget", "turns"]
+WorkVerb = Literal["next", "claim", "renew", "release", "done", "add", "list"]
+Detail = Literal["minimal", "standard", "full"]
 _OF_ANSWERS = ("answered", "failed", "still_pending")
 """What an answer to answer_queries has of its own, beside what came of the cell that waited."""
 
@@ -276,6 +278,33 @@ def frame(id: str | None = None, *, do: Change | None = None, note: str | None =
     With ``note`` a text is kept with it, as a turn of its own.
     """
     return Call.of(Frame.read, "frame", id=id, do=do, note=note)
+
+
+def work(
+    do: WorkVerb = "next",
+    id: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    *,
+    fields: Detail | None = None,
+    wait: bool = False,
+    holder: str | None = None,
+) -> Call[JsonObject]:
+    """Do something with the queue of the repository's tasks; see docs/work.md for what ``data`` takes.
+
+    What this client claims is its own until it hangs up, unless ``holder`` ties the lease to something else.
+    """
+    given = {"data": dict(data or {}), "fields": fields, "wait": wait, "holder": holder}
+    return Call.of(dict, "work", do=do, id=id, **given)
+
+
+def handoff(id: str, data: Mapping[str, Any] | None = None, *, details: bool = False) -> Call[JsonObject]:
+    """Show what a frame has left for others; with ``data`` write it."""
+    return Call.of(dict, "handoff", id=id, data=dict(data or {}), details=details)
+
+
+def new_name() -> str:
+    """Return what tells one client of a process from the others: what it claims is its own."""
+    return f"client-{os.urandom(8).hex()}"
 
 
 def is_frame(session: str) -> bool:

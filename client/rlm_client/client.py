@@ -63,6 +63,7 @@ class Client:
         self.session = session
         self.on_progress = on_progress
         self.policy: str | None = None if policy is None else os.fspath(policy)
+        self._name = calls.new_name()
         self._lock = threading.Lock()
         self._connection: DaemonConnection[McpServed] | None = None
 
@@ -124,6 +125,8 @@ class Client:
     plan: Final = _method(calls.plan)
     pop: Final = _method(calls.pop)
     frame: Final = _method(calls.frame)
+    work: Final = _method(calls.work)
+    handoff: Final = _method(calls.handoff)
 
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> Goal:
         """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session.
@@ -154,7 +157,7 @@ class Client:
             self._hang_up()
         if self._connection is None:
             environment = calls.environment(self.session, self.policy)
-            self._connection = DaemonConnection(ServeMcp(), start=True, environment=environment)
+            self._connection = DaemonConnection(ServeMcp(), start=True, environment=environment, client=self._name)
         return self._connection
 
     def _hang_up(self) -> None:

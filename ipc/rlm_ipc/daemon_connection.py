@@ -91,8 +91,9 @@ class DaemonConnection(Generic[Reply]):
         start: bool = False,
         seconds: float | None = REPLY_SECONDS,
         environment: Mapping[str, str] | None = None,
+        client: str | None = None,
     ) -> None:
-        said = handshake(request, environment)
+        said = handshake(request, environment, client)
         # In the role ``mcp`` nothing is done at the handshake: who was killed before it is asked is no loss.
         for pause in discovery.DYING_SERVER if start and isinstance(request, ServeMcp) else ():
             with suppress(DaemonUnavailable):

@@ -39,7 +39,9 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         self._ended = False
 
     @classmethod
-    async def open(cls, request: Request[Reply], environment: Mapping[str, str] | None = None) -> Self:
+    async def open(
+        cls, request: Request[Reply], environment: Mapping[str, str] | None = None, client: str | None = None
+    ) -> Self:
         """Connect to the daemon, which is started if there is none, and make the request.
 
         ``environment`` are the variables that the daemon gets to see, in place of this process's own.
@@ -49,7 +51,7 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
             DaemonUnavailable: it ended at once.
             ProcessError: it does not answer, or is none.
         """
-        said = handshake(request, environment)
+        said = handshake(request, environment, client)
         # In the role ``mcp`` nothing is done at the handshake: who was killed before it is asked is no loss.
         for pause in discovery.DYING_SERVER if isinstance(request, ServeMcp) else ():
             with suppress(DaemonUnavailable):

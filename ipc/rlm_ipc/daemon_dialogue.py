@@ -89,12 +89,16 @@ class Dialogue:
         return None
 
 
-def handshake(request: Request[Any], environment: Mapping[str, str] | None = None) -> bytes:
+def handshake(request: Request[Any], environment: Mapping[str, str] | None = None, client: str | None = None) -> bytes:
     """Return the handshake that asks for something; a long request goes behind its line.
 
-    ``environment`` are the variables that the daemon gets to see, in place of this process's own.
+    ``environment`` are the variables that the daemon gets to see, in place of this process's own. ``client`` tells one
+    client of the process from the others.
     """
-    body, more = plain(request), {} if environment is None else {"env": dict(environment)}
+    body: Json = plain(request)
+    more: dict[str, object] = {} if environment is None else {"env": dict(environment)}
+    if client is not None:
+        more["lock"] = client
     written = json.dumps(body).encode()
     if len(written) <= _LONGEST_INLINE:
         return handshake_line(role_of(request), **more, request=body)

@@ -10,12 +10,17 @@ import os
 import re
 from contextlib import suppress
 
-__all__ = ["hold", "is_held", "let_go", "remove_unheld"]
+__all__ = ["hold", "is_held", "is_name", "let_go", "remove_unheld"]
 
 _FOLDER = "fronts"
 _NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}")
 _held: dict[str, int] = {}
 """Descriptors by path: they stay open until the process ends."""
+
+
+def is_name(name: str) -> bool:
+    """Whether it is the name of such a file."""
+    return _NAME.fullmatch(name) is not None
 
 
 def hold(runtime: str) -> str:
@@ -41,7 +46,7 @@ def let_go(runtime: str, name: str) -> None:
 
 def is_held(runtime: str, name: str) -> bool:
     """Whether the process that has made the file lives."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         return False
     try:
         descriptor = os.open(_path(runtime, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -27,7 +27,8 @@ class ClientInfo:
     ``cwd`` is the client's working directory (empty: not known, as over HTTP), ``env`` at most the variables
     of :data:`rlm_ipc.json_lines.HANDSHAKE_ENVIRONMENT`, ``pid`` its process id (-1: not known). All of it is the
     client's claim, checked for shape only: it says which session to use, never what is allowed. ``agent`` is which of
-    its agents makes a call (empty: the client does not say), ``lock`` the file that it holds locked while it lives.
+    its agents makes a call (empty: the client does not say), ``lock`` the file that it holds locked while it lives,
+    or else what tells it from other clients of its process.
 
     ``connection`` and ``peer`` are no claims: which connection it is (0: none of our socket's), and the process there
     (-1: not known).

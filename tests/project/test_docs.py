@@ -42,8 +42,8 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
 OUTSIDE = ("docs/python.md", "docs/transcripts.md")
 """The pages whose Python is for programs, not for cells."""
-ALONE = "docs/frames.md"
-"""The page whose examples run on a machine that nobody has used: the ids of its frames are those of the first ones."""
+ALONE = ("docs/frames.md", "docs/work.md")
+"""The pages whose examples run on a machine that nobody has used: their frames have the first ids."""
 WAITS_FOR_A_PERSON = {"mcp", "serve", "demo", "web"}
 """Commands that run until they are stopped, or long: here only their help is asked for."""
 
@@ -92,7 +92,7 @@ COMMANDS = dict(_leaves(typer.main.get_command(app)))
 
 def _of(*languages: str) -> pytest.MarkDecorator:
     outside = {(page, "python") for page in OUTSIDE}
-    shared = [block for block in BLOCKS if block.page != ALONE]
+    shared = [block for block in BLOCKS if block.page not in ALONE]
     chosen = [block for block in shared if block.language in languages and (block.page, block.language) not in outside]
     return pytest.mark.parametrize("block", chosen, ids=str)
 
@@ -217,11 +217,12 @@ def test_console_examples_run_and_print_what_the_page_shows(block: Block, place:
     _run_block(block, place)
 
 
-def test_the_page_of_frames_runs_from_its_first_line_to_its_last(tmp_path: Path) -> None:
-    """F-1: as a new user does it, in a folder with the sample, on a machine without any frame."""
+@pytest.mark.parametrize("page", ALONE)
+def test_a_page_of_goals_runs_from_its_first_line_to_its_last(page: str, tmp_path: Path) -> None:
+    """F-1, E-9: as a new user does it, in a folder with the sample, on a machine without any frame."""
     write_samples(tmp_path, LOG)
     try:
-        for block in [block for block in BLOCKS if block.page == ALONE]:
+        for block in [block for block in BLOCKS if block.page == page]:
             if block.language == "console":
                 _run_block(block, tmp_path)
             elif block.language == "python":
@@ -316,7 +317,9 @@ def test_every_policy_that_ships_is_described(root: Path) -> None:
 
 def test_the_page_of_frames_has_the_table_of_statuses_and_verbs(root: Path) -> None:
     """F-1: from where each verb starts and where it leads, as the table of the code has it."""
-    rows = re.findall(r"^\| (\w+) \| ([\w, ]+) \| ([\w, ]+) \| .* \|$", (root / ALONE).read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\w+) \| ([\w, ]+) \| ([\w, ]+) \| .* \|$", (root / "docs/frames.md").read_text(), re.MULTILINE
+    )
     shown = {verb: (sources.split(", "), targets.split(", ")) for verb, sources, targets in rows[1:]}
     steps = {verb.value: (sorted(steps), sorted(set().union(*steps.values()))) for verb, steps in STEPS.items()}
     assert shown == steps

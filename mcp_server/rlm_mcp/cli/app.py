@@ -23,6 +23,7 @@ from rlm_mcp.cli import (
     skill,
     snapshots,
     watching,
+    work,
 )
 from rlm_mcp.cli.open import open_session
 from rlm_mcp.cli.output import failing
@@ -38,6 +39,7 @@ app = typer.Typer(
 app.add_typer(daemon.app, name="daemon")
 app.add_typer(attachments.app, name="attachments")
 app.add_typer(policy.app, name="policy")
+app.add_typer(work.app, name="work")
 app.command("ask")(ask.ask)
 app.command("serve")(daemon.serve)
 app.command("web")(watching.web)

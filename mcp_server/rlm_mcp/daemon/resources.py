@@ -81,9 +81,9 @@ async def read(service: Service, caller: Caller, uri: str) -> ReadResourceResult
     async with service.session(caller) as session:
         who = session, caller.handshake, caller.session
         if part.what == "tree":
-            text, kind = service.frames.tree_of(*who), _PLAIN
+            text, kind = service.frame_reading.tree_of(*who), _PLAIN
         elif part.what == "context":
-            text, kind = service.frames.context_of(*who, part.frame), _XML
+            text, kind = service.frame_reading.context_of(*who, part.frame), _XML
         else:
-            text, kind = await service.frames.log_of(*who, part.frame), _MARKDOWN
+            text, kind = await service.frame_reading.log_of(*who, part.frame), _MARKDOWN
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])

@@ -84,8 +84,8 @@ class Holders:
             known = client.connection and holders.of_proof(self._store, "connection", self._proof(client))
             return self._enlisted(client) if known else None
         if said == ANCESTOR:
-            kind, proof, _ = self._above(client)
-            return self.of(client, said)[0] if holders.of_proof(self._store, kind, proof) else None
+            above = self._nearest(client)
+            return self.of(client, said)[0] if above and holders.of_proof(self._store, *above[:2]) else None
         if said.startswith("pid:"):
             known = holders.of_proof(self._store, "process", self._of_pid(said))
             return self.of(client, said)[0] if known else None
@@ -135,7 +135,10 @@ class Holders:
         """List the holders that are, or whose programs are, one of these processes: how a hook finds its own."""
         found = []
         for holder in holders.living(self._store):
-            own = {process_identity.pid_in(part.removeprefix(_PROCESS)) for part in (holder.proof, holder.kin or "")}
+            own = {
+                process_identity.pid_in(part.removeprefix(_PROCESS).partition("~")[0])
+                for part in (holder.proof, holder.kin or "")
+            }
             if pids & own:
                 found.append(holder.id)
         return found
@@ -188,7 +191,7 @@ class Holders:
     def _lives(self, holder: Holder, now: float) -> bool:
         if holder.anchor == "time":
             return holder.expires_at is None or now < holder.expires_at
-        proof = holder.proof.split("#")[0]
+        proof = holder.proof.partition("#")[0].partition("~")[0]
         if proof.startswith(_LOCK):
             return life_lock.is_held(self._runtime, proof.removeprefix(_LOCK))
         return process_identity.is_alive(proof.removeprefix(_PROCESS))
@@ -223,7 +226,7 @@ class Holders:
     # --- kinds of holders -------------------------------------------------------------------------
 
     def _enlisted(self, client: ClientInfo) -> Holder:
-        kin = next(process_identity.ancestors(client.peer), -1) if client.lock else client.peer
+        kin = next(process_identity.ancestors(client.peer), -1) if life_lock.is_name(client.lock) else client.peer
         label = f"client {client.pid}" + (f" ({client.agent})" if client.agent else "")
         found = holders.enlist(
             self._store,
@@ -242,7 +245,10 @@ class Holders:
         self._of_connection.setdefault(client.connection, set()).add(holder)
 
     def _proof(self, client: ClientInfo) -> str:
-        whose = f"{_LOCK}{client.lock}" if client.lock else f"{_PROCESS}{process_identity.identity(client.peer)}"
+        if life_lock.is_name(client.lock):
+            whose = f"{_LOCK}{client.lock}"
+        else:
+            whose = f"{_PROCESS}{process_identity.identity(client.peer)}~{client.lock}"
         return f"{whose}#{client.agent}" if client.agent else whose
 
     def _process(self, client: ClientInfo, proof: str, label: str) -> Holder:
@@ -289,13 +295,20 @@ class Holders:
         return f"{_PROCESS}{found}"
 
     def _above(self, client: ClientInfo) -> tuple[holders.Anchor, str, str]:
-        """Return what a command claims for: the front of its agent, or the program of several fronts.
+        """Return what a command claims for, as `_nearest`; raises ToolFault if there is nothing."""
+        if (found := self._nearest(client)) is None:
+            hint = "pass --pid of a process that lasts (in a shell: --pid $$), or --ttl SECONDS"
+            raise ToolFault("no_holder", "nothing to tie the lease to: no agent with an MCP client started this", hint)
+        return found
+
+    def _nearest(self, client: ClientInfo) -> tuple[holders.Anchor, str, str] | None:
+        """Return the front of the agent that a command runs for, or the program of several: anchor, proof, label.
 
         That is the nearest process above it that a connected front is a child of.
         """
         fronts: dict[int, list[ClientInfo]] = {}
         for one in self._clients.values():
-            if one.lock and (parent := next(process_identity.ancestors(one.peer), None)) is not None:
+            if life_lock.is_name(one.lock) and (parent := next(process_identity.ancestors(one.peer), None)) is not None:
                 fronts.setdefault(parent, []).append(one)
         for pid in process_identity.ancestors(client.peer):
             if pid not in fronts:
@@ -304,8 +317,7 @@ class Holders:
                 return "connection", self._proof(fronts[pid][0]), ""
             if (found := process_identity.identity(pid)) is not None:
                 return "process", f"{_PROCESS}{found}", f"process {pid}"
-        hint = "pass --pid of a process that lasts (in a shell: --pid $$), or --ttl SECONDS"
-        raise ToolFault("no_holder", "nothing to tie the lease to: no agent with an MCP client started this", hint)
+        return None
 
     def _front_of(self, proof: str) -> ClientInfo:
         return next(one for one in self._clients.values() if self._proof(one) == proof)

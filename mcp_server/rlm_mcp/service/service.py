@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from rlm_contexts.errors import ContextError
@@ -29,6 +28,7 @@ from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.session_requests import KeepTurn, PolicyApplied, RestoreSession, SessionRestored, SessionSaved, TurnKept
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.cells.cell_answers import CUTTABLE
 from rlm_mcp.service.cells.runs import Run, Runs, Waiting
 from rlm_mcp.service.contexts.citations import Citing
@@ -41,21 +41,21 @@ from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.frames.reading import FrameReading
 from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.turns import FrameTurns
 from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.hooks.hooks import Hooks
 from rlm_mcp.service.overview import Overview
-from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService
 from rlm_mcp.service.queries.providers import Providers
-from rlm_mcp.service.queries.sampling import Sampling
 from rlm_mcp.service.recursive_queries import Recursion
 from rlm_mcp.service.session_events import Events
 from rlm_mcp.service.sessions.attachments import Attachments
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal, entry_row
+from rlm_mcp.service.sessions.kernel_start import runs_under
 from rlm_mcp.service.sessions.policies import Policies
 from rlm_mcp.service.sessions.record import known_session, note_turn, record_of
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
@@ -75,16 +75,6 @@ __all__ = ["Caller", "Service"]
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who calls a tool: the client, the session that the call itself names, where progress goes, and its own model."""
-
-    handshake: ClientInfo
-    session: str | None
-    progress: Progress
-    sampling: Sampling | None = None
 
 
 class Service:
@@ -132,6 +122,7 @@ class Service:
         self.holders = Holders(store, clock, str(discovery.runtime_dir()))
         live = self.sessions, self._forks, self.journal, summaries, self.holders
         self.frames = Frames(store, files, *live, clock, folder)
+        self.frame_reading = FrameReading(store, self.frames)
         self.turns = FrameTurns(store, self.frames, clock)
         self.work = Work(store, self.frames, self.holders, clock)
         self.hand_offs = HandOffs(store, self._texts, self.contexts, self.frames, self.holders, clock)
@@ -342,14 +333,13 @@ class Service:
         live, copies = await self.gateway.adopt()
         for session in self.sessions:
             self.attachments.publish(session)
-            if _is_held(live.get(session.key), session):
+            if runs_under(live.get(session.key), session.pinned):
                 await self._adopt(session, live.pop(session.key))
             else:
                 self._tell_loss(session)
                 self.providers.give_up(session)
         await self.control.end_orphans([*live.values(), *await self.attachments.adopt(copies)])
         await self.frames.recover()
-        self.holders.begin()
         self.work.begin()
         await self._events.gone()
         self.hooks.start()
@@ -408,8 +398,3 @@ class Service:
                 self.journal.trim_all()
             except Exception:
                 log.exception("the sweep of idle sessions failed")
-
-
-def _is_held(kernel: KernelInfo | None, session: Session) -> bool:
-    """Whether there is a kernel that was started under the policy which the session has."""
-    return kernel is not None and kernel.label.get("policy") == session.pinned.digest

@@ -164,8 +164,7 @@ async def test_a_lease_over_http_lasts_as_long_as_its_token_is_used(
         assert (await agent("work", do="renew", id=task, holder=token))["until"] == clock.now + 60
         assert (await agent("work", do="renew", id=task))["error"] == "lease_lost"
         clock.now += 61
-        while (await agent("work"))["next"] != [task]:
-            await asyncio.sleep(0)
+        assert (await agent("work", wait=True))["next"] == [task]
         assert (await agent("work", do="renew", id=task, holder=token))["error"] == "lease_over"
         assert (await agent("work", do="claim", holder="ttl:no"))["error"] == "invalid_arguments"
 

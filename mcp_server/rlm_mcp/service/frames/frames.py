@@ -10,14 +10,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.artifacts import changed_since, writable
+from rlm_mcp.service.frames.boundaries import told_of
 from rlm_mcp.service.frames.changes import FrameChanges, Part
 from rlm_mcp.service.frames.currents import Currents
 from rlm_mcp.service.frames.effects import FrameEffects
@@ -41,9 +42,9 @@ from rlm_memory.frames.tree import Plan
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 from rlm_memory.work import leases
-from rlm_memory.work.handoffs import Boundaries, boundaries, decay
+from rlm_memory.work.handoffs import boundaries, decay
 
-__all__ = ["Frames", "told_of"]
+__all__ = ["Frames"]
 
 _MOST_LISTED = 200
 """Frames of a tree that one answer lists."""
@@ -172,7 +173,7 @@ class Frames:
             fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
         else:
             self._currents.put(client, asked, started.key)
-        fields["context"] = self._context(session, started)
+        fields["context"] = self.context_of(session, started)
         return self.told(started, started if not parallel else at, fields, ("context",))
 
     async def start(self, row: FrameRow, effects: FrameEffects, author: str, *, fork: bool) -> FrameRow:
@@ -187,8 +188,7 @@ class Frames:
     ) -> ToolAnswer:
         """End a frame; the same pop again gets the same answer."""
         row, _ = self.named(session, client, asked, frame)
-        by = self._holders.known(client)
-        ended = await self.end(row.key, outcome, _author(client), session, by=by)
+        ended = await self.end(row.key, outcome, _author(client), session, by=self._holders.known(client))
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
         if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
@@ -213,10 +213,7 @@ class Frames:
 
         ``by`` is the holder that asks; without one somebody ends it by hand, whoever holds it.
         """
-
-        def allowed(found: FrameRow) -> None:
-            leases.check(self._store, found, by, fence, now=self._clock())
-
+        allowed = partial(leases.check, self._store, holder=by, fence=fence, now=self._clock())
         self._cells.flush()
         row = rows.get(self._store, key)
         if (own := self._live.of_key(row.session)) is not None and row.status is Status.IN_PROGRESS:
@@ -259,7 +256,7 @@ class Frames:
                 if values := [value.name for value in handed_over(self._store, row.key)]:
                     fields["handed_over"] = values
             fields["tree"] = survey.lines(self._store, row.tree, _MOST_LISTED)
-            fields["context"] = self._context(session, row)
+            fields["context"] = self.context_of(session, row)
             return self.told(row, at, fields)
 
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
@@ -299,23 +296,6 @@ class Frames:
             self.logs.forget(found)
         self._store.purge()
         return gone
-
-    # --- what is read without a change ------------------------------------------------------------
-
-    def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
-        """Return the tree, a line for each frame."""
-        return "\n".join(survey.lines(self._store, self.current(session, client, asked).tree))
-
-    def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
-        """Return the context of a frame."""
-        return self._context(session, self.same_tree(self.current(session, client, asked), frame))
-
-    async def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
-        """Return the log of a frame that has ended."""
-        row = self.same_tree(self.current(session, client, asked), frame)
-        if row.log is None or not self.logs.log(row.id).exists():
-            raise ToolFault("no_log", f"frame {row.id} is {row.status} and has no log", "pop it: that writes its log")
-        return await asyncio.to_thread(self.logs.log(row.id).read_text, encoding="utf-8", errors="replace")
 
     def follow(
         self,
@@ -370,7 +350,8 @@ class Frames:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def _context(self, session: Session, row: FrameRow) -> str:
+    def context_of(self, session: Session, row: FrameRow) -> str:
+        """Return what a model is told of a frame."""
         return context.assemble(self._store, row.key, tokens=session.policy.limits.context_tokens)
 
     def same_tree(self, beside: FrameRow, frame: str) -> FrameRow:
@@ -409,17 +390,6 @@ class Frames:
         if warned := [upper.id for upper in above[1:] if upper.status is Status.INVALIDATED]:
             said.setdefault("notice", f"{', '.join(warned)} above it was invalidated")
         return ToolAnswer(said, tuple(cuttable))
-
-
-def told_of(done: Boundaries) -> dict[str, Any]:
-    """Return what an answer says of what an end has completed above: a story never completes itself."""
-    said: dict[str, Any] = {}
-    if done.story_completed or done.epic_completed:
-        said = {"story_completed": done.story_completed, "epic_completed": done.epic_completed}
-        said["next"] = f"all below {done.story or done.epic} has completed: pop it"
-    elif done.failed:
-        said = {"story_completed": False, "next": "all has ended, not all well: reopen what failed, or pop the story"}
-    return said
 
 
 def _names_frame(asked: str | None) -> TypeGuard[str]:

@@ -17,7 +17,12 @@ from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, without_language_wall
 
-__all__ = ["KernelStart"]
+__all__ = ["KernelStart", "runs_under"]
+
+
+def runs_under(kernel: KernelInfo | None, policy: PinnedPolicy) -> bool:
+    """Whether there is a kernel, and it was started under that policy."""
+    return kernel is not None and kernel.label.get("policy") == policy.digest
 
 
 class KernelStart:

@@ -15,7 +15,8 @@ from typing import Any
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.frames.frames import Frames, told_of
+from rlm_mcp.service.frames.boundaries import told_of
+from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
@@ -63,7 +64,8 @@ class Work:
         self._store, self._frames, self._holders, self._clock = store, frames, live, clock
 
     def begin(self) -> None:
-        """Let go of what has decayed, if the last daemon ended before it could."""
+        """Look who still lives of those that claimed, and let go of what the last daemon had no time to."""
+        self._holders.begin()
         decay(self._store, now=self._clock())
 
     async def do(self, session: Session, client: ClientInfo, named: str | None, asked: Asked) -> ToolAnswer:
@@ -208,7 +210,7 @@ class Work:
 
     async def _done(self, session: Session, client: ClientInfo, at: FrameRow, asked: Asked) -> JsonObject:
         row, data = self._row(at, asked), dict(asked.data or {})
-        holder = self._holders.known(client, asked.holder)
+        holder = None if data.get("force") else self._holders.known(client, asked.holder)
         status = _ABOVE_ENDS.get(str(data.get("status", "completed")))
         if status is None:
             raise _refused(f"status is one of {', '.join(_ABOVE_ENDS)}")
@@ -227,6 +229,7 @@ class Work:
         wanted = data.get("status")
         root = rows.root_of(self._store, at.tree)
         found = [] if root is None else rows.whole(self._store, root.key if scope is None else scope)
+        found.sort(key=lambda row: row.key)
         goals = [
             row for row in found if row.kind is not Kind.SESSION and wanted in (None, row.status.value, state(row))
         ]

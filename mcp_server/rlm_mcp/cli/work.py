@@ -1,0 +1,243 @@
+"""``rlm-kernel work next|claim|renew|release|done|add|list|handoff``: the queue of this repository's tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from rlm_client.client import call_tool
+from rlm_ipc.messages import JsonObject
+from rlm_mcp.cli.output import JsonFlag, SessionOption, console, failing, printable, show, table
+from rlm_mcp.errors import WrongUsage
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Share a queue of tasks: what is next, who works on it, what came of it.", no_args_is_help=True)
+
+Fields = Literal["minimal", "standard", "full"]
+TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task, such as f7; `rlm-kernel work list` shows them.")]
+ScopeOption = Annotated[str | None, typer.Option(help="Only what is below this story or epic.")]
+PidOption = Annotated[int | None, typer.Option(help="The process whose end ends the lease; in a shell: $$.")]
+TtlOption = Annotated[float | None, typer.Option(help="Seconds after which the lease ends, unless it is renewed.")]
+LeaseOption = Annotated[str | None, typer.Option(help="The token of a lease that was claimed with --ttl.")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Do it though somebody else has claimed the task.")]
+SummaryOption = Annotated[str, typer.Option(help="What others need to know of it, in two or three sentences.")]
+FileOption = Annotated[list[str] | None, typer.Option(help="A file that was changed; repeatable.")]
+DecisionOption = Annotated[list[str] | None, typer.Option(help="A decision that was taken; repeatable.")]
+
+
+def _holder(pid: int | None, seconds: float | None, lease: str | None) -> str:
+    """Return what a lease is tied to: a command ends at once, so its own connection says nothing."""
+    given = [name for name, value in (("--pid", pid), ("--ttl", seconds), ("--lease", lease)) if value is not None]
+    if len(given) > 1:
+        raise WrongUsage(f"{' and '.join(given)} cannot be used together; choose one")
+    if pid is not None:
+        return f"pid:{pid}"
+    return f"ttl:{seconds:g}" if seconds is not None else lease or "ancestor"
+
+
+def _work(do: str, session: str | None, **given: object) -> JsonObject:
+    data = {name: value for name, value in given.items() if value is not None}
+    return call_tool("work", {"do": do, **data}, session=session)
+
+
+@app.command("next")
+@failing
+def next_(
+    limit: Annotated[int, typer.Option(help="How many at most.")] = 3,
+    scope: ScopeOption = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s until something is ready.")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Show what is claimed and has not stirred for 15 min.")
+    ] = False,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what may be worked on now, side by side, or what keeps everything waiting."""
+    data: JsonObject = {"limit": limit} | ({"scope": scope} if scope else {}) | ({"stale": True} if stale else {})
+    answer = _work("next", session, data=data, wait=wait)
+    show(answer, as_json, lambda: _told(answer))
+
+
+@app.command()
+@failing
+def claim(
+    task: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task; default: the best one.")] = None,
+    scope: ScopeOption = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s until something is ready.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Take one whose holder has not stirred for 15 min.")] = False,
+    steal: Annotated[str | None, typer.Option(help="Take the task from whoever has it, for this reason.")] = None,
+    pid: PidOption = None,
+    ttl: TtlOption = None,
+    lease: LeaseOption = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take a task, for the agent that has started this command, a process, or a time."""
+    if steal is not None and task is None:
+        raise WrongUsage("--steal needs the id of a task")
+    data: JsonObject = {}
+    data |= (
+        ({"scope": scope} if scope else {}) | ({"stale": True} if stale else {}) | ({"steal": steal} if steal else {})
+    )
+    answer = _work("claim", session, id=task, data=data, wait=wait, holder=_holder(pid, ttl, lease))
+    show(answer, as_json, lambda: _told(answer))
+
+
+@app.command()
+@failing
+def renew(
+    task: TaskId,
+    phase: Annotated[str | None, typer.Option(help="What is being done now.")] = None,
+    next_step: Annotated[str | None, typer.Option(help="What comes next.")] = None,
+    decision: DecisionOption = None,
+    pid: PidOption = None,
+    lease: LeaseOption = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Prolong a lease, and add to the work in progress of its task."""
+    data: JsonObject = {"phase": phase, "next_step": next_step, "decisions": decision}
+    data = {name: value for name, value in data.items() if value}
+    answer = _work("renew", session, id=task, data=data, holder=_holder(pid, None, lease))
+    show(answer, as_json, lambda: _told(answer))
+
+
+@app.command()
+@failing
+def release(
+    task: TaskId,
+    force: ForceFlag = False,
+    pid: PidOption = None,
+    lease: LeaseOption = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a task back: others may go on with what was done."""
+    holder = None if force else _holder(pid, None, lease)
+    answer = _work("release", session, id=task, data={"force": True} if force else {}, holder=holder)
+    show(answer, as_json, lambda: _told(answer))
+
+
+@app.command()
+@failing
+def done(
+    task: TaskId,
+    status: Annotated[
+        Literal["completed", "failed", "blocked"], typer.Option(help="What has become of it.")
+    ] = "completed",
+    summary: SummaryOption = "",
+    file: FileOption = None,
+    decision: DecisionOption = None,
+    force: ForceFlag = False,
+    pid: PidOption = None,
+    lease: LeaseOption = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """End a task, a story or an epic."""
+    data: JsonObject = {"status": status, "summary": summary, "files": file or [], "decisions": decision or []}
+    holder = None if force else _holder(pid, None, lease)
+    answer = _work("done", session, id=task, data=data | ({"force": True} if force else {}), holder=holder)
+    show(answer, as_json, lambda: _told(answer))
+
+
+@app.command()
+@failing
+def add(
+    goal: Annotated[str, typer.Argument(help="What is to be done, or the id of a task to change.")],
+    kind: Annotated[Literal["task", "story", "epic"], typer.Option(help="Only tasks are handed out.")] = "task",
+    parent: Annotated[str | None, typer.Option(help="The story, epic or task that it is a part of.")] = None,
+    priority: Annotated[int | None, typer.Option(help="1000, 750, 500 or 250; default: 500.")] = None,
+    task_type: Annotated[
+        str | None, typer.Option("--type", help="feature, bug, spike, chore, api or test; default: feature.")
+    ] = None,
+    description: Annotated[str | None, typer.Option(help="What whoever claims it has to know.")] = None,
+    acceptance: Annotated[str | None, typer.Option(help="How one sees that it is done.")] = None,
+    path: Annotated[
+        list[str] | None,
+        typer.Option(help="A file or folder (with / at its end) that it is going to write; repeatable."),
+    ] = None,
+    after: Annotated[list[str] | None, typer.Option(help="It waits until this has completed; repeatable.")] = None,
+    after_children_of: Annotated[list[str] | None, typer.Option(help="It waits for all below this one.")] = None,
+    on_failure_of: Annotated[list[str] | None, typer.Option(help="It is only wanted if this fails.")] = None,
+    found_in: Annotated[list[str] | None, typer.Option(help="It was found while somebody worked on this.")] = None,
+    supersedes: Annotated[list[str] | None, typer.Option(help="It takes the place of this.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A task that it waits for no longer; repeatable.")] = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Add a task to the queue, or change one that is named by its id."""
+    texts = {"type": task_type, "description": description, "acceptance": acceptance, "priority": priority}
+    lists = {"paths": path, "blocks": after, "waits_for": after_children_of, "on_failure": on_failure_of}
+    lists |= {"found_in": found_in, "supersedes": supersedes, "drop": drop}
+    data: JsonObject = {name: value for name, value in (*texts.items(), *lists.items()) if value is not None}
+    known = goal if goal[:1] == "f" and goal[1:].isdecimal() else None
+    if known is None:
+        data |= {"goal": goal, "kind": kind} | ({"parent": parent} if parent else {})
+    answer = _work("add", session, id=known, data=data)
+    show(answer, as_json, lambda: _told(answer))
+
+
+@app.command("list")
+@failing
+def list_(
+    task: Annotated[str | None, typer.Argument(metavar="[ID]", help="One task; default: all.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="ready, waiting, stale, or a status such as in_progress or failed.")
+    ] = None,
+    scope: ScopeOption = None,
+    fields: Annotated[Fields | None, typer.Option(help="How much of each; default: minimal, of one: standard.")] = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the tasks, or show one."""
+    data: JsonObject = ({"status": status} if status else {}) | ({"scope": scope} if scope else {})
+    answer = _work("list", session, id=task, data=data, fields=fields)
+    if task is not None:
+        show(answer["frame"], as_json)
+        return
+    show(answer["frames"], as_json, lambda: _table(answer["frames"], fields))
+
+
+@app.command()
+@failing
+def handoff(
+    task: TaskId,
+    summary: SummaryOption = "",
+    status: Annotated[Literal["PASS", "FAIL", "BLOCKED"], typer.Option(help="How it went.")] = "PASS",
+    file: FileOption = None,
+    decision: DecisionOption = None,
+    details: Annotated[
+        typer.FileText | None, typer.Option(help="A file with the whole details, kept until the story is done.")
+    ] = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a task has left for others; with --summary write it."""
+    if details is not None and not summary:
+        raise WrongUsage("--details needs --summary")
+    data: JsonObject = {}
+    if summary:
+        data = {"status": status, "summary": summary, "files": file or [], "decisions": decision or []}
+        data |= {} if details is None else {"details": details.read()}
+    answer = call_tool("handoff", {"id": task, "data": data}, session=session)
+    show(answer, as_json)
+
+
+def _table(found: list[JsonObject], fields: Fields | None) -> None:
+    if fields in (None, "minimal"):
+        table("", ("id", "status", "title"), [(row["id"], row["status"], row["title"]) for row in found])
+        return
+    for row in found:
+        show(row, as_json=False)
+
+
+def _told(answer: JsonObject) -> None:
+    """Print what was answered, a line each; lists of ids on one line."""
+    for name, value in answer.items():
+        if value in (None, [], {}) and name != "next":
+            continue
+        said = (", ".join(map(str, value)) or "nothing") if isinstance(value, list) else value
+        console.print(printable(f"{name}: {said}"), markup=False)

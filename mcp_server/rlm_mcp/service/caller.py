@@ -1,0 +1,21 @@
+"""Who calls a tool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.queries.sampling import Sampling
+
+__all__ = ["Caller"]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls a tool: the client, the session that the call itself names, where progress goes, and its own model."""
+
+    handshake: ClientInfo
+    session: str | None
+    progress: Progress
+    sampling: Sampling | None = None

@@ -1,0 +1,20 @@
+"""What the answer to an end says of the story and the epic above it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlm_memory.work.handoffs import Boundaries
+
+__all__ = ["told_of"]
+
+
+def told_of(done: Boundaries) -> dict[str, Any]:
+    """Return what an answer says of what an end has completed above: a story never completes itself."""
+    said: dict[str, Any] = {}
+    if done.story_completed or done.epic_completed:
+        said = {"story_completed": done.story_completed, "epic_completed": done.epic_completed}
+        said["next"] = f"all below {done.story or done.epic} has completed: pop it"
+    elif done.failed:
+        said = {"story_completed": False, "next": "all has ended, not all well: reopen what failed, or pop the story"}
+    return said

@@ -1,0 +1,38 @@
+"""What is read of frames without a change: tree, contexts and logs as texts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_memory.frames import survey
+from rlm_memory.store import Store
+
+__all__ = ["FrameReading"]
+
+
+class FrameReading:
+    """The texts of the frames of a caller's tree."""
+
+    def __init__(self, store: Store, frames: Frames) -> None:
+        self._store, self._frames = store, frames
+
+    def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
+        """Return the tree, a line for each frame."""
+        return "\n".join(survey.lines(self._store, self._frames.current(session, client, asked).tree))
+
+    def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
+        """Return the context of a frame."""
+        at = self._frames.current(session, client, asked)
+        return self._frames.context_of(session, self._frames.same_tree(at, frame))
+
+    async def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
+        """Return the log of a frame that has ended."""
+        row = self._frames.same_tree(self._frames.current(session, client, asked), frame)
+        log = self._frames.logs.log(row.id)
+        if row.log is None or not log.exists():
+            raise ToolFault("no_log", f"frame {row.id} is {row.status} and has no log", "pop it: that writes its log")
+        return await asyncio.to_thread(log.read_text, encoding="utf-8", errors="replace")
