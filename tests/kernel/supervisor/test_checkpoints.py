@@ -13,6 +13,7 @@ from waiting import until
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
+from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.worker_requests import Bind, Export, Peek, Resolve, Restore, Save, Scan, Shadowed, Unbind, Variables
 from rlm_kernel.supervisor import checkpoint_timer, kernel_processes
 from rlm_kernel.supervisor.cell_history import CellHistory, UndoneCell
@@ -319,6 +320,45 @@ async def test_a_request_that_a_limit_ends_tells_which() -> None:
     died.set_exception(PeerDied("it has ended"))
     live: Any = SimpleNamespace(expect=lambda _tag: died, send=lambda *_: None, stopped_for=None)
     clock: Any = SimpleNamespace(reason="the time limit", end=lambda: None)
+    checkpoints = book(3, copy_of(3))
     with pytest.raises(PeerDied):
-        await KernelRequests(book(0), lambda _link: clock).ask(live, Variables())
+        await KernelRequests(checkpoints, lambda _link: clock).ask(live, Export("rows", 10))
     assert live.stopped_for == "the time limit"
+    assert not checkpoints.covered, "what it has changed before it died is in no copy"
+
+
+class Resumable(Sleeping):
+    """Stands where a sleeping process would be, which goes on when it is asked to."""
+
+    def __init__(self) -> None:
+        self.attached: dict[str, int] = {}
+        self.pid = None
+
+    def expect(self, _tag: bytes) -> asyncio.Future[Any]:
+        """Its answer is there at once."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.set_result(None)
+        return answer
+
+    def say(self, _message: object) -> None:
+        """It hears everything."""
+
+    def serve(self) -> None:
+        """It accepts everything."""
+
+
+@pytest.mark.anyio
+async def test_a_session_that_went_on_from_its_newest_copy_is_covered_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever had changed the process that has died: the copy sleeps on, and another crash finds it again."""
+
+    async def copied(*_args: object, **_options: object) -> Any:
+        return Resumable()
+
+    monkeypatch.setattr(KernelProcesses, "fork", copied)
+    checkpoints = book(3, copy_of(2), copy_of(3), only_cells=False)
+    processes = processes_of(checkpoints)
+    assert await processes.take_over(in_cell=False) == Loss(Lost.NOTHING, 0, False)
+    assert (checkpoints.covered, checkpoints.cells, len(checkpoints.copies)) == (True, 3, 2)
+    checkpoints.cells = 5
+    assert await processes.take_over(in_cell=True) == Loss(Lost.CELLS, 2, True)
+    assert (checkpoints.covered, checkpoints.cells) == (True, 3)
