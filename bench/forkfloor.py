@@ -1,8 +1,11 @@
 """What the system alone takes for a copy of a session's process: fork, and the pages that the next cell writes to.
 
+    python bench/forkfloor.py [--default]
+
 No supervisor, no messages, no wall: a zygote is warmed as the supervisor's is and forked once as for a session, which
 then forks.
-Every ratio of `bench/fork.py` for a cell that is copied has this under it.
+Every ratio of `bench/fork.py` for a cell that is copied has this under it. With `--default` the zygote is that of the
+policy `default`, as in `bench/cells.py`: without numpy and pandas.
 """
 
 import importlib
@@ -14,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from rlm_kernel.supervisor.supervisor import HEAVY
 
@@ -66,9 +70,12 @@ def measure() -> None:
         cell()
         plain.append(milliseconds(cell))
     fork, after, alone = map(statistics.median, (forks, copied, plain))
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    mappings = Path("/proc/self/maps").read_text().count("\n")
     print(
-        f"floor: fork {fork:.2f} ms, a cell right after it {after:.2f} ms, a cell otherwise {alone:.2f} ms: "
-        f"a copy for each cell costs at least {(fork + after) / alone:.1f} times the cell in the process itself",
+        f"floor: fork {fork:.2f} ms of {pages:,} pages in {mappings} mappings, a cell right after it {after:.2f} ms, "
+        f"a cell otherwise {alone:.2f} ms: a copy for each cell costs at least {(fork + after) / alone:.1f} times the "
+        "cell in the process itself",
         file=sys.__stdout__,
         flush=True,
     )
@@ -77,6 +84,6 @@ def measure() -> None:
 
 if __name__ == "__main__":
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # as in the zygote
-    for name in HEAVY:
+    for name in () if "--default" in sys.argv else HEAVY:
         importlib.import_module(name)
     measure()

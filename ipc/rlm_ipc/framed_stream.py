@@ -102,6 +102,7 @@ class Stream:
             return
         data = framing.pack(tag, parts, len(descriptors))
         self.unsent += len(data)
+        # Written behind what is queued already, never beside it: two halves of messages must not mix.
         idle = not self._out
         self._out.append((memoryview(data), tuple(descriptors)))
         if idle:
@@ -167,6 +168,7 @@ class Stream:
             self._reads = True
             self.loop.add_reader(self.socket.fileno(), self._readable)
 
+    # Out of the loop's epoll, and not just unread: epoll tells of what waits in a socket again and again.
     def _stop_reading(self) -> None:
         if self._next_turn is not None:
             self._next_turn.cancel()

@@ -108,6 +108,8 @@ class Parser:
 
     def next(self) -> Message | None:
         """The next complete message, or None until more bytes are fed; raises ProtocolError."""
+        # The first byte of a write carries its descriptors, so they are here before their message is whole: those of
+        # two messages are normal. A peer that goes on attaching them would use up the reader's.
         if len(self._descriptors) > 2 * self._max_descriptors:
             raise ProtocolError("more descriptors than the messages beside them announce")
         if len(self._buffer) < HEADER.size:
@@ -126,6 +128,8 @@ class Parser:
         if sum(lengths) != payload or len(self._descriptors) < nfds:
             raise ProtocolError("a message has parts or descriptors that do not match its header")
         parts = []
+        # A slice of the bytearray itself would copy each part twice. The view is released before the buffer shrinks,
+        # which a bytearray refuses while somebody looks at it.
         with memoryview(self._buffer) as view:
             for length in lengths:
                 parts.append(bytes(view[start : start + length]))
@@ -142,6 +146,7 @@ class Parser:
 
 def receive(sock: socket.socket, parser: Parser) -> int:
     """Read once from ``sock`` into ``parser``; 0 bytes at end of file. May raise BlockingIOError or OSError."""
+    # At once, and not by fcntl(2) afterwards: a program that another thread starts in between would inherit them.
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
     count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, flags)
     parser.feed(parser.space[:count], _descriptors(ancillary))
@@ -167,6 +172,7 @@ def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected stream sockets with room for a large cell's output."""
     a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    # A worker writes while its cell runs: with the system's 200 KB it would wait for the supervisor at large outputs.
     for sock in (a, b):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     return a, b

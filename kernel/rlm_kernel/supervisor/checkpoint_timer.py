@@ -16,7 +16,10 @@ from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.request_queue import RequestQueue
 from rlm_kernel.supervisor.worker_link import ForkRefused, retrieved
 
+# To make pages ready takes a processor for as long as a cell. On two cores it would take it from whoever sends the
+# reply and from whoever reads it, so it waits until both are through.
 IDLE_BEFORE_PREFAULT_SECONDS = 0.01
+# A copy is for the pause in which an agent thinks: cells that follow each other at once are not copied each.
 IDLE_BEFORE_COPY_SECONDS = 0.1
 IDLE_BEFORE_SHARING_SECONDS = 5.0
 COPY_EVERY_SECONDS = 1.0
@@ -45,6 +48,7 @@ class CheckpointTimer:
 
     async def now(self) -> None:
         """Take a copy. A kernel that cannot be copied goes on without one."""
+        # Noted before the attempt: one that fails, for a thread that stays, must not be made again before each cell.
         self._taken = time.monotonic()
         with suppress(ForkRefused, TimeoutError):
             await self._processes.checkpoint()

@@ -92,6 +92,7 @@ class Equipment:
             await self._requests.ask(live, Resolve(dict(self._answers)))
 
     async def _give(self, live: WorkerLink, name: str, shared_text: BoundText) -> None:
+        # What is sent is closed when it has left, and these pin the text for the processes to come.
         copies = tuple(os.dup(fd) for fd in shared_text.descriptors)
         request = Bind(name, shared_text.header, shared_text.type, shared_text.metadata)
         await self._requests.ask(live, request, copies)

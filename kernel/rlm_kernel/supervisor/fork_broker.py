@@ -73,6 +73,7 @@ class ForkBroker:
         try:
             yield
         finally:
+            # Also a permission that was not used: the process is about to run code of the session again.
             self._permits.pop(peer.pid, None)
 
     def _attempted(self) -> None:

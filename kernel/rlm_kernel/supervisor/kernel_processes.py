@@ -97,6 +97,7 @@ class KernelProcesses:
 
     async def renew(self) -> None:
         """Replace all processes by a fresh one. Raises the same as `start`, and then nothing has changed."""
+        # The old processes end last. A fresh one that does not start leaves the session as it was.
         before = self.links()
         await self.start()
         for peer in before:

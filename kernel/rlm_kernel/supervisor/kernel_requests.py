@@ -48,6 +48,7 @@ class KernelRequests:
         try:
             message = await told
         except PeerDied:
+            # Whoever recovers asks the link why it died. It knows of a signal only, which the supervisor has sent.
             live.stopped_for = clock.reason
             raise
         finally:

@@ -68,6 +68,8 @@ class RequestRunner:
             done = heard(worker_protocol.CellDone, await ended) or worker_protocol.CellDone()
             limits.end()
             self.refusals.told(done.refused)
+            # The cell counts before the copy is taken, so that the copy stands for the session with this cell. A death
+            # of the process in between loses the cell and tells so: its reply is still held.
             self._finish(request, done, is_cell)
             if strict:
                 await self.copying.now()

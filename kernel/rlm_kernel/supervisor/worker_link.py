@@ -126,6 +126,7 @@ class WorkerLink:
             os.close(pidfd)
             return False
         self.pid, self._pidfd = pid, pidfd
+        # Two links with one process would reap each other's exit status.
         self._taken.add(pid)
         self.loop.add_reader(pidfd, self._ended)
         return True

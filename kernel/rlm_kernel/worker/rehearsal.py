@@ -49,6 +49,7 @@ class Rehearsal:
         """
         process = self._process
         if process.idle and process.session is not None and process.session.wall is not None:
+            # A session may have left classes behind that raise in IPython's own code. The next real cell tells of that.
             with process.muted(), suppress(Exception):
                 self._runner.run(process.kernel.run_cell(_received(RunCell(_CODE, False))), rehearsed=True)
                 self._show()
@@ -58,6 +59,7 @@ class Rehearsal:
         """Print, and show a value, as IPython does with the value of a cell's last expression."""
         kernel = self._process.kernel
         sys.stdout.write("1")
+        # Its parts, and not a cell that ends in a value: that would become `_`, and the next number of `Out`.
         hook, kernel.session.bare = kernel.shell.displayhook, True
         try:
             hook.start_displayhook()
@@ -71,6 +73,7 @@ class Rehearsal:
         """What comes before the fork that follows a cell under ``checkpoint: strict``."""
         decode(Fork, encode(Fork(ForkState.DORMANT, asleep=True))[1])
         fork_session.other_threads()
+        # An empty set leaves the mask as it is: only the call is rehearsed.
         self._forking.pause(self._process.link.socket.fileno(), signals.set_mask(signal.SIG_BLOCK, ()))
 
 
