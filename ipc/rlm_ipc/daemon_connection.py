@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_dialogue import (
@@ -23,6 +23,7 @@ from rlm_ipc.daemon_dialogue import (
 from rlm_ipc.daemon_requests import Request, ServeMcp
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.json_lines import CHUNK, daemon_command, daemon_log, socket_path
+from rlm_ipc.messages import JsonObject
 
 __all__ = [
     "REPLY_SECONDS",
@@ -144,7 +145,7 @@ class DaemonConnection(Generic[Reply]):
             pass
         return True
 
-    def request(self, method: str, params: dict[str, Any], on_progress: OnProgress | None = None) -> dict[str, Any]:
+    def request(self, method: str, params: JsonObject, on_progress: OnProgress | None = None) -> JsonObject:
         """Send an MCP request and return its result."""
         self._socket.settimeout(None)
         try:

@@ -6,7 +6,7 @@ import asyncio
 import select
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import REPLY_SECONDS, connect, the_socket
@@ -21,6 +21,7 @@ from rlm_ipc.daemon_dialogue import (
 )
 from rlm_ipc.daemon_requests import Request, ServeMcp
 from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.messages import JsonObject
 
 __all__ = ["AsyncDaemonConnection"]
 
@@ -84,7 +85,7 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         unread.register(self._transport.get_extra_info("socket"), select.POLLIN)
         return bool(unread.poll(0))
 
-    async def request(self, method: str, params: dict[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:
+    async def request(self, method: str, params: JsonObject, on_progress: OnProgress | None) -> JsonObject:
         """Send an MCP request and return its result."""
         self._send(self._dialogue.request(method, params, on_progress))
         while line := await self._line():

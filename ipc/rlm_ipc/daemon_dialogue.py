@@ -17,7 +17,7 @@ from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, role_of
 from rlm_ipc.daemon_requests import Request
 from rlm_ipc.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError, ToolFailed
 from rlm_ipc.json_lines import GOODBYE, MODERN_VERSION_KEY, LineSplitter, Oversized, handshake_line
-from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.messages import Json, JsonObject, plain, read
 from rlm_ipc.version import VERSION
 
 __all__ = [
@@ -71,14 +71,14 @@ class Dialogue:
         """Say whether the daemon has said that it will hang up."""
         return GOODBYE.strip() in self._lines
 
-    def request(self, method: str, params: dict[str, Any], on_progress: OnProgress | None) -> bytes:
+    def request(self, method: str, params: JsonObject, on_progress: OnProgress | None) -> bytes:
         """Return an MCP request, whose answer `answer` finds."""
         self._requests += 1
         meta = _ENVELOPE if on_progress is None else {**_ENVELOPE, "progressToken": self._requests}
         message = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": {**params, "_meta": meta}}
         return json.dumps(message).encode() + b"\n"
 
-    def answer(self, line: bytes, on_progress: OnProgress | None) -> dict[str, Any] | None:
+    def answer(self, line: bytes, on_progress: OnProgress | None) -> JsonObject | None:
         """Return the result if the line answers the request; of notifications it passes on those of progress."""
         said = json.loads(line)
         if said.get("id") == self._requests:
@@ -150,8 +150,8 @@ def reply_to(request: Request[Reply], accepted: Accepted) -> Reply:
     return cast("Reply", read(ROLES[role_of(request)].reply, accepted.reply))
 
 
-def _result(answer: dict[str, Any]) -> dict[str, Any]:
+def _result(answer: JsonObject) -> JsonObject:
     if "error" in answer:
         raise ToolFailed(str(answer["error"].get("message")), answer)
-    result: dict[str, Any] = answer["result"]
+    result: JsonObject = answer["result"]
     return result

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+
+from rlm_ipc.messages import JsonObject
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 RICH = ("text/html", *PICTURES)
@@ -14,15 +15,13 @@ MOST_KEPT_CHARS = 512 << 10
 """Characters of a cell's pictures and HTML that the journal keeps."""
 
 
-def kept(displays: Iterable[Any]) -> list[dict[str, str]]:
+def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
     """Return what the journal keeps of the displays of a cell: pictures and HTML, as they came, and the text of such.
 
     A display that is too large for what is left of `MOST_KEPT_CHARS` is left out.
     """
     left, found = MOST_KEPT_CHARS, []
-    for display in displays:
-        data = display.get("data") if isinstance(display, dict) else None
-        forms = data if isinstance(data, dict) else {}
+    for forms in displays:
         known = {kind: forms[kind] for kind in ("text/plain", *RICH) if isinstance(forms.get(kind), str)}
         size = sum(map(len, known.values()))
         if known.keys() & set(RICH) and size <= left:

@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from rlm_ipc.framing import json_part
+from rlm_ipc.messages import JsonObject
 
 DELIMITER = b"<IDS|MSG>"
 PROTOCOL_VERSION = "5.4"
@@ -31,7 +31,7 @@ class Received:
     identities: list[bytes]
     kind: str
     header: bytes
-    content: dict[str, Any]
+    content: JsonObject
 
 
 class Signer:
@@ -57,7 +57,7 @@ class Signer:
         )
 
     def parts(
-        self, kind: str, parent_header: bytes, content: dict[str, Any], metadata: dict[str, Any] | None = None
+        self, kind: str, parent_header: bytes, content: JsonObject, metadata: JsonObject | None = None
     ) -> list[bytes]:
         """A message from its delimiter on, which answers the request with ``parent_header``."""
         parts = [self.header(kind), parent_header, json_part(metadata or {}), json_part(content)]

@@ -11,11 +11,12 @@ import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.jupyter_wire import DELIMITER, well_formed
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.supervisor_protocol import AttachmentChanged, Event
 from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
@@ -54,7 +55,7 @@ class AttachedSession(Protocol):
         ...
 
     @property
-    def kernel_info(self) -> dict[str, Any]:
+    def kernel_info(self) -> JsonObject:
         """The content of a ``kernel_info_reply``."""
         ...
 
@@ -166,7 +167,7 @@ class Attachment:
             asyncio.ensure_future(self.session.restart()).add_done_callback(retrieved)
         self._stream.send(GOODBYE)
 
-    def _answer(self, request: CellRequest, content: dict[str, Any]) -> None:
+    def _answer(self, request: CellRequest, content: JsonObject) -> None:
         front, channel = self.session.front, CHANNELS[request.tag]
         self._status(request, "busy")
         kind = request.kind.replace("_request", "_reply")
@@ -184,7 +185,7 @@ class Attachment:
     def _status(self, request: CellRequest, state: str) -> None:
         self._show(request, "status", {"execution_state": state})
 
-    def _show(self, request: CellRequest, kind: str, content: dict[str, Any]) -> None:
+    def _show(self, request: CellRequest, kind: str, content: JsonObject) -> None:
         """Publish to this front end alone."""
         self.send("iopub", [kind.encode(), *self.session.front.signer.parts(kind, request.header or b"{}", content)])
 
@@ -195,7 +196,7 @@ class Attachment:
 _CONTROLS = {"interrupt_request": Attachment._interrupt, "shutdown_request": Attachment._shut_down}
 
 
-def _content(request: CellRequest) -> dict[str, Any]:
+def _content(request: CellRequest) -> JsonObject:
     try:
         content = json.loads(request.parts[request.parts.index(DELIMITER) + 5])
     except (ValueError, LookupError, RecursionError):

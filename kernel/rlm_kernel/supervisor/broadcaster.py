@@ -9,6 +9,8 @@ import zmq
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.jupyter_wire import Received, Signer
+from rlm_ipc.messages import JsonObject
+from rlm_ipc.worker_protocol import CellReply, CellStatus
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.sockets import JupyterSockets
 
@@ -36,7 +38,7 @@ class JupyterBroadcaster:
     What the supervisor itself says there.
     """
 
-    def __init__(self, context: zmq.Context[Any], connection: dict[str, Any], on_frames: Any) -> None:
+    def __init__(self, context: zmq.Context[Any], connection: JsonObject, on_frames: Any) -> None:
         self.signer = Signer(connection["key"].encode())
         self.sockets = JupyterSockets(context, connection, on_frames)
         self.attachments: dict[bytes, FrontEnd] = {}
@@ -68,8 +70,8 @@ class JupyterBroadcaster:
         self,
         request: CellRequest | None,
         kind: str,
-        content: dict[str, Any],
-        metadata: dict[str, Any] | None = None,
+        content: JsonObject,
+        metadata: JsonObject | None = None,
         *,
         topic: str = "",
         buffers: Sequence[bytes] = (),
@@ -101,16 +103,19 @@ class JupyterBroadcaster:
         message = self.signer.parts("iopub_welcome", b"{}", content)
         self.sockets.send("iopub", ([topic] if topic else []) + message)
 
-    def answer_control(self, message: Received, content: dict[str, Any]) -> None:
+    def answer_control(self, message: Received, content: JsonObject) -> None:
         """Reply to a control request."""
         kind = message.kind.replace("_request", "_reply")
         reply = self.signer.parts(kind, message.header, content)
         self.sockets.send("control", [*message.identities, *reply])
 
-    def fail(self, request: CellRequest, content: dict[str, Any]) -> None:
+    def fail(self, request: CellRequest, told: CellReply) -> None:
         """Answer a request that no kernel will answer any more: error on iopub, reply, idle."""
-        if content["status"] == "error":
-            self.publish(request, "error", {key: content[key] for key in ("ename", "evalue", "traceback")})
+        content: JsonObject = {"status": told.status}
+        if told.status is CellStatus.ERROR:
+            error = {"ename": told.ename, "evalue": told.evalue, "traceback": told.traceback}
+            self.publish(request, "error", error)
+            content |= error
         if request.direct is None:
             channel = "shell" if request.tag == worker_protocol.SHELL else "control"
             reply = self.signer.parts(request.kind.replace("_request", "_reply"), self._header(request), content)

@@ -11,12 +11,12 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from rlm_ipc.displays import kept
 from rlm_ipc.jupyter_wire import DELIMITER
 from rlm_ipc.kernel_reports import CellNote
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.worker_protocol import CellStatus
 from rlm_kernel.supervisor.cell_request import CellRequest
 
 LONGEST_CODE = 65_536
@@ -47,7 +47,7 @@ class CellLog:
             code=code[:LONGEST_CODE],
             started=began,
             ended=ended,
-            status=str((request.reply or {}).get("status", "aborted"))[:20],
+            status=CellStatus.ABORTED if request.reply is None else request.reply.status,
             output=_output(request)[:LONGEST_OUTPUT],
             queries=tuple(query.id for query in request.queries),
             displays=tuple(kept(request.data)),
@@ -68,7 +68,7 @@ def author_of(request: CellRequest) -> str:
     return "notebook" if request.direct is None else "agent"
 
 
-def content_of(request: CellRequest) -> dict[str, Any] | None:
+def content_of(request: CellRequest) -> JsonObject | None:
     """The content of an ``execute_request``; None for anything else."""
     if request.kind != "execute_request":
         return None
@@ -81,7 +81,7 @@ def content_of(request: CellRequest) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and isinstance(content.get("code"), str) else None
 
 
-def shown_content(request: CellRequest) -> dict[str, Any] | None:
+def shown_content(request: CellRequest) -> JsonObject | None:
     """The content of a cell, unless the client asked to run it silently."""
     content = content_of(request)
     return None if content is None or content.get("silent") else content

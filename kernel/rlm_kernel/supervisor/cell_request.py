@@ -9,8 +9,9 @@ from typing import Any
 
 from rlm_ipc.jupyter_wire import DELIMITER
 from rlm_ipc.kernel_reports import AskedQuery, CellError, CellResult
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Ended, Loss
-from rlm_ipc.worker_protocol import CellDone, RunCell
+from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RunCell
 from rlm_kernel.supervisor.cell_output import CellOutput
 from rlm_kernel.supervisor.query_book import given_in
 from rlm_kernel.supervisor.worker_link import parse
@@ -43,9 +44,9 @@ class CellRequest:
     withdrawn: bool = False
     interrupted: bool = False
     output: CellOutput | None = None
-    reply: dict[str, Any] | None = None
+    reply: CellReply | None = None
     result: str | None = None
-    data: list[dict[str, Any]] = field(default_factory=list)
+    data: list[JsonObject] = field(default_factory=list)
     data_bytes: int = 0
     queries: list[AskedQuery] = field(default_factory=list)
     shadowed: list[str] = field(default_factory=list)
@@ -81,14 +82,12 @@ class CellRequest:
     @property
     def error(self) -> CellError | None:
         """The error to show: the cell's own, or the supervisor's if the supervisor ended the cell."""
-        reply = self.reply or {}
-        if reply.get("status") != "error":
+        reply = self.reply
+        if reply is None or reply.status is not CellStatus.ERROR:
             return None
-        lines = reply.get("traceback")
-        traceback = tuple(map(str, lines)) if isinstance(lines, list) else ()
         if self.ended is not Ended.BY_ITSELF:
-            return CellError(self.ended.error_name, self.why, traceback)
-        return CellError(str(reply.get("ename")), str(reply.get("evalue")), traceback)
+            return CellError(self.ended.error_name, self.why, reply.traceback)
+        return CellError(reply.ename, reply.evalue, reply.traceback)
 
     def collect_message(self, channel: str, parts: tuple[bytes, ...]) -> None:
         """Keep the parts of a Jupyter client's cell that the journal needs."""
@@ -100,7 +99,7 @@ class CellRequest:
             return
         kind, content = read
         if channel == "shell" and kind == "execute_reply":
-            self.reply = content
+            self.reply = _reply_in(content)
         elif channel == "iopub" and kind in DISPLAYS:
             self.collect(kind, content.get("data"), sum(map(len, parts)))
 
@@ -109,8 +108,8 @@ class CellRequest:
         if kind == "execute_result" and isinstance(data, dict):
             self.result = str(data.get("text/plain", ""))
         self.data_bytes += size
-        if self.data_bytes <= MAX_DATA_BYTES:
-            self.data.append({"kind": kind, "data": data})
+        if self.data_bytes <= MAX_DATA_BYTES and isinstance(data, dict):
+            self.data.append(data)
 
 
 def _kind(header: bytes) -> str:
@@ -121,7 +120,19 @@ def _kind(header: bytes) -> str:
         return ""
 
 
-def _content(parts: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:
+def _reply_in(content: JsonObject) -> CellReply:
+    """What a Jupyter client was told of its cell, as far as the kernel has kept to the protocol."""
+    status, count, lines = (content.get(name) for name in ("status", "execution_count", "traceback"))
+    return CellReply(
+        CellStatus(status) if status in list(CellStatus) else CellStatus.ABORTED,
+        count if isinstance(count, int) else None,
+        str(content.get("ename", "")),
+        str(content.get("evalue", "")),
+        tuple(map(str, lines)) if isinstance(lines, list) else (),
+    )
+
+
+def _content(parts: tuple[bytes, ...]) -> tuple[str, JsonObject] | None:
     try:
         at = parts.index(DELIMITER)
         header, content = parse(parts[at + 2]), parse(parts[at + 5])
@@ -132,11 +143,11 @@ def _content(parts: tuple[bytes, ...]) -> tuple[str, dict[str, Any]] | None:
 
 def direct_result(request: CellRequest, done: CellDone, seconds: float) -> CellResult:
     """The result of a cell for its caller on the control socket."""
-    reply = request.reply or {"status": "aborted"}
+    reply = request.reply or CellReply(CellStatus.ABORTED)
     output = request.output
     spool = output.close() if output else None
     return CellResult(
-        status=reply.get("status", "aborted"),
+        status=reply.status,
         stdout=output.text("stdout") if output else "",
         stderr=output.text("stderr") if output else "",
         truncated=bool(output and output.truncated),
@@ -149,7 +160,7 @@ def direct_result(request: CellRequest, done: CellDone, seconds: float) -> CellR
         ended=request.ended,
         reason=request.reason,
         loss=request.loss,
-        execution_count=reply.get("execution_count"),
+        execution_count=reply.execution_count,
         seconds=seconds,
         queries=tuple(request.queries),
         defined=done.defined,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.outcomes import Ended
 from rlm_ipc.supervisor_protocol import Event, QueriesAsked
-from rlm_ipc.worker_protocol import Asked, Waits
+from rlm_ipc.worker_protocol import Asked, CellReply, CellStatus, Waits
 from rlm_kernel.supervisor.answer_wait import AnswerWait
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
@@ -67,4 +67,4 @@ class KernelMessages:
         current = self._relay.current
         if current is not None and current.direct is None:
             for request in self._queue.remove_cells_of(current.identities):
-                self._front.fail(request, {"status": "aborted"})
+                self._front.fail(request, CellReply(CellStatus.ABORTED))

@@ -10,10 +10,9 @@ from pathlib import Path
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.displays import printable
 from rlm_ipc.kernel_reports import RunningCell
-from rlm_ipc.messages import plain
 from rlm_ipc.outcomes import Ended, Loss
 from rlm_ipc.supervisor_protocol import OutputSoFar
-from rlm_ipc.worker_protocol import CellDone, Shown
+from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, Shown
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_log import LONGEST_CODE, CellLog, author_of, shown_content
 from rlm_kernel.supervisor.cell_output import CellOutput
@@ -33,13 +32,12 @@ MOST_FAULTS = 20
 LONGEST_FAULT = 8192
 SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
 """The kinds of messages that a cell may show; any other kind from a kernel is dropped."""
-_UNREADABLE = {
-    "status": "error",
-    "ename": "KernelError",
-    "evalue": f"the cell ran, but its reply is over {LARGEST_JSON >> 20} MiB or cannot be read; its variables are "
+_UNREADABLE = CellReply(
+    CellStatus.ERROR,
+    ename="KernelError",
+    evalue=f"the cell ran, but its reply is over {LARGEST_JSON >> 20} MiB or cannot be read; its variables are "
     "kept: raise shorter errors",
-    "traceback": [],
-}
+)
 _NOT_SHOWN = f"[not shown: the output is over {LARGEST_JSON >> 20} MiB or cannot be read]\n".encode()
 
 log = logging.getLogger(__name__)
@@ -157,9 +155,9 @@ class OutputRouter:
     def succeed(self, request: CellRequest, done: CellDone, limits: CellLimits) -> None:
         """Hand the kernel's result to the caller of the supervisor."""
         if request.direct is not None:
-            request.reply = _UNREADABLE if done.reply is None else plain(done.reply)
+            request.reply = done.reply or _UNREADABLE
             self.front.status(request, "idle")
-        if limits.ended is not None and request.reply and request.reply.get("status") == "error":
+        if limits.ended is not None and request.reply is not None and request.reply.status is CellStatus.ERROR:
             request.ended, request.reason = limits.ended, limits.reason
         self._resolve(request, done)
 
@@ -169,9 +167,9 @@ class OutputRouter:
             request.output.flush()
         request.ended, request.reason, request.loss = ended, reason, loss
         name, message = ended.error_name, request.why
-        content = {"status": "error", "ename": name, "evalue": message, "traceback": [f"{name}: {message}"]}
-        self.front.fail(request, content)
-        request.reply = content
+        traceback = (f"{name}: {message}",)
+        request.reply = CellReply(CellStatus.ERROR, ename=name, evalue=message, traceback=traceback)
+        self.front.fail(request, request.reply)
         self._resolve(request, CellDone())
 
     def _resolve(self, request: CellRequest, done: CellDone) -> None:

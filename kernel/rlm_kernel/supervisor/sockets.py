@@ -16,13 +16,14 @@ from typing import Any
 import zmq
 
 from rlm_ipc.errors import CallerError
+from rlm_ipc.messages import JsonObject
 from rlm_kernel.supervisor.capacity import full_instead
 
 CHANNELS = ("shell", "control", "stdin", "iopub", "hb")
 LINGER_MS = 500
 
 
-def address(connection: dict[str, Any], channel: str) -> str:
+def address(connection: JsonObject, channel: str) -> str:
     """The endpoint of a channel, as jupyter_client writes it."""
     separator = "-" if connection["transport"] == "ipc" else ":"
     return f"{connection['transport']}://{connection['ip']}{separator}{connection[channel + '_port']}"
@@ -34,7 +35,7 @@ class JupyterSockets:
     def __init__(
         self,
         context: zmq.Context[Any],
-        connection: dict[str, Any],
+        connection: JsonObject,
         on_frames: Callable[[str, list[bytes]], None],
     ) -> None:
         self.context = context

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RefusedAttempts
 from rlm_kernel.worker.session_state import user_code
 from rlm_kernel.worker.variables import changed, identities, prune
@@ -21,7 +22,7 @@ class CellRunner:
         self._refused = (0, 0)
         """Attempts that the audit hook refused, and cells that the compiler refused, up to the last report."""
 
-    def run(self, work: Coroutine[Any, Any, dict[str, Any] | None], *, rehearsed: bool = False) -> None:
+    def run(self, work: Coroutine[Any, Any, JsonObject | None], *, rehearsed: bool = False) -> None:
         """Do the work of one request and report that it is done, with the reply if it was a cell.
 
         Nobody hears the report of one that is only ``rehearsed``: so it takes nothing from the next report.
@@ -45,7 +46,7 @@ class CellRunner:
                 state.rebind(process.namespace)
             prune(process.namespace, process.kernel.shell.history_manager, process.kernel.execution_count)
 
-    def _report(self, reply: dict[str, Any] | None, before: Mapping[str, int], rehearsed: bool) -> CellDone:
+    def _report(self, reply: JsonObject | None, before: Mapping[str, int], rehearsed: bool) -> CellDone:
         process, state = self._process, self._process.session
         told, counts = self._refused, (refusals(), process.kernel.shell.refused_cells)
         defined, shadowed, returned = changed(before, process.namespace, process.hidden), [], set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import types
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlm_ipc import framing, processes
 from rlm_ipc.kernel_reports import WallState
@@ -18,6 +18,7 @@ from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
 from rlm_kernel.worker.session_state import WorkerSession
 from rlm_kernel.worker.stdio import TextStream
 from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.os_wall.report import Wall, WallReport
 from rlm_sandbox.policy import Policy, admits
 
@@ -32,7 +33,7 @@ class ForkedWorker(Protocol):
     stderr: TextStream
 
     @property
-    def namespace(self) -> dict[str, Any]:
+    def namespace(self) -> Namespace:
         """The user's globals."""
         ...
 
@@ -87,7 +88,7 @@ def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[i
     return report, descriptors, dropped
 
 
-def _drop_modules(namespace: dict[str, Any], policy: Policy) -> list[str]:
+def _drop_modules(namespace: Namespace, policy: Policy) -> list[str]:
     """Unbind the modules that the fork inherited and that its own policy does not admit; returns their names."""
     if policy.language.wall == "off":
         return []

@@ -18,6 +18,7 @@ from ipykernel.jsonutil import json_clean
 from traitlets import Any as AnyTrait
 
 from rlm_ipc.framing import Message
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.signals import IGNORE, set_handler
 from rlm_ipc.worker_protocol import RunCell
 from rlm_kernel.worker.shell import CellRefused, GuardedCompiler, GuardedShell, showable
@@ -35,7 +36,7 @@ CLOSED_REQUESTS = [
     "shutdown_request",
     "interrupt_request",
 ]
-NO_REQUEST: dict[str, Any] = {"header": {}, "parent_header": {}, "metadata": {}, "content": {}}
+NO_REQUEST: JsonObject = {"header": {}, "parent_header": {}, "metadata": {}, "content": {}}
 END_OF_INPUT = "\x04"
 _DOTTED = re.compile(r"[\w.]*$")
 _DOTTED_HEAD = re.compile(r"^[\w.]*")
@@ -114,7 +115,7 @@ class SandboxedKernel(IPythonKernel):
         except KeyboardInterrupt as error:
             self.session.send(stream, "execute_reply", self._interrupted(error), parent, ident=ident)
 
-    async def run_cell(self, cell: RunCell) -> dict[str, Any]:
+    async def run_cell(self, cell: RunCell) -> JsonObject:
         """Run a cell that came through the supervisor and return its reply. Its output leaves without envelopes."""
         session = self.session
         # A Jupyter client's request may have run before. Its header must not become the parent of this cell's output.
@@ -139,9 +140,9 @@ class SandboxedKernel(IPythonKernel):
         user_expressions: dict[str, str] | None = None,
         allow_stdin: bool = False,
         *,
-        cell_meta: dict[str, Any] | None = None,
+        cell_meta: JsonObject | None = None,
         cell_id: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Run a cell as ipykernel does, without the lookups that it repeats for each cell.
 
         Output leaves while the cell runs, unbuffered, because it must survive a crash of the process.
@@ -169,13 +170,13 @@ class SandboxedKernel(IPythonKernel):
             self._restore_input()
         return reply
 
-    def _interrupted(self, error: KeyboardInterrupt) -> dict[str, Any]:
+    def _interrupted(self, error: KeyboardInterrupt) -> JsonObject:
         """Build the reply for an interrupt that arrived just outside the user's code. A second one is ignored."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.hold(True)
         return self._failed(error)
 
-    def _failed(self, error: BaseException) -> dict[str, Any]:
+    def _failed(self, error: BaseException) -> JsonObject:
         """Build the reply for an error in the machinery around the user's code."""
         name, said = name_of(type(error)), text_of(error)
         lines = [f"{name}: {said}" if said else name]
@@ -209,9 +210,9 @@ class SandboxedKernel(IPythonKernel):
                 if not silent:
                     shell.events.trigger("post_run_cell", result)
 
-    def _reply(self, result: Any, user_expressions: dict[str, str]) -> dict[str, Any]:
+    def _reply(self, result: Any, user_expressions: dict[str, str]) -> JsonObject:
         shell = self.shell
-        reply: dict[str, Any] = {"execution_count": shell.execution_count - 1, "user_expressions": {}}
+        reply: JsonObject = {"execution_count": shell.execution_count - 1, "user_expressions": {}}
         if result.success and not shell._last_traceback_during_displayhook:
             reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
         else:
@@ -255,7 +256,7 @@ class SandboxedKernel(IPythonKernel):
 
     def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Sequence[str] = ()
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """What a name is; under a wall, from its type and docstring, without running its code."""
         if not self.walled:
             return dict(super().do_inspect(code, cursor_pos, detail_level, omit_sections))
@@ -279,7 +280,7 @@ class SandboxedKernel(IPythonKernel):
         n: int | None = None,
         pattern: str | None = None,
         unique: bool = False,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The cells of this session, from memory: no history database outlives or crosses a session."""
         manager = self.shell.history_manager
         inputs = manager.input_hist_raw if raw else manager.input_hist_parsed

@@ -16,7 +16,7 @@ from rlm_contexts.errors import ContextError, TextTooLarge
 from rlm_contexts.search.scan import scan
 from rlm_contexts.shares import fair_share
 from rlm_contexts.text import shared_str
-from rlm_contexts.view.variable import attach
+from rlm_contexts.view.variable import ContextVariable, attach
 from rlm_ipc.errors import KernelError, to_wire
 from rlm_ipc.framing import Message, SupervisorLink
 from rlm_ipc.messages import plain
@@ -88,7 +88,7 @@ def _failure(error: BaseException) -> Failure:
 
 
 @trusted
-def _map(message: Message, request: Bind) -> Any:
+def _map(message: Message, request: Bind) -> ContextVariable:
     """Map a loaded text from the descriptors that the supervisor has sent."""
     return attach(message.descriptors, request.header, type=request.type, metadata=request.metadata)
 

@@ -18,6 +18,7 @@ from rlm_contexts.text.lines import Lines
 from rlm_contexts.text.mapping import Mapping as MappedFile
 from rlm_contexts.text.text import Text
 from rlm_contexts.view import dataframes
+from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers
 from rlm_ipc.worker_protocol import Resolved, Start
 from rlm_ipc.worker_requests import Resolve
@@ -28,6 +29,7 @@ from rlm_sandbox.language_wall import audit_hook
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.guards.attributes import protect
 from rlm_sandbox.language_wall.wall import LanguageWall
+from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.os_wall.confine import Confinement, Isolation, confine
 from rlm_sandbox.os_wall.private_root import Seclusion
 from rlm_sandbox.os_wall.report import WallReport
@@ -68,7 +70,7 @@ class WorkerSession:
         self.workspace = Path(start.workspace) if start.workspace else None
         self.queries = CellQueries(announce, start.query_base, self.policy.limits, self.policy.llm, suspend)
         self._given = GivenWatch()
-        self.contexts: dict[str, Any] = {}
+        self.contexts: dict[str, ContextVariable] = {}
         self.returned: set[str] = set()
         """Contexts whose names code has deleted since the last report, and which `rebind` has bound again."""
         self.restored: list[str] = []
@@ -166,7 +168,7 @@ class WorkerSession:
     def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
         """Compile every cell under the policy from now on, in place of the one before."""
         helpers = {**self.queries.helpers(), "display": self._display, "cite": self._cite}
-        planted: dict[str, Any] = {ANSWERS_NAME: self.queries.answers}
+        planted: Namespace = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
             planted |= helpers
             self.wall = None
@@ -194,7 +196,7 @@ class WorkerSession:
 
         display(*objects, display_id=display_id)  # not `trusted`: it runs methods of the objects
 
-    def _cite(self, name: str, lines: str | int) -> dict[str, Any]:
+    def _cite(self, name: str, lines: str | int) -> dict[str, str]:
         """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""
         variable = self.contexts.get(name) if isinstance(name, str) else None
         if variable is None:
@@ -203,18 +205,18 @@ class WorkerSession:
         span = cite(variable.text, lines)
         return {"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}
 
-    def bind(self, namespace: dict[str, Any], name: str, variable: Any) -> None:
+    def bind(self, namespace: Namespace, name: str, variable: ContextVariable) -> None:
         """Bind a loaded context to its global, in place of any other value."""
         self.contexts[name] = variable
         namespace[name] = variable
 
-    def unbind(self, namespace: dict[str, Any], name: str) -> None:
+    def unbind(self, namespace: Namespace, name: str) -> None:
         """Unbind a context, unless code has bound its name to something else."""
         variable = self.contexts.pop(name, None)
         if variable is not None and namespace.get(name) is variable:
             del namespace[name]
 
-    def rebind(self, namespace: dict[str, Any]) -> None:
+    def rebind(self, namespace: Namespace) -> None:
         """Bind contexts again whose names code has deleted: ``del`` ends shadowing, it does not unload the text."""
         for name, variable in self.contexts.items():
             if name not in namespace:
@@ -229,12 +231,12 @@ class WorkerSession:
         """Whether the policy lets code import the module."""
         return admits(self.policy.language.imports, module)
 
-    def given(self, namespace: dict[str, Any]) -> GivenAnswers | None:
+    def given(self, namespace: Namespace) -> GivenAnswers | None:
         """The answers that code itself has given since the last call (`GivenWatch.look`)."""
         shown = self.queries.answers
         return self._given.look(namespace.setdefault(ANSWERS_NAME, shown), shown, self.queries.said)
 
-    def resolve(self, namespace: dict[str, Any], news: Resolve | Resolved) -> list[str]:
+    def resolve(self, namespace: Namespace, news: Resolve | Resolved) -> list[str]:
         """Inject answers: placeholders turn into them, ``llm_answers`` shows them, and the budget is updated.
 
         A list that code has assigned to ``llm_answers`` stays until other answers come. If it was ``refused``, it moves

@@ -29,8 +29,10 @@ from IPython.core.error import InputRejected, UsageError
 from traitlets import Type
 
 from rlm_ipc import processes
+from rlm_ipc.messages import JsonObject
 from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
 from rlm_kernel.worker.traceback import CELL_PREFIX, UNSAID, name_of, render, text_of
+from rlm_sandbox.namespaces import Namespace
 
 if TYPE_CHECKING:
     from rlm_sandbox.language_wall.wall import LanguageWall
@@ -99,7 +101,7 @@ class GuardedCompiler(XCachingCompiler):
         return made if made is not None else self.wall.compile(source, filename, symbol, self.flags | AWAIT)
 
 
-def _nothing_to_bind(_namespace: dict[str, Any]) -> None:
+def _nothing_to_bind(_namespace: Namespace) -> None:
     """There is no session yet."""
 
 
@@ -107,7 +109,7 @@ class GuardedShell(ZMQInteractiveShell):
     """IPython's shell with the wall at its waist."""
 
     wall: LanguageWall | None = None
-    rebind: Callable[[dict[str, Any]], None] = staticmethod(_nothing_to_bind)
+    rebind: Callable[[Namespace], None] = staticmethod(_nothing_to_bind)
     """Binds loaded contexts again whose names code has deleted; called before each statement."""
     refused_cells = 0
     """How many cells the compiler has refused under the policy."""
@@ -202,13 +204,13 @@ class GuardedShell(ZMQInteractiveShell):
         """The bracket in which user code may run outside a cell: an error's ``__str__``, an object's ``__repr__``."""
         return nullcontext() if self.wall is None else self.wall.user()
 
-    def user_expressions(self, expressions: dict[str, str]) -> dict[str, Any]:
+    def user_expressions(self, expressions: dict[str, str]) -> JsonObject:
         """Evaluate a client's expressions under the same wall as cells."""
         if self.wall is None:
             return super().user_expressions(expressions)  # type: ignore[no-any-return]
         return {str(name): self._expression(str(text)) for name, text in expressions.items()}
 
-    def _expression(self, text: str) -> dict[str, Any]:
+    def _expression(self, text: str) -> JsonObject:
         assert self.wall is not None
         try:
             code = self.wall.compile(text.strip(), "<expression>", "eval")
@@ -267,7 +269,7 @@ class GuardedShell(ZMQInteractiveShell):
         shown = showable(error)
         self._showtraceback(type(shown), shown, render(error))
 
-    def _format_exception_for_storage(self, exception: BaseException, *args: Any, **options: Any) -> dict[str, Any]:
+    def _format_exception_for_storage(self, exception: BaseException, *args: Any, **options: Any) -> JsonObject:
         """What IPython keeps of an error for ``%tb``. Under the wall the error is not evaluated a second time."""
         if self.wall is None:
             return dict(super()._format_exception_for_storage(exception, *args, **options))

@@ -9,7 +9,7 @@ from typing import Any
 from jupyter_client.session import Session
 
 from rlm_ipc.framing import Frame, SupervisorLink
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.worker_protocol import STDOUT, Shown
 
 
@@ -41,7 +41,7 @@ class LinkSession(Session):
         self.link = link
         self.bare = False
 
-    def msg(self, msg_type: str, content: Any = None, *args: Any, **options: Any) -> dict[str, Any]:
+    def msg(self, msg_type: str, content: Any = None, *args: Any, **options: Any) -> JsonObject:
         """Make a message."""
         if not self.bare:
             return dict(super().msg(msg_type, content, *args, **options))
@@ -91,5 +91,5 @@ class TextStream(io.TextIOBase):
             self.link.send(self.tag, (text.encode("utf-8", "replace"),))
         return len(text)
 
-    def set_parent(self, parent: dict[str, Any]) -> None:
+    def set_parent(self, parent: JsonObject) -> None:
         """Part of ipykernel's stream interface; the supervisor knows which cell runs."""

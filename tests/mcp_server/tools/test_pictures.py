@@ -89,8 +89,8 @@ def test_what_is_no_whole_picture_is_left_out_with_the_reason(broken: str) -> No
 
 def test_only_png_is_taken_from_what_a_kernel_shows() -> None:
     """Other forms are told; what is no picture, or no display at all, is passed over."""
-    displays = [{"data": {"text/plain": "x"}}, {"data": None}, {}, {"data": {"image/svg+xml": "<svg/>"}}]
-    displays += [{"data": {"image/png": 5}}, {"data": {"image/png": "AAAA", "image/jpeg": "x"}}]
+    displays = [{"text/plain": "x"}, {}, {"image/svg+xml": "<svg/>"}]
+    displays += [{"image/png": 5}, {"image/png": "AAAA", "image/jpeg": "x"}]
     found = pictures_in(displays, 100)
     assert [bool(picture.data) for picture in found] == [False, False, True]
     assert "image/svg+xml" in found[0].problem

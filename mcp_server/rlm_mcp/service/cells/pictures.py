@@ -49,8 +49,8 @@ class ShownPicture:
 def pictures_in(displays: Iterable[JsonObject], limit: int) -> list[ShownPicture]:
     """Return the pictures of a cell; what is over ``limit`` bytes, all taken together, is not kept."""
     found = []
-    for bundle in [display.get("data") for display in displays]:
-        if not isinstance(bundle, dict) or not (kinds := sorted(kind for kind in bundle if kind.startswith("image/"))):
+    for bundle in displays:
+        if not (kinds := sorted(kind for kind in bundle if kind.startswith("image/"))):
             continue
         data = bundle.get(PNG)
         if not isinstance(data, str):

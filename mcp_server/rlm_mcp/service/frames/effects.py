@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.summaries import FrameSummaries
@@ -33,7 +33,7 @@ class FrameEffects:
     caller: Session | None = None
     policy: str | None = None
     name: str | None = None
-    forked: dict[str, Any] | None = None
+    forked: JsonObject | None = None
     """What is told of the session that a push has opened."""
 
     async def open_session(self, frame: FrameRow, source: int | None, opened: Callable[[int], None]) -> None:

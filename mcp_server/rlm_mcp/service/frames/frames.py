@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.frames.artifacts import changed_since, writable
 from rlm_mcp.service.frames.boundaries import told_of
@@ -162,7 +163,7 @@ class Frames:
             row = tree.plan(self._store, Plan(goal), above.key, author=author, now=now)
         effects = self.effects(session, policy, name)
         started = await self.start(row, effects, author, fork=fork)
-        fields: dict[str, Any] = {"session": self._session_of(started)}
+        fields: JsonObject = {"session": self._session_of(started)}
         if effects.forked is not None:
             known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
             fields |= {name: effects.forked[name] for name in known if name in effects.forked}
@@ -193,7 +194,7 @@ class Frames:
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
         if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
             at = self.current(session, client, asked)
-        fields: dict[str, Any] = {name: value for name, value in asdict(ended).items() if value != []}
+        fields: JsonObject = {name: value for name, value in asdict(ended).items() if value != []}
         fields |= told_of(boundaries(self._store, row.key))
         if pending := self._summaries.pending(done.key):
             fields["pending_llm_queries"] = pending
@@ -244,7 +245,7 @@ class Frames:
             if frame is not None and row.status in OPEN:
                 self._currents.put(client, asked, row.key)
                 at = row
-            fields: dict[str, Any] = {
+            fields: JsonObject = {
                 "kind": row.kind.value,
                 "session": self._session_of(row),
                 "children": [rows.frame_id(key) for key in survey.children(self._store, row.key, _MOST_LISTED)],
@@ -264,7 +265,7 @@ class Frames:
         at = self.current(session, client, asked)
         row = self.same_tree(at, frame)
         done = await self.call_off(row.key, _author(client))
-        fields: dict[str, Any] = {"invalidated": list(done.invalidated)}
+        fields: JsonObject = {"invalidated": list(done.invalidated)}
         if done.running:
             fields["still_running"] = list(done.running)
             fields["notice"] = "these run below what is no longer wanted: pop them"
@@ -378,13 +379,13 @@ class Frames:
         return sessions.name_of(self._store, row.session)
 
     def told(
-        self, row: FrameRow, current: FrameRow, fields: dict[str, Any], cuttable: Sequence[str] = _CUTTABLE
+        self, row: FrameRow, current: FrameRow, fields: JsonObject, cuttable: Sequence[str] = _CUTTABLE
     ) -> ToolAnswer:
         """An answer begins with the way from the root and the current frame."""
         above = rows.above(self._store, row.key)
         way_up = above if current.key == row.key else rows.above(self._store, current.key)
         way = [upper.id for upper in reversed(way_up)]
-        said: dict[str, Any] = {"breadcrumb": " > ".join(way), "current": current.id, "frame": row.id}
+        said: JsonObject = {"breadcrumb": " > ".join(way), "current": current.id, "frame": row.id}
         said |= {"goal": row.goal, "status": row.status.value}
         said |= {"parent": None if row.parent is None else rows.frame_id(row.parent), **fields}
         if warned := [upper.id for upper in above[1:] if upper.status is Status.INVALIDATED]:
