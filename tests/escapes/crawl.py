@@ -65,7 +65,7 @@ _SILENT_SECONDS: Final = 4.0
 _ASLEEP_SECONDS: Final = 20.0
 """and one that does nothing for so long; a machine that is busy may let it wait for some time."""
 KNOWN: Final = {
-    "known poison": "methods of libraries beyond the standard one, called with a class or a function, store on it",
+    "known poison": "methods of libraries beyond the standard one, called with a class of such a library, store on it",
     "known private": "what a library keeps in an object of a class that the session derived from the library's",
 }
 """What is told with its reason and is no failure; SECURITY.md says so too."""

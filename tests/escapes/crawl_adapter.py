@@ -155,17 +155,25 @@ def is_trusted(code: CodeType) -> bool:
     """Whether the wall trusts a piece of its own code."""
     if not code.co_filename.startswith(_ROOT):
         return code in TRUSTED_BESIDES
-    return any(first <= code.co_firstlineno <= last for first, last in _trusted_lines(code.co_filename))
+    return _is_marked(code, "trusted")
+
+
+def may_compile(code: CodeType) -> bool:
+    """Whether a piece of the wall's own code may compile text and make code."""
+    return code.co_filename.startswith(_ROOT) and _is_marked(code, "compiling")
+
+
+def _is_marked(code: CodeType, mark: str) -> bool:
+    return any(first <= code.co_firstlineno <= last for first, last in _marked_lines(code.co_filename, mark))
 
 
 @functools.cache
-def _trusted_lines(path: str) -> tuple[tuple[int, int], ...]:
-    """Where the functions of one of the wall's files are that are marked as trusted; the marks themselves are in C."""
+def _marked_lines(path: str, mark: str) -> tuple[tuple[int, int], ...]:
+    """Where the functions of one of the wall's files are that have a mark; the marks themselves are in C."""
     return tuple(
         (node.decorator_list[0].lineno, node.end_lineno or node.lineno)
         for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
-        and any(ast.unparse(one).endswith("trusted") for one in node.decorator_list)
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(one).endswith(mark) for one in node.decorator_list)
     )
 
 
@@ -291,14 +299,14 @@ def is_steady(owner: str, key: str) -> bool:
 _STEADY: Final = frozenset({"open", "evaluate", "stands"})
 
 
-def is_open(owner: Any, name: str) -> bool:
-    """Whether it is known that libraries store such a name there: functions and other libraries' classes stay open.
+def is_open(owner: Any) -> bool:
+    """Whether it is known that libraries store on it: on classes that are not the standard library's."""
+    return isinstance(owner, type) and is_open_package(str(owner.__module__))
 
-    What a function is when it is called, and what it wraps, is not open.
-    """
-    top = str(getattr(owner, "__module__", "")).partition(".")[0]
-    if isinstance(owner, types.FunctionType):
-        return name not in vars(types.FunctionType) and name != "__wrapped__"
+
+def is_open_package(name: str) -> bool:
+    """Whether a module is of a library beyond the standard one."""
+    top = name.partition(".")[0]
     return top not in sys.stdlib_module_names and top not in OWN_PACKAGES
 
 

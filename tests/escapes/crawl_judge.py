@@ -28,6 +28,9 @@ _RAW_METHODS: Final = (
 _SECRET_OWNERS: Final = (types.FunctionType, types.FrameType, types.CodeType, types.GeneratorType, type)
 _HARMLESS_SLOTS: Final = frozenset({"gi_running", "gi_suspended", "__annotations__", "__type_params__", "__doc__"})
 """Their values are no secret, and a session may neither read another object by one (`__get__`) nor store by it."""
+_HANDED_OUT: Final = frozenset({"_default_handler_map", "_style_list"})
+"""Dicts of matplotlib's classes that its own public methods give and change: what handles a legend's entry, and which
+styles there are. What they hold is called to draw the session's figures, with the hook armed, and by nothing else."""
 _ATOMS: Final = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), bytearray)
 _DESCRIPTORS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
@@ -96,7 +99,7 @@ class Judge:
                     self._hold(f"namespace of class {value.__name__}", namespace)
                     given = {id(inner) for name, inner in namespace.items() if not adapter.is_private(name)}
                     for name, inner in list(namespace.items()):
-                        if type(inner) is dict and id(inner) not in given:
+                        if type(inner) is dict and id(inner) not in given and name not in _HANDED_OUT:
                             self._hold(f"{value.__name__}.{name}", inner)
                             self._shown.add(id(inner))
             elif kind is types.FunctionType:
@@ -125,7 +128,7 @@ class Judge:
         if kind in _INTERPRETER:
             return "interpreter", _INTERPRETER[kind]
         if issubclass(kind, types.ModuleType):
-            return None if adapter.is_copy(value) else ("module", value.__name__)
+            return None if adapter.is_copy(value) or _is_blank(value) else ("module", value.__name__)
         if issubclass(kind, asyncio.AbstractEventLoop):
             return "event loop", kind.__name__
         if raw := adapter.raw_builtin(value):
@@ -220,7 +223,9 @@ class Judge:
                 continue
             for key, value in list(namespace.items()):
                 if before.get(key) != id(value) and (_may_not_change(name, key) if ours else self.is_tied(value)):
-                    yield "poison", f"{name}: {key}"
+                    kind, _, full = name.partition(" ")
+                    known = not ours and kind == "class" and adapter.is_open_package(full)
+                    yield "known poison" if known else "poison", f"{name}: {key}"
 
     def is_state(self, value: Any) -> bool:
         """Whether a library keeps this very object on one of its functions, under a private name."""
@@ -234,6 +239,11 @@ class Judge:
         if kind is types.FunctionType:
             return adapter.is_session_function(value)
         return adapter.is_session_class(kind) or (issubclass(kind, type) and adapter.is_session_class(value))
+
+
+def _is_blank(module: types.ModuleType) -> bool:
+    """Whether a module holds nothing: the class of modules makes such, which take no stores and lead nowhere."""
+    return all(type(value) in (str, type(None)) for value in vars(module).values())
 
 
 def _is_of_nothing(view: memoryview) -> bool:
@@ -299,17 +309,19 @@ _KEPT_BY_ITSELF: Final = frozenset(
 )
 
 
+def _keeps_itself(owner: Any, key: str) -> bool:
+    if type(owner) is types.FunctionType and key in owner.__code__.co_names:
+        return True  # a cache of the function's own, as `dateutil.zoneinfo.get_zonefile_instance` has
+    return key in _KEPT_BY_ITSELF or key.startswith("__abstract")
+
+
 def differences(owner: Any, before: dict[str, Any], judge: Judge) -> list[str]:
     """The names that a step set or deleted in a library's class or function; puts back what was there."""
     now = _namespace(owner)
     if now is None or (len(now) == len(before) and all(before.get(key, now) is value for key, value in now.items())):
         return []
     changed = [key for key in now.keys() | before.keys() if now.get(key, judge) is not before.get(key, judge)]
-    found = [
-        str(key)
-        for key in changed
-        if judge.is_tied(now.get(key)) or (key not in _KEPT_BY_ITSELF and not str(key).startswith("__abstract"))
-    ]
+    found = [str(key) for key in changed if judge.is_tied(now.get(key)) or not _keeps_itself(owner, str(key))]
     for key in changed:
         _put_back(owner, key, before)
     return sorted(found)
@@ -456,7 +468,7 @@ class Watch:
             if "importlib" in frame.f_code.co_filename:
                 return  # a library imports one of its own modules
             own = own or adapter.is_session_frame(frame)
-            if not own and adapter.is_trusted(frame.f_code):
+            if not own and (adapter.is_trusted(frame.f_code) or adapter.may_compile(frame.f_code)):
                 return  # the wall compiles a formula
             frame = frame.f_back
         self.seen.append(what)

@@ -267,7 +267,7 @@ class Walker:
         by_method = origin.partition(" ")[0] not in STORES and not (before and _is_plain_function(before[0][0].value))
         for piece, state in before:
             for name in differences(piece.value, state, self.judge):
-                known = by_method and adapter.is_open(piece.value, name)
+                known = by_method and adapter.is_open(piece.value)
                 kind = "known poison" if known else "poison"
                 self._found(kind, f"{piece.expression}: {name}", origin, step.lines)
         for what in set(self.judge.poisoned_classes()) - self._taken:

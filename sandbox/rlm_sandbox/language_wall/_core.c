@@ -11,6 +11,7 @@ judge it.
     type        a class made from a session's frame is made by the session's rules
     proxies     a mapping proxy compares a copy of its mapping with foreign objects, never the mapping itself
     overlay     a file that code names is looked for in its own folder first, and created there
+    functions   a library's function refuses every change while it works for a session
     methods     methods compiled by Cython check the object that they are called with
     audit       files, processes, the network and late compilation (PEP 578)
     seal        the parts of the wall, for comparison with what they were
@@ -754,6 +755,79 @@ static int guard_proxies(void) {
     return redirect(&PyDictProxy_Type, "__or__", guarded_proxy_or) < 0
                ? -1
                : redirect(&PyDictProxy_Type, "__ror__", guarded_proxy_or);
+}
+
+/* --- functions -----------------------------------------------------------------------------------
+
+A method of a library stores on whatever it is given as `self`, a function too. Functions have no flag that forbids it,
+as classes have, so those that were there when the libraries were frozen are in a table. A function may store on itself
+what its own code says (a cache). What is imported later may change what it finds, as at any import.
+*/
+
+static struct table frozen; /* functions, which live for ever */
+static setattrofunc function_store;
+
+static int guarded_function_store(PyObject *function, PyObject *name, PyObject *value) {
+    if (find(&frozen, function) != NULL && running_code() != PyFunction_GET_CODE(function) &&
+        !(mark_of_caller() & OURS) && in_force && armed()) {
+        PyErr_Format(PyExc_AttributeError, "function '%U' is a library's, which may not be modified in this session",
+                     ((PyFunctionObject *)function)->func_qualname);
+        return -1;
+    }
+    return function_store(function, name, value);
+}
+
+static PyObject *store_on_function(PyObject *function, PyObject *args) {
+    PyObject *name, *value;
+    if (!PyArg_ParseTuple(args, "UO:__setattr__", &name, &value) ||
+        guarded_function_store(function, name, value) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *delete_of_function(PyObject *function, PyObject *name) {
+    if (!PyUnicode_Check(name)) {
+        PyErr_SetString(PyExc_TypeError, "attribute name must be string");
+        return NULL;
+    }
+    if (guarded_function_store(function, name, NULL) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* `object.__setattr__` does not work on a type with a slot of its own: it would pass the slot over. So the type gets
+methods of that name. */
+static PyMethodDef function_methods[] = {
+    {"__setattr__", store_on_function, METH_VARARGS, NULL},
+    {"__delattr__", delete_of_function, METH_O, NULL},
+};
+
+static PyObject *namespace_of(PyTypeObject *type) {
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyType_GetDict(type);
+#else
+    return Py_XNewRef(type->tp_dict);
+#endif
+}
+
+static int guard_functions(void) {
+    PyObject *namespace = namespace_of(&PyFunction_Type);
+    int done = namespace == NULL ? -1 : 0;
+    for (size_t at = 0; done == 0 && at < 2; at++) {
+        PyObject *method = PyDescr_NewMethod(&PyFunction_Type, &function_methods[at]);
+        done = method == NULL ? -1 : PyDict_SetItemString(namespace, function_methods[at].ml_name, method);
+        Py_XDECREF(method);
+    }
+    Py_XDECREF(namespace);
+    if (done < 0) {
+        return -1;
+    }
+    function_store = PyFunction_Type.tp_setattro;
+    PyFunction_Type.tp_setattro = guarded_function_store;
+    PyType_Modified(&PyFunction_Type);
+    return 0;
 }
 
 /* --- methods -------------------------------------------------------------------------------------
@@ -1891,11 +1965,7 @@ static int seal_namespace(PyObject *namespace) {
 }
 
 static int seal_class(PyTypeObject *type) {
-#if PY_VERSION_HEX >= 0x030c0000
-    PyObject *namespace = PyType_GetDict(type);
-#else
-    PyObject *namespace = Py_XNewRef(type->tp_dict);
-#endif
+    PyObject *namespace = namespace_of(type);
     int done = namespace == NULL ? 0 : seal_namespace(namespace);
     Py_XDECREF(namespace);
     return done;
@@ -1939,17 +2009,25 @@ static PyObject *seal(PyObject *module, PyObject *list) {
     Py_RETURN_NONE;
 }
 
-/* No code, of a library or not, stores on the class any more. */
-static PyObject *freeze(PyObject *module, PyObject *class) {
+/* No code, of a library or not, stores on the class any more; none that works for a session on the function. */
+static PyObject *freeze(PyObject *module, PyObject *value) {
     if (!may_change()) {
         return NULL;
     }
-    if (!PyType_Check(class)) {
-        PyErr_SetString(PyExc_TypeError, "expected a class");
+    if (PyFunction_Check(value)) {
+        if (find(&frozen, value) == NULL) {
+            if (put(&frozen, value, value) < 0) {
+                return NULL;
+            }
+            Py_INCREF(value); /* its address must stay its own */
+        }
+    } else if (PyType_Check(value)) {
+        ((PyTypeObject *)value)->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
+        PyType_Modified((PyTypeObject *)value);
+    } else {
+        PyErr_SetString(PyExc_TypeError, "expected a class or a function");
         return NULL;
     }
-    ((PyTypeObject *)class)->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
-    PyType_Modified((PyTypeObject *)class);
     Py_RETURN_NONE;
 }
 
@@ -1998,7 +2076,7 @@ static PyMethodDef METHODS[] = {
      "Take note of dicts, classes and functions that the wall consists of, and let only its own code change it."},
     {"check_methods", check_methods, METH_VARARGS,
      "Let the methods of a class that are of that type look at the object they are called with; not of an ordinary class."},
-    {"freeze", freeze, METH_O, "Make a class refuse to be changed, for good."},
+    {"freeze", freeze, METH_O, "Make a class or a function refuse to be changed, for good."},
     {"changed", changed, METH_NOARGS, "The name of a part of the wall that is not what it was, or None."},
     {NULL, NULL, 0, NULL},
 };
@@ -2034,7 +2112,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "GENERATOR", GENERATOR) < 0 ||
         PyModule_AddIntConstant(module, "IMPORTER", IMPORTER) < 0 || PyModule_AddIntConstant(module, "OURS", OURS) < 0 ||
         PyModule_AddIntConstant(module, "CLASSES", CLASSES) < 0 || guard_originals() < 0 || place_functions() < 0 ||
-        guard_type() < 0 || guard_proxies() < 0 || watch_collector() < 0 ||
+        guard_type() < 0 || guard_proxies() < 0 || guard_functions() < 0 || watch_collector() < 0 ||
         PySys_AddAuditHook(hook, NULL) < 0) {
         Py_DECREF(module);
         return NULL;

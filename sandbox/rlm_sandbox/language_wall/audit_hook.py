@@ -81,6 +81,15 @@ def trusted(function: Function) -> Function:
     return function
 
 
+def compiling(function: Function) -> Function:
+    """Let this function compile text and make code. All else that happens meanwhile is watched.
+
+    The compiler warns, and a warning is written to a stream of the session: it may be any callable of a library.
+    """
+    _core.mark(function.__code__, _core.GENERATOR | _core.IMPORTER | _core.OURS)
+    return function
+
+
 def enforce(files: FileAccess, *, network: bool, processes: bool, links: bool) -> None:
     """Put the rules of a policy in force."""
     roots = python_roots()
@@ -141,7 +150,6 @@ _RAW_NAMES: Final = frozenset(
 )
 
 
-@trusted
 def _is_neutral(source: str) -> bool:
     """Whether a text means the same with and without the guards."""
     from rlm_sandbox.language_wall.transform.transformer import GuardTransformer

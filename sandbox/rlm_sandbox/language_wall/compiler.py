@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rlm_sandbox.errors import PolicyViolation
 from rlm_sandbox.language_wall import advice
-from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.language_wall.audit_hook import compiling
 from rlm_sandbox.language_wall.registry import Cache
 from rlm_sandbox.language_wall.transform.transformer import GuardTransformer
 
@@ -20,7 +20,6 @@ _VISITOR_DEPTH: Final = 30_000
 """The visitor is Python code that takes about three frames per level of nesting."""
 
 
-@trusted
 def compile_guarded(
     source: str | ast.AST,
     filename: str,
@@ -72,6 +71,7 @@ def _compile_guarded(
     return bake(code, {token: guards[name] for token, name in transformer.used.items()})
 
 
+@compiling
 def _parse(text: str, filename: str, mode: str, flags: int) -> ast.AST:
     try:
         tree: ast.AST = compile(text, filename, mode, flags | ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -89,6 +89,7 @@ def _transform(transformer: GuardTransformer, tree: Any) -> Any:
         sys.setrecursionlimit(limit)
 
 
+@compiling
 def _compile(tree: Any, filename: str, mode: str, flags: int, *, quiet: bool) -> CodeType:
     if not quiet:
         return compile(tree, filename, mode, flags, dont_inherit=True)  # type: ignore[no-any-return]
@@ -98,6 +99,7 @@ def _compile(tree: Any, filename: str, mode: str, flags: int, *, quiet: bool) ->
         return compile(tree, filename, mode, flags, dont_inherit=True)  # type: ignore[no-any-return]
 
 
+@compiling
 def bake(code: CodeType, objects: Mapping[int, Any]) -> CodeType:
     """Put the guards in the place of their placeholders, in this code and all code inside it."""
     constants = [_constant(constant, objects) for constant in code.co_consts]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.language_wall.audit_hook import compiling
 from rlm_sandbox.namespaces import Namespace
 
 _HIDDEN: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
@@ -134,7 +134,7 @@ class Evaluation:
             globals.update(without_plumbing(private))
 
 
-@trusted
+@compiling
 def _parse(text: str, filename: str, mode: str, flags: int) -> ast.AST:
     tree: ast.AST = compile(text, filename, mode, flags, dont_inherit=True)
     return tree

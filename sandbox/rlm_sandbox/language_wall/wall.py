@@ -136,6 +136,7 @@ class LanguageWall:
         evaluation = Evaluation(self._compile_text, self.builtins)
         self.builtins.update(self._make_builtins(evaluation))
         _core.add_session(self.builtins)
+        IN_FORCE.stream = _recompiled().stream
         IN_FORCE.open, IN_FORCE.evaluate, IN_FORCE.stands = self._files.open, evaluation.evaluate, True
         audit_hook.enforce(
             self._files,

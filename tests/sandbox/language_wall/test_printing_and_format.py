@@ -96,3 +96,39 @@ def test_string_formatter_can_be_subclassed(same):
         result = (Default().format("{a} {b} {0:>4}", "x", a="y"), string.Formatter().format("{:d}", 3),
                   string.Template("$a ${b}").substitute(a=1, b=2))
     """)
+
+
+def test_a_stream_that_code_puts_in_place_is_the_one_that_it_finds_there(session):
+    """Another one stands before it, for what writes in the midst of the wall's own work."""
+    session.run("""
+        import contextlib, sys
+        class Tee:
+            def __init__(self): self.texts = []
+            def write(self, text): self.texts.append(text)
+            def flush(self): self.texts.append('flushed')
+        tee, before = Tee(), sys.stdout
+        sys.stdout = tee
+        same = sys.stdout is tee
+        print('one', flush=True)
+        with contextlib.redirect_stdout(tee): print('two')
+        sys.stdout = before
+    """)
+    assert session.namespace["same"]
+    assert session.namespace["tee"].texts == ["one", "\n", "flushed", "two", "\n"]
+
+
+def test_warnings_are_shown_and_caught_as_ever(session):
+    """By the public functions and the context manager, with an own category that has no metaclass."""
+    session.run("""
+        import warnings
+        class Mine(UserWarning): pass
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always', Mine)
+            warnings.warn('one', Mine)
+        with warnings.catch_warnings():
+            warnings.filterwarnings('error', 'two', category=Mine)
+            try: warnings.warn('two', Mine)
+            except Mine as error: found = str(error)
+    """)
+    assert [str(entry.message) for entry in session.namespace["caught"]] == ["one"]
+    assert session.namespace["found"] == "two"

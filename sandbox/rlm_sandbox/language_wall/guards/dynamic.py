@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.guards.attributes import check_store
-from rlm_sandbox.language_wall.guards.reads import namespace_of, read_named
+from rlm_sandbox.language_wall.guards.namespaces import namespace_of
+from rlm_sandbox.language_wall.guards.reads import read_named
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 
 _getattr: Final = getattr

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import string
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core
@@ -26,14 +26,13 @@ from rlm_sandbox.language_wall.guards.attributes import (
 )
 from rlm_sandbox.language_wall.guards.buffers import refuse_descriptors, refuse_objects
 from rlm_sandbox.language_wall.guards.classes import SafeType, type_of
-from rlm_sandbox.language_wall.names import AttributeAccess, access
+from rlm_sandbox.language_wall.guards.namespaces import namespace_of
 from rlm_sandbox.language_wall.registry import (
     CLEAN,
     FORMATS,
     USER,
     dict_of,
     is_class,
-    is_sanitised,
     is_user_function,
     mro_of,
 )
@@ -101,55 +100,6 @@ def _dict(obj: Any, name: str) -> Any:
         return namespace_of(obj)
     except TypeError:  # what vars() says of an object without one
         raise AttributeError(f"'{type(obj).__name__}' object has no attribute '{name}'", name=name) from None
-
-
-def namespace_of(obj: Any) -> Any:
-    """What ``vars(obj)`` gives."""
-    cls = type(obj)
-    if cls in CLEAN:
-        return obj.__dict__
-    if is_class(obj):
-        if obj not in USER:
-            refuse("__dict__", f"of library class '{obj.__name__}' is not available in this session: use dir()")
-        # Never the live proxy: comparing it hands the raw dict to __eq__ (bpo-43838).
-        return types.MappingProxyType(dict(_visible(dict_of(obj))))
-    if cls is types.FunctionType and is_user_function(obj):
-        return dict(obj.__dict__)
-    if cls is types.SimpleNamespace:
-        return _namespace_itself(obj)
-    values = _dict_of_object(obj)
-    return {key: value for key, value in _visible(values) if not key.startswith("_")}
-
-
-def _namespace_itself(obj: types.SimpleNamespace) -> dict[str, Any]:
-    """The live one: its every name can be read and stored one by one."""
-    values = obj.__dict__
-    for value in list(values.values()):
-        wash(value)
-    return values
-
-
-def _dict_of_object(obj: Any) -> Any:
-    """What an object holds, without asking it: a class of the session could answer with something of its own."""
-    for base in mro_of(type(obj)):
-        slot = dict_of(base).get("__dict__")
-        if type(slot) is types.GetSetDescriptorType:
-            values = slot.__get__(obj)
-            if isinstance(values, dict):
-                return dict(values)
-    if is_sanitised(obj):
-        return dict(obj.__dict__)
-    raise TypeError("vars() argument must have __dict__ attribute")
-
-
-def _visible(values: Any) -> Iterator[tuple[str, Any]]:
-    for key, value in list(values.items()):
-        if type(key) is not str or (key.startswith("__") and access(key) is AttributeAccess.DENIED):
-            continue
-        try:
-            yield key, dict(value) if key == "__dataclass_fields__" else wash(value)
-        except AttributeError:
-            continue
 
 
 def _bases(obj: Any, name: str) -> Any:

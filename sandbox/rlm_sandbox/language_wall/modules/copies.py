@@ -36,6 +36,7 @@ from rlm_sandbox.language_wall.modules.tables import (
     UNUSED,
 )
 from rlm_sandbox.language_wall.registry import HIDDEN, add_module, hide_metaclasses
+from rlm_sandbox.language_wall.sealing import freeze_imported
 from rlm_sandbox.namespaces import Namespace
 
 _MISSING: Final = object()
@@ -114,6 +115,7 @@ class ModuleSet:
         real = importlib.import_module(name)
         harden_libraries()
         mark_generators()
+        freeze_imported()
         return real
 
     def _sanitise(self, name: str, real: types.ModuleType) -> types.ModuleType:
@@ -220,6 +222,7 @@ class ModuleSet:
             if sys.modules.get(full) is not value or name in DROP.get(module, ()) or not self.admits(full):
                 return None
             hide_metaclasses()
+            freeze_imported()
             self.link(full)
             return self.copy_of(full)
 

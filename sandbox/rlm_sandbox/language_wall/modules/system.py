@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import io
 import sys
 import types
 from collections.abc import Callable
@@ -12,8 +13,10 @@ from typing import Any, Final
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.guards.reads import SessionFormatter
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+from rlm_sandbox.language_wall.streams import SafeStream
 
 _STREAMS: Final = ("stdin", "stdout", "stderr")
+_HARMLESS_STREAMS: Final = frozenset({type(None), io.StringIO, SafeStream})
 MADE_AGAIN: Final[list[types.ModuleType]] = []
 """Modules of the standard library that were made a second time; the interpreter does not list them."""
 # Before 3.12 each Python call takes space on the C stack.
@@ -21,16 +24,22 @@ _MAX_RECURSION: Final = 100_000 if sys.version_info >= (3, 12) else 20_000
 
 
 class SystemModule(types.ModuleType):
-    """The session's ``sys``: its streams are the process's, as redirection expects; the rest is a copy."""
+    """The session's ``sys``: its streams are the process's, as redirection expects; the rest is a copy.
+
+    The interpreter writes warnings to a stream, in the midst of the wall's own work too. What the session puts there
+    may be any callable of a library, so a function of the session's stands before it.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name in _STREAMS:
-            return getattr(sys, name)
+            stream: Any = getattr(sys, name)
+            stands_in = type(stream) is IN_FORCE.stream
+            return stream.target if stands_in else stream
         raise AttributeError(f"module 'sys' has no attribute '{name}' in this session", name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _STREAMS:
-            setattr(sys, name, value)
+            setattr(sys, name, value if type(value) in _HARMLESS_STREAMS else IN_FORCE.stream(value))
         else:
             super().__setattr__(name, value)
 

@@ -1,26 +1,60 @@
-"""``warnings.catch_warnings`` that keeps no module in its objects.
+"""``warnings`` that calls nothing of the session's choice.
 
-It stores the module in the object itself, so that a class derived from it, with a ``__setattr__`` or a descriptor of
-its own, is handed it. Here it stores something that has what it reads and stores there, and nothing else.
+``catch_warnings`` stores the module in the object itself, so that a class derived from it, with a ``__setattr__`` or a
+descriptor of its own, is handed it. Here it stores something that has what it reads and stores there, and nothing else.
+
+Warnings come up in the midst of the wall's own work, while a module is imported. So a filter holds texts, patterns and
+classes that ask no metaclass, and a warning is shown by the function that showed it before.
 """
 
 from __future__ import annotations
 
 import functools
+import re
+import types
 import warnings
+from collections.abc import Callable
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
 
 
-def _forward(name: str) -> property:
+def _forward(name: str, allows: Callable[[Any], bool]) -> property:
+    given: list[Any] = []
+
     def read(_: Any) -> Any:
-        return getattr(warnings, name)
+        value = getattr(warnings, name)
+        if not any(value is known for known in given):
+            given.append(value)
+        return value
 
     def store(_: Any, value: Any) -> None:
+        if not (allows(value) or any(value is known for known in given)):
+            raise TypeError(f"warnings.{name} may not be replaced in this session: catch them with record=True")
         setattr(warnings, name, value)
 
     return property(read, store)
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def _appends(function: Any) -> bool:
+    return type(function) is types.BuiltinFunctionType and type(function.__self__) is list
+
+
+def _are_filters(filters: Any) -> bool:
+    return type(filters) is list and all(map(_is_filter, filters))
+
+
+def _is_filter(entry: Any) -> bool:
+    if type(entry) is not tuple or len(entry) != 5:
+        return False
+    action, message, category, module, line = entry
+    texts = all(type(text) in (str, re.Pattern, types.NoneType) for text in (message, module))
+    categories = category if type(category) is tuple else (category,)
+    return texts and type(action) is str and all(type(cls) is type for cls in categories) and type(line) is int
 
 
 class WarningsState:
@@ -28,11 +62,11 @@ class WarningsState:
 
     __slots__ = ()
 
-    filters = _forward("filters")
-    showwarning = _forward("showwarning")
-    _showwarnmsg_impl = _forward("_showwarnmsg_impl")
-    _showwarning_orig = _forward("_showwarning_orig")
-    _filters_mutated = _forward("_filters_mutated")
+    filters = _forward("filters", _are_filters)
+    showwarning = _forward("showwarning", _never)
+    _showwarnmsg_impl = _forward("_showwarnmsg_impl", _appends)
+    _showwarning_orig = _forward("_showwarning_orig", _never)
+    _filters_mutated = _forward("_filters_mutated", _never)
 
 
 _STATE: Final = WarningsState()
@@ -41,7 +75,7 @@ _changed: Final[list[Any]] = []
 
 
 def harden_warnings() -> None:
-    """Change the class in place: it can be found among the bases of others."""
+    """Change the class in place, which can be found among the bases of others, and what adds filters."""
     cls: Any = warnings.catch_warnings
     if cls in _changed:
         return
@@ -54,3 +88,13 @@ def harden_warnings() -> None:
         real(self, record=record, module=state, **options)
 
     cls.__init__ = __init__
+    module: Any = warnings
+    add = module._add_filter
+
+    @functools.wraps(add)
+    def _add_filter(*entry: Any, **options: Any) -> None:
+        if is_armed() and not _is_filter(entry):
+            raise TypeError("a filter of warnings takes texts, and a category that has no metaclass")
+        add(*entry, **options)
+
+    module._add_filter = _add_filter
