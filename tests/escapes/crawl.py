@@ -280,9 +280,10 @@ class Crawler:
                         take(messages[-1])
             if self.progress[0:16] != steps:
                 steps, moved, worked = self.progress[0:16], time.monotonic(), _worked(pid)
+            enough = take is not None and self.options.first and self.unknown()
             silent = time.monotonic() - moved
             hangs = silent > _SILENT_SECONDS and (_worked(pid) - worked > _SILENT_SECONDS or silent > _ASLEEP_SECONDS)
-            if time.monotonic() > limit or hangs:
+            if time.monotonic() > limit or hangs or enough:
                 os.kill(pid, signal.SIGKILL)
                 limit = time.monotonic() + 60
                 moved = limit

@@ -463,12 +463,12 @@ class Watch:
 
     def _record(self, what: str) -> None:
         frame: types.FrameType | None = sys._getframe(2)
-        own = False
+        own, makes_code = False, what == "code.__new__"
         while frame is not None:
             if "importlib" in frame.f_code.co_filename:
                 return  # a library imports one of its own modules
             own = own or adapter.is_session_frame(frame)
-            if not own and (adapter.is_trusted(frame.f_code) or adapter.may_compile(frame.f_code)):
+            if not own and (adapter.is_trusted(frame.f_code) or (makes_code and adapter.may_compile(frame.f_code))):
                 return  # the wall compiles a formula
             frame = frame.f_back
         self.seen.append(what)

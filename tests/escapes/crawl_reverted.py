@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import crawl_adapter as adapter
 
-from rlm_sandbox.language_wall import _core, sealing, wall
+from rlm_sandbox.language_wall import _core, compiler, sealing, wall
 from rlm_sandbox.language_wall.guards import attributes as guards
 from rlm_sandbox.language_wall.guards import classes, dynamic
 from rlm_sandbox.language_wall.guards import reads as guards_read
@@ -32,9 +32,13 @@ from rlm_sandbox.language_wall.modules import (
 )
 from rlm_sandbox.language_wall.modules import (
     recompiled,
+    warning_filters,
 )
 from rlm_sandbox.language_wall.modules import (
     standard as shims,
+)
+from rlm_sandbox.language_wall.modules import (
+    system as shims_system,
 )
 from rlm_sandbox.language_wall.registry import is_class
 
@@ -173,6 +177,19 @@ def _by_module(raw: Any) -> bool:
     return type(raw) is io.FileIO or type(raw).__module__.split(".")[0] in shims_buffered._READ_THEMSELVES
 
 
+# -- what runs in the midst of the wall's own work
+
+
+def _trust_the_compiler() -> None:
+    adapter.TRUSTED_BESIDES.add(compiler.compile_guarded.__code__)
+    _core.mark(compiler.compile_guarded.__code__, _core.TRUSTED | _core.OURS)
+
+
+class _All:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
 # -- the audit rules
 
 
@@ -242,6 +259,10 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
     "library_class": lambda: _core.give_class_check(_library_class),
     "hidden": lambda: setattr(modules.ModuleSet, "_hide", _nothing),
     "freeze": _setting(wall, "freeze", _nothing),
+    "frozen_functions": _setting(sealing, "gc", types.SimpleNamespace(get_objects=list)),
+    "compiling": _trust_the_compiler,
+    "streams": _setting(shims_system, "_HARMLESS_STREAMS", _All()),
+    "filters": _setting(warning_filters, "_is_filter", _always),
     "raw_of_buffered": _setting(shims_buffered, "_giving_back", _same),
     "buffers_by_module": _setting(shims_buffered, "_keeps_buffers_to_itself", _by_module),
     "buffers": _setting(shims_buffered, "_keeps_buffers_to_itself", _always),
@@ -257,9 +278,9 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
 
 FOUND_BY: Final[dict[str, tuple[str, str]]] = {
     **dict.fromkeys(("proxy_compare", "proxy_or"), ("strict", "reflect")),
-    **dict.fromkeys(("wraps", "freeze"), ("strict", "names")),
+    **dict.fromkeys(("wraps", "freeze", "frozen_functions"), ("strict", "names")),
     "marks": ("strict", "make"),
-    **dict.fromkeys(("store_on_functions", "copy_class", "descriptor"), ("strict", "stores")),
+    **dict.fromkeys(("copy_class", "descriptor"), ("strict", "stores")),
     "private_of_function": ("default", "stores"),
     **dict.fromkeys(
         ("getattribute", "function_part", "state", "format", "private_of_class", "private_of_super"),
@@ -279,6 +300,10 @@ FOUND_BY: Final[dict[str, tuple[str, str]]] = {
 """The policy and the batches by which each is found."""
 
 HELD_TWICE: Final[dict[str, str]] = {
+    "store_on_functions": "a library's function refuses the store itself",
+    "compiling": "no stream and no filter of the session is called while a cell is compiled",
+    "streams": "the hook watches what the compiler calls",
+    "filters": "the hook watches what the compiler calls",
     "contextmanager": "what the library copies onto its own function stays private: no code of the session stored it",
     "tasks": "`get_stack` of a task is refused where it is read",
     "task_stack": "a task itself refuses to tell its stack while code of the session runs",
