@@ -768,8 +768,7 @@ static struct table frozen; /* functions, which live for ever */
 static setattrofunc function_store;
 
 static int guarded_function_store(PyObject *function, PyObject *name, PyObject *value) {
-    if (find(&frozen, function) != NULL && running_code() != PyFunction_GET_CODE(function) &&
-        !(mark_of_caller() & OURS) && in_force && armed()) {
+    if (find(&frozen, function) != NULL && running_code() != PyFunction_GET_CODE(function) && in_force && armed()) {
         PyErr_Format(PyExc_AttributeError, "function '%U' is a library's, which may not be modified in this session",
                      ((PyFunctionObject *)function)->func_qualname);
         return -1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import operator
 import struct
@@ -166,6 +167,7 @@ def _evaluate_formula(
     return IN_FORCE.evaluate(str.__str__(expr), names)
 
 
+@functools.cache
 def library_shims() -> dict[str, Callable[..., Any]]:
     """The replacements, by the full name of what they replace."""
     table: dict[str, Callable[..., Any]] = {
