@@ -279,19 +279,18 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
 FOUND_BY: Final[dict[str, tuple[str, str]]] = {
     **dict.fromkeys(("proxy_compare", "proxy_or"), ("strict", "reflect")),
     **dict.fromkeys(("wraps", "freeze", "frozen_functions"), ("strict", "names")),
-    "marks": ("strict", "make"),
     **dict.fromkeys(("copy_class", "descriptor"), ("strict", "stores")),
     "private_of_function": ("default", "stores"),
     **dict.fromkeys(
         ("getattribute", "function_part", "state", "format", "private_of_class", "private_of_super"),
         ("strict", "routes"),
     ),
-    **dict.fromkeys(("attrgetter", "proxies_read"), ("strict", "routes")),
+    "attrgetter": ("strict", "routes"),
     "library_class": ("strict", "lend"),
     "claim": ("strict", "bases"),
     **dict.fromkeys(("catch_warnings", "copy_state"), ("default", "bases")),
     "forwards": ("tables", "bases"),
-    "hidden": ("tables", "routes"),
+    **dict.fromkeys(("hidden", "proxies_read"), ("tables", "routes")),
     **dict.fromkeys(("raw_of_buffered", "buffers"), ("default", "make")),
     "buffers_by_module": ("default", "make,labels"),
     **dict.fromkeys(("path_equal", "path_class"), ("default", "make")),
@@ -300,6 +299,7 @@ FOUND_BY: Final[dict[str, tuple[str, str]]] = {
 """The policy and the batches by which each is found."""
 
 HELD_TWICE: Final[dict[str, str]] = {
+    "marks": "a library's function refuses the mark itself",
     "store_on_functions": "a library's function refuses the store itself",
     "compiling": "no stream and no filter of the session is called while a cell is compiled",
     "streams": "the hook watches what the compiler calls",

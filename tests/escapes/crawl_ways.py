@@ -45,6 +45,14 @@ _PROBES: Final = ("Recorder()", "Asked()")
 """They tell what they are asked for."""
 
 
+_METHODS: Final = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+"""They are made anew at each read, and compare by what they are methods of."""
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return value is other or (type(value) is type(other) and type(value) in _METHODS and value == other)
+
+
 class Ways(Runner):
     """The modes that are listed here, beside those of `Runner`."""
 
@@ -131,7 +139,7 @@ class Ways(Runner):
                 lines = (*piece.lines, f"loot = {walker.line(route, piece, name)}")
                 if not given:
                     walker.differs(f"{route} gives what the source is refused: {name}", piece.expression, lines)
-                elif route not in _TEXT_ROUTES and got is real is not value:
+                elif route not in _TEXT_ROUTES and _is_same(got, real) and not _is_same(value, real):
                     walker.differs(f"{route} gives what the source gets another for: {name}", piece.expression, lines)
                 yield None
 

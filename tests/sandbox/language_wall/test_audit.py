@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import socket
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -155,3 +156,23 @@ def test_libraries_that_generate_code_still_work(same):
         result = (P(1), ast.literal_eval("{'a': [1, -2.5]}"), ast.dump(ast.parse("x.__class__")),
                   str(inspect.signature(len)), typing.NamedTuple("N", [("a", int)])(1))
     """)
+
+
+def test_what_asks_for_input_calls_a_stream_of_the_session_as_the_session(make_session, folders, monkeypatch):
+    """A library's method in the place of `readline` writes no file for it, though the wall's own call is trusted."""
+    monkeypatch.setattr(sys, "stdin", sys.stdin)
+    made = folders["outside"] / "made"
+    make_session(blocked_names=()).run(f"""
+        import functools, logging, sys
+        handler = logging.FileHandler({str(folders["scratch"] / "log")!r}, delay=True)
+        handler.baseFilename = {str(made)!r}
+        log = logging.Logger('x')
+        log.addHandler(handler)
+        class Stream:
+            readline = functools.partial(log.warning, 'x')
+            def fileno(self): return 0
+        sys.stdin = Stream()
+        try: input()
+        except Exception: pass
+    """)
+    assert not made.exists()

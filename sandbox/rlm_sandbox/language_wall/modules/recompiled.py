@@ -79,19 +79,14 @@ def no_type_check(arg):
     return arg
 
 class Stream:
-    """Takes the place of a stream of the session's: whatever writes to it calls it as code of the session does."""
+    """Takes the place of a stream of the session's: whatever calls its methods does so as code of the session."""
 
     def __init__(self, target):
         self.target = target
 
-    def write(self, text):
-        return self.target.write(text)
-
-    def flush(self):
-        return self.target.flush()
-
     def __getattr__(self, name):
-        return getattr(self.target, name)
+        value = getattr(self.target, name)
+        return (lambda *args, **keywords: value(*args, **keywords)) if callable(value) else value
 '''
 """Compiled by the same compiler: what the library does in a way that the rules do not allow."""
 
