@@ -25,6 +25,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final
 
 import crawl_adapter as adapter
@@ -128,6 +129,7 @@ class Crawler:
         os.chdir(self.scratch)
         self.policy = adapter.make_policy(policy, str(root / "workspace"), self.scratch)
         adapter.LanguageWall.preload(self.policy)
+        functions = {id(value): value for value in gc.get_objects() if type(value) is FunctionType}
         self.session = CrawlSession(self.policy, places, PLANTED if options.planted else {})
         self.pool = Pool(self.session)
         self.targets = surface(self.session, self.pool)
@@ -136,7 +138,7 @@ class Crawler:
         if options.without:
             self.targets = [target for target in self.targets if not options.without.search(target.key)]
         gc.collect()
-        self.judge = Judge(options.originals, self.session)
+        self.judge = Judge(options.originals, self.session, functions)
         self.watch = Watch(self.scratch, str(root / "workspace"))
         self.index = {target.key: number for number, target in enumerate(self.targets)}
         self.progress = mmap.mmap(-1, HEADER + len(self.targets))

@@ -284,7 +284,7 @@ def replay(walker: Walker, lines: tuple[str, ...], targets: list[Target]) -> set
     from crawl_judge import differences, snapshot
 
     session = walker.session
-    states = [(target, state) for target in targets if (state := snapshot(target.value)) is not None]
+    states = [(target, state) for target in targets if (state := snapshot(target.value, walker.judge)) is not None]
     for line in lines:
         session.notes.clear()
         session.namespace.pop("loot", None)

@@ -61,8 +61,10 @@ class Judge:
     with it, and counts what succeeds.
     """
 
-    def __init__(self, originals: str, session: Any) -> None:
+    def __init__(self, originals: str, session: Any, functions: dict[int, Any]) -> None:
         self.mode = originals
+        self._functions = functions
+        """Those that were there when the libraries had been imported, by id; guards make others at each read."""
         self.session = session
         given = _given(session)
         self._originals = adapter.originals(given)
@@ -231,6 +233,10 @@ class Judge:
         """Whether a library keeps this very object on one of its functions, under a private name."""
         return id(value) in self._function_state
 
+    def was_there(self, function: Any) -> bool:
+        """Whether others than the session may call a function: it is a library's or the wall's, and not made anew."""
+        return id(function) in self._functions
+
     def is_tied(self, value: Any) -> bool:
         """Whether a value is of the session's making."""
         kind = type(value)
@@ -286,16 +292,16 @@ def _dict_within(value: Any) -> Any:
     return namespace if any(namespace is found for found in inner) else None
 
 
-def snapshot(value: Any) -> dict[str, Any] | None:
+def snapshot(value: Any, judge: Judge) -> dict[str, Any] | None:
     """The state of a library's class or function before a step."""
-    namespace = _namespace(value)
+    namespace = _namespace(value, judge)
     return None if namespace is None else dict(namespace)
 
 
-def _namespace(value: Any) -> dict[str, Any] | None:
+def _namespace(value: Any, judge: Judge) -> dict[str, Any] | None:
     if issubclass(type(value), type):
         return None if adapter.is_session_class(value) else adapter.live_namespace(value)
-    if type(value) is types.FunctionType and not adapter.is_session_function(value):
+    if type(value) is types.FunctionType and judge.was_there(value) and not adapter.is_session_function(value):
         return value.__dict__
     return None
 
@@ -317,7 +323,7 @@ def _keeps_itself(owner: Any, key: str) -> bool:
 
 def differences(owner: Any, before: dict[str, Any], judge: Judge) -> list[str]:
     """The names that a step set or deleted in a library's class or function; puts back what was there."""
-    now = _namespace(owner)
+    now = _namespace(owner, judge)
     if now is None or (len(now) == len(before) and all(before.get(key, now) is value for key, value in now.items())):
         return []
     changed = [key for key in now.keys() | before.keys() if now.get(key, judge) is not before.get(key, judge)]

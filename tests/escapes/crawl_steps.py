@@ -231,7 +231,7 @@ class Walker:
         before = [
             (piece, state)
             for piece in pieces
-            if "(" not in piece.expression and (state := snapshot(piece.value)) is not None
+            if "(" not in piece.expression and (state := snapshot(piece.value, self.judge)) is not None
         ]
         self.session.notes.clear()
         self.watch.seen.clear()
