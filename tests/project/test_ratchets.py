@@ -10,10 +10,6 @@ from pathlib import Path
 LINES = 400
 """How long a module may be, in lines."""
 
-LONGER = {
-}
-"""Modules that are longer, and how long they may be: to be split."""
-
 SLEEPS = {
     "tests/chaos/test_chaos.py": (1, "an instant at random is what it tries"),
     "tests/kernel/supervisor/test_rollback.py": (1, "lets a task begin, in the same turn of the loop"),
@@ -52,9 +48,7 @@ def test_tests_wait_for_events(tracked_files: list[Path], root: Path) -> None:
 def test_no_module_is_longer_than_can_be_read_at_once(source_files: list[Path], root: Path) -> None:
     """A module that is too long to read at once is two modules."""
     lines = {str(path.relative_to(root)): len(path.read_text().splitlines()) for path in source_files}
-    long = {name: count for name, count in lines.items() if count > LINES}
-    assert {name: count for name, count in long.items() if count > LONGER.get(name, LINES)} == {}
-    assert [name for name in LONGER if name not in long] == [], "these need no exception any more: remove them"
+    assert {name: count for name, count in lines.items() if count > LINES} == {}
 
 
 def test_the_types_of_ever_more_tests_are_checked(root: Path) -> None:
