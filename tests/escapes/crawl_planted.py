@@ -26,7 +26,7 @@ def planted_frame(value: Any) -> Any:
 
 def planted_store(value: Any) -> None:
     """Store on whatever is handed in."""
-    value.__wrapped__ = 1
+    value.__dict__["__wrapped__"] = 1  # what a store does that asks nobody
 
 
 def planted_decorator(value: Any) -> Callable[[Any], Any]:

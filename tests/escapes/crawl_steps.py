@@ -448,5 +448,6 @@ def _contents(value: Any) -> Iterator[tuple[str, Any]]:
         for number, inner in enumerate(list(value)[:_INNER] if kind in (set, frozenset) else ()):
             yield f".copy().pop() # {number}", inner
     elif issubclass(kind, BaseException):
-        for number, inner in enumerate(BaseException.__getattribute__(value, "args")[:4]):
+        args = BaseException.__getattribute__(value, "args")  # a class of the session may define it
+        for number, inner in enumerate(args[:4] if type(args) is tuple else ()):
             yield f".args[{number}]", inner
