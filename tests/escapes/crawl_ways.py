@@ -260,9 +260,11 @@ class Ways(Runner):
         """Give callables that took a hostile object one whose class says that it is the wall's or a library's."""
         walker, chance = self.walker, self.walker.random
         watched = {target.expression: target for target in self.targets if target.watched and target.kind != "base"}
-        asked = chance.sample(sorted(walker.asked), len(walker.asked))
-        asked.sort(key=lambda text: text.partition("\t")[0] not in watched)
         everywhere = adapter.owners_of_the_wall()
+        asked = chance.sample(sorted(walker.asked), len(walker.asked))
+        # Sooner where a rule may go by a name: where its code has tables of names.
+        tables = {name: len(target.words) for name, target in watched.items() if target.words}
+        asked.sort(key=lambda text: tables.get(text.partition("\t")[0], len(everywhere)))
         for text in itertools.cycle(asked):
             callee, other = (walker.pool.session.make(part) for part in text.split("\t"))
             if callee is None or other is None:
