@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import crawl_adapter as adapter
 
-from rlm_sandbox.language_wall import _core, compiler, sealing, wall
+from rlm_sandbox.language_wall import _core, compiler, frozen_functions, sealing, wall
 from rlm_sandbox.language_wall.guards import attributes as guards
 from rlm_sandbox.language_wall.guards import classes, dynamic
 from rlm_sandbox.language_wall.guards import reads as guards_read
@@ -259,7 +259,7 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
     "library_class": lambda: _core.give_class_check(_library_class),
     "hidden": lambda: setattr(modules.ModuleSet, "_hide", _nothing),
     "freeze": _setting(wall, "freeze", _nothing),
-    "frozen_functions": _setting(sealing, "gc", types.SimpleNamespace(get_objects=list)),
+    "frozen_functions": _setting(frozen_functions, "gc", types.SimpleNamespace(get_objects=list)),
     "compiling": _trust_the_compiler,
     "streams": _setting(shims_system, "_HARMLESS_STREAMS", _All()),
     "filters": _setting(warning_filters, "_is_filter", _always),

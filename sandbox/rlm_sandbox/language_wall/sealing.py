@@ -6,7 +6,6 @@ kernel asks before each cell, and ends if something is not what it was.
 
 from __future__ import annotations
 
-import gc
 import sys
 import types
 import weakref
@@ -14,10 +13,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.frozen_functions import freeze_all
 from rlm_sandbox.language_wall.function_origins import functions_of
 from rlm_sandbox.language_wall.modules.system import MADE_AGAIN
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
-from rlm_sandbox.language_wall.registry import is_user_function
 
 _PACKAGES: Final = ("rlm_sandbox.language_wall",)
 _OURS: Final = ("rlm_sandbox",)
@@ -63,22 +62,7 @@ def freeze() -> None:
         for cls in _classes(module):  # one by one: our `type` equals the real one, a set would hold one of them
             if cls is not weakref.finalize:  # which keeps its state in the class
                 _core.freeze(cls)
-    _seen.update(sys.modules)
-    for value in gc.get_objects():
-        if type(value) is types.FunctionType and not is_user_function(value):
-            _core.freeze(value)
-
-
-_seen: Final[set[str]] = set()
-"""The modules whose functions are frozen."""
-
-
-def freeze_imported() -> None:
-    """Let nothing store on the functions of modules that were imported after ``freeze``; called after each import."""
-    for name in sys.modules.keys() - _seen if _seen else ():
-        _seen.add(name)
-        for function in functions_of(sys.modules[name]):
-            _core.freeze(function)
+    freeze_all()
 
 
 def _modules(packages: tuple[str, ...]) -> Iterator[types.ModuleType]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.audit_hook import mark_generators, trusted
+from rlm_sandbox.language_wall.frozen_functions import freeze_imported
 from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.guards.classes import SafeType
 from rlm_sandbox.language_wall.modules.libraries import harden_libraries, library_shims
@@ -36,7 +37,6 @@ from rlm_sandbox.language_wall.modules.tables import (
     UNUSED,
 )
 from rlm_sandbox.language_wall.registry import HIDDEN, add_module, hide_metaclasses
-from rlm_sandbox.language_wall.sealing import freeze_imported
 from rlm_sandbox.namespaces import Namespace
 
 _MISSING: Final = object()

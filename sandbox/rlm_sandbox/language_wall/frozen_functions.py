@@ -1,0 +1,34 @@
+"""Functions of libraries, which refuse every store while they work for a session; `_core` refuses it.
+
+A method of a library stores on whatever it is given as ``self``, and the kernel's own code runs the same functions.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from typing import Final
+
+from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.function_origins import functions_of
+from rlm_sandbox.language_wall.registry import is_user_function
+
+_seen: Final[set[str]] = set()
+"""The modules whose functions are frozen."""
+
+
+def freeze_all() -> None:
+    """Freeze the functions that there are; for the zygote."""
+    _seen.update(sys.modules)
+    for value in gc.get_objects():
+        if type(value) is types.FunctionType and not is_user_function(value):
+            _core.freeze(value)
+
+
+def freeze_imported() -> None:
+    """Freeze the functions of modules that were imported after ``freeze_all``; called after each import."""
+    for name in sys.modules.keys() - _seen if _seen else ():
+        _seen.add(name)
+        for function in functions_of(sys.modules[name]):
+            _core.freeze(function)
