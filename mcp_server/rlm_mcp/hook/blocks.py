@@ -52,8 +52,8 @@ def _by_matcher(timeout: int) -> Callable[[Mapping[str, str], Callable[[str], st
     def render(events: Mapping[str, str], command: Callable[[str], str], _: Installation) -> str:
         hooks = {}
         for event, tools in events.items():
-            entry = {"hooks": [{"type": "command", "command": command(event), "timeout": timeout}]}
-            hooks[event] = [{"matcher": tools, **entry} if tools else entry]
+            run = {"type": "command", "command": command(event), "timeout": timeout}
+            hooks[event] = [{"matcher": tools or "*", "hooks": [run]}]
         return _json({"hooks": hooks})
 
     return render

@@ -269,6 +269,7 @@ async def test_after_a_compaction_that_no_event_ends_the_next_answer_tells_where
     """E-6: once, by whichever comes first: the answer of a tool, or the next prompt."""
     async with connect("", cwd=str(repository)) as agent:
         await agent("push", goal="the goal", fork=False)
+        tell("SessionStart" if client == "qwen-code" else "sessionStart", client)
         tell(event, client)
         await agent("frame")
         assert "the goal" in agent.images[0].text
@@ -294,6 +295,23 @@ async def test_a_client_that_begins_anew_after_a_compaction_is_told_once(
         assert tell("UserPromptSubmit", client) == ""
         await agent("frame")
         assert agent.images == []
+
+
+@pytest.mark.parametrize(
+    ("client", "event"), [("qwen-code", "UserPromptSubmit"), ("copilot-cli", "userPromptSubmitted")]
+)
+async def test_a_session_that_begins_without_an_event_is_told_with_its_first_prompt(
+    quiet: Service, connect: Connect, tell: Callable[..., str], repository: Path, client: str, event: str
+) -> None:
+    """Some versions of Qwen Code tell of no start; a client that does is not told twice."""
+    async with connect("", cwd=str(repository)) as agent:
+        await agent("push", goal="the goal", fork=False)
+    name = "sessionId" if client == "copilot-cli" else "session_id"
+    said = [tell(event, client, **{name: "one"}), tell(event, client, **{name: "one"})]
+    assert ["the goal" in text for text in said] == [True, False]
+    begun = tell("sessionStart" if client == "copilot-cli" else "SessionStart", client, **{name: "two"})
+    assert "the goal" in begun
+    assert tell(event, client, **{name: "two"}) == ""
 
 
 async def test_an_agent_is_told_of_its_own_frame_first(

@@ -66,6 +66,7 @@ class Hooks:
         self._primes = Primes(store, self._folder)
         self._known: dict[str, None] = {}
         self._due: dict[tuple[int, str], str] = {}
+        self._begun: dict[str, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -84,11 +85,8 @@ class Hooks:
 
     def note(self, told: NoteHook) -> HookNoted:
         """Note an event; returns what its hook is to print."""
-        if told.id in self._known:
+        if not _add(self._known, told.id):
             return HookNoted("")
-        self._known[told.id] = None
-        while len(self._known) > _MOST_KNOWN:
-            del self._known[next(iter(self._known))]
         event = read_event(told.client, told.event, told.given)
         client = self.agents.find(event.origin, told.ancestors)
         try:
@@ -108,11 +106,12 @@ class Hooks:
                 self._merge(event, client)
             case SessionStarted() | AgentStarted():
                 self._is_told(client)
+                self._begins(event)
                 return self._with_prime(told, event, client)
             case Compacting() | Compacted():
                 if client is not None and told.client not in _TOLD_BY_EVENT:
                     self._due[client.pid, client.agent] = event.origin.folder or client.cwd
-            case Prompted() if self._is_told(client):
+            case Prompted() if self._is_told(client) | self._begins(event):
                 return self._with_prime(told, event, client)
             case _:
                 pass
@@ -214,6 +213,10 @@ class Hooks:
         """Whether a client was still to be told; from now on it is not."""
         return client is not None and self._due.pop((client.pid, client.agent), None) is not None
 
+    def _begins(self, event: Event) -> bool:
+        """Whether nothing was heard yet of a client's session or agent: some begin without an event."""
+        return _add(self._begun, event.origin.agent or event.origin.session)
+
     def _with_prime(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
         folder = event.origin.folder or (client.cwd if client is not None else "")
         text = self.prime(folder, client) if folder else ""
@@ -238,6 +241,16 @@ class Hooks:
                 self.read_spool()
             except Exception:
                 log.exception("events that hooks have left were lost")
+
+
+def _add(known: dict[str, None], one: str) -> bool:
+    """Add to what is known, and forget what was added first; returns whether it was new."""
+    if one in known:
+        return False
+    known[one] = None
+    while len(known) > _MOST_KNOWN:
+        del known[next(iter(known))]
+    return True
 
 
 def _parsed(line: str) -> NoteHook | None:
