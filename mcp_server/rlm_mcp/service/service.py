@@ -127,7 +127,7 @@ class Service:
         self.work = Work(store, self.frames, self.holders, clock)
         self.hand_offs = HandOffs(store, self._texts, self.contexts, self.frames, self.holders, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
-        self.hooks = Hooks(store, self.frames, clock, Path(hooks_folder(str(files.root.parent))))
+        self.hooks = Hooks(store, self.frames, self.holders, clock, Path(hooks_folder(str(files.root.parent))))
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 from waiting import wait_until
 
 from rlm_ipc.daemon_connection import DaemonConnection, ask, start_daemon
-from rlm_ipc.daemon_requests import ShowPrime, ShowStatus
+from rlm_ipc.daemon_requests import ShowPrime, ShowStatus, StopDaemon
 from rlm_mcp.hook.blocks import Installation
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -85,3 +86,99 @@ def test_work_that_hooks_see_is_there_after_a_crash(
     assert "last commit: 1a2b3c4" in text
     begun = run_hook("claude-code", "SessionStart", {"cwd": str(repository), "source": "compact"}, cwd=repository)
     assert json.loads(begun.stdout)["hookSpecificOutput"]["additionalContext"] == text
+
+
+AGENT = """
+import json, os, subprocess, sys
+front = subprocess.Popen([sys.executable, "-P", "-m", "rlm_mcp", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def ask(number, method, params):
+    line = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    front.stdin.write(json.dumps(line).encode() + b"\\n"); front.stdin.flush()
+    while True:
+        answer = json.loads(front.stdout.readline())
+        if answer.get("id") == number:
+            return answer
+for number, line in enumerate(sys.stdin):
+    kind, given, *more = json.loads(line)
+    if kind == "hook":
+        done = subprocess.run(["/bin/sh", "-c", given], input=json.dumps(more[0]).encode(), capture_output=True)
+        said = [done.returncode, done.stdout.decode()]
+    else:
+        if number == 0:
+            client = {"name": "agent", "version": "1"}
+            ask("i", "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+        said = json.loads(ask(number, "tools/call", {"name": kind, "arguments": given})["result"]["content"][0]["text"])
+    print(json.dumps(said), flush=True)
+"""
+"""An agent program: it starts our server and runs our hooks, each by `sh`, as the real ones do."""
+
+
+class AgentProgram:
+    """A process that does what a client does, when it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-c", AGENT]
+        self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, kind: str, given: Any, *more: Any) -> Any:
+        """Call a tool, or run the command of a hook with an event."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps([kind, given, *more]), file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        """End it, and the server with it."""
+        self.process.communicate()
+
+
+@pytest.fixture
+def program(repository: Path) -> Iterator[Callable[[], AgentProgram]]:
+    """Start an agent program in the repository."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> AgentProgram:
+            started = AgentProgram(repository)
+            stack.callback(started.close)
+            return started
+
+        yield start
+
+
+def test_an_agent_writes_what_it_has_claimed_and_others_do_not(
+    installed: Installation, running: int, repository: Path, program: Callable[[], AgentProgram]
+) -> None:
+    """E-5: by the processes above the hook, with nothing that a client or a model has to say."""
+    one, two = program(), program()
+    task = one("work", {"do": "add", "data": {"goal": "rewrite src", "paths": ["src/"]}})["added"]
+    assert one("work", {"do": "claim", "id": task})["claimed"] == task
+    two("frame", {})
+    before = installed.command("claude-code", "PreToolUse")
+    path = edit(repository / "src" / "a.py")
+    # On a busy machine an answer may come late, and then the write goes on.
+    said = wait_until(lambda: two("hook", before, path), lambda answer: answer[1])
+    decision = json.loads(said[1])["hookSpecificOutput"]
+    assert (said[0], decision["permissionDecision"]) == (0, "deny")
+    assert f"src/a.py was not written: {task}, on which" in decision["permissionDecisionReason"]
+    assert [one("hook", before, path) for _ in range(5)] == [[0, ""]] * 5
+    assert two("hook", before, edit(repository / "free.py")) == [0, ""]
+    one("hook", installed.command("claude-code", "PostToolUse"), path)
+    text = wait_until(lambda: shown(repository), lambda text: "files: src/a.py" in text)
+    assert f"Resuming {task} from: implementing" in text
+    assert f"Only who works on these frames writes to: src/ ({task})." in text
+
+
+def test_work_after_a_restart_of_the_daemon_goes_to_what_the_agent_has_claimed(
+    installed: Installation, running: int, repository: Path, program: Callable[[], AgentProgram]
+) -> None:
+    """E-5: the current frame was in the memory of the daemon; the claim is in the rows, and the agent still lives."""
+    one = program()
+    one("push", {"goal": "somebody else's goal", "fork": False})
+    task = one("work", {"do": "add", "data": {"goal": "the task"}})["added"]
+    assert one("work", {"do": "claim", "id": task})["claimed"] == task
+    with DaemonConnection(StopDaemon()) as daemon:
+        daemon.wait_for_end()
+    one("hook", installed.command("claude-code", "PostToolUse"), edit(repository / "later.py"))
+    start_daemon().close()
+    text = wait_until(lambda: shown(repository), lambda text: "files: later.py" in text)
+    assert f"Resuming {task} from: implementing" in text

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from rlm_mcp.hook.events import (
 from rlm_mcp.hook.observations import observed
 from rlm_mcp.hook.reading import read_event
 from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.hooks.agents import Agents
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_mcp.service.hooks.primes import Primes
@@ -43,7 +44,7 @@ from rlm_memory.errors import MemoryLayerError, RowRequestError
 from rlm_memory.frames import tree
 from rlm_memory.places import tree_of
 from rlm_memory.store import Store
-from rlm_memory.work import paths, prime, progress
+from rlm_memory.work import holders, leases, paths, prime, progress
 
 __all__ = ["Hooks"]
 
@@ -59,8 +60,8 @@ _TOLD_BY_EVENT = ("claude-code", "codex")
 class Hooks:
     """Everything that is done for hooks; `agents` knows who is connected."""
 
-    def __init__(self, store: Store, frames: Frames, clock: Clock, folder: Path) -> None:
-        self._store, self._frames, self._clock = store, frames, clock
+    def __init__(self, store: Store, frames: Frames, live: Holders, clock: Clock, folder: Path) -> None:
+        self._store, self._frames, self._holders, self._clock = store, frames, live, clock
         self.agents = Agents()
         self._folder = HookFolder(folder)
         self._primes = Primes(store, self._folder)
@@ -90,6 +91,8 @@ class Hooks:
         event = read_event(told.client, told.event, told.given)
         client = self.agents.find(event.origin, told.ancestors)
         try:
+            if client is not None:
+                self._holders.stir(client)
             return HookNoted(self._answer(told, event, client))
         except (MemoryLayerError, OSError) as error:
             log.warning("a hook's event was lost", extra={"event": told.event, "reason": str(error)})
@@ -103,7 +106,7 @@ class Hooks:
             case CallAsked():
                 self.agents.note_call(event.call, event.origin.agent)
             case Edited() | ShellRan():
-                self._merge(event, client)
+                self._merge(event, client, self._own(told, client))
             case SessionStarted() | AgentStarted():
                 self._is_told(client)
                 self._begins(event)
@@ -120,19 +123,19 @@ class Hooks:
     def _before_write(self, told: NoteHook, event: WriteAsked, client: ClientInfo | None) -> str:
         """Refuse a write to a path that another one has claimed. A shell's patch that may be applied is told once."""
         for path in event.paths:
-            if (reason := self._taken(path, client)) is not None:
+            if (reason := self._taken(path, self._own(told, client))) is not None:
                 return refusal(told.client, told.event, reason)
         if told.client == "codex" and event.tool != "apply_patch":
-            self._merge(Edited(event.origin, event.paths), client)
+            self._merge(Edited(event.origin, event.paths), client, self._own(told, client))
         return ""
 
-    def _taken(self, path: str, client: ClientInfo | None) -> str | None:
+    def _taken(self, path: str, own: Sequence[str]) -> str | None:
         place = _real(path)
         root = git_root(str(place.parent))
         if root is None or not place.is_relative_to(root):
             return None
         inside = place.relative_to(root).as_posix()
-        taken = paths.taken_by_other(self._store, tree_of(str(root), ""), f"/{inside}", self._own(client))
+        taken = paths.taken_by_other(self._store, tree_of(str(root), ""), f"/{inside}", own)
         if taken is None:
             return None
         return (
@@ -140,13 +143,16 @@ class Hooks:
             f"{taken.path.removeprefix('/') or 'the whole repository'}. Write elsewhere, or take another task."
         )
 
-    def _own(self, client: ClientInfo | None) -> Iterable[str]:
-        """List the holders that a client is."""
-        return ()
+    def _own(self, told: NoteHook, client: ClientInfo | None) -> list[str]:
+        """List the holders that an event's client is. Its agents are told apart where both sides name theirs."""
+        agent = client.agent if client is not None else ""
+        found = [holders.find(self._store, near) for near in self._holders.near({up.pid for up in told.ancestors})]
+        named = [(holder.id, holder.proof.partition("#")[2]) for holder in found if holder is not None]
+        return [holder for holder, its in named if not (agent and its and agent != its)]
 
     # --- work in progress -------------------------------------------------------------------------
 
-    def _merge(self, event: Event, client: ClientInfo | None) -> None:
+    def _merge(self, event: Event, client: ClientInfo | None, own: Sequence[str]) -> None:
         seen = observed(event)
         files = [_real(path) for path in seen.pop("files_modified", [])]
         folders = {file: git_root(str(file.parent)) for file in files}
@@ -154,9 +160,9 @@ class Hooks:
             named = [_shown(file, root) for file in files if folders[file] == root]
             place = str(root) if root is not None else event.origin.folder
             if place:
-                self._merge_into(self._frame(place, client), seen | {"files_modified": named})
+                self._merge_into(self._frame(place, client, own), seen | {"files_modified": named})
         if not files and event.origin.folder and (seen or isinstance(event, ShellRan)):
-            key = self._frame(event.origin.folder, client, make=bool(seen))
+            key = self._frame(event.origin.folder, client, own, make=bool(seen))
             if key is not None:
                 self._merge_into(key, seen, event if isinstance(event, ShellRan) else None)
 
@@ -181,13 +187,14 @@ class Hooks:
             except RowRequestError as full:
                 log.info("work in progress is full", extra={"frame": key, "reason": str(full)})
 
-    def _frame(self, folder: str, client: ClientInfo | None, *, make: bool = True) -> int | None:
+    def _frame(self, folder: str, client: ClientInfo | None, own: Sequence[str], *, make: bool = True) -> int | None:
         """Return the frame that work in a folder is for: the client's, the only goal that is worked on, the root."""
         named = tree_of(folder, "")
-        own = self._frames.working_on(client, named) if client is not None else None
-        if own is not None:
-            return own
-        found = prime.worked_on(self._store, named, 2)
+        current = self._frames.working_on(client, named) if client is not None else None
+        if current is not None:
+            return current
+        held = [row for holder in own for row in leases.held_by(self._store, holder) if row.tree == named]
+        found = held or prime.worked_on(self._store, named, 2)
         if len(found) == 1:
             return found[0].key
         root = tree.root(self._store, named, author="hook", now=self._clock(), make=make)
