@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt requirements/adapters.txt requirements/stores.txt
 UV := $(shell command -v uv 2>/dev/null)
-PIP_INSTALL = $(if $(UV),"$(UV)" pip install --quiet --python $(BIN)/python,$(BIN)/pip install -qq --disable-pip-version-check)
+PIP_INSTALL = $(if $(UV),"$(UV)" pip install --quiet --python $(BIN)/python,$(BIN)/pip install -qq --no-compile --disable-pip-version-check)
 
 # The first interpreter that runs and is new enough; name another with `make PYTHON=/path/to/python ...`.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -96,7 +96,7 @@ cover: $(STAMP)  ## Run all tests with branch coverage, forked processes include
 CHROMIUM ?= /usr/bin/chromium
 
 test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real browser (ARGS="-k name" for some)
-	@CHROMIUM=$(CHROMIUM) $(PYTEST) -q tests/browser $(ARGS)
+	@CHROMIUM=$(CHROMIUM) $(PYTEST) -q -n 2 --dist loadfile tests/browser $(ARGS)
 
 test-adapters: $(VENV)/.adapters  ## Run dspy and rlms, 250 MB of packages, on sessions (ARGS="-k name" for some)
 	@$(PYTEST) -q tests/adapters $(ARGS)
@@ -202,7 +202,8 @@ else
 	@echo "Setting up $(VENV) with pip: a few minutes"
 	@test -x $(BIN)/pip || "$(PYTHON)" -m venv "$(VENV)" || { rm -rf "$(VENV)"; \
 		echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
-	@$(BIN)/pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install -qq --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib || true  # pip compiles by one process, and test suites too
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
 endif
 	@touch $@

@@ -11,7 +11,6 @@ import typer
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, errors, fail, failing, printable, show
-from rlm_memory.transcripts.messages import as_text
 
 __all__ = ["frame", "log", "plan", "pop", "push", "tree"]
 
@@ -111,7 +110,7 @@ def frame(
         show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: _lines([answer["context"]]))
         return
     if do == "turns":
-        show(answer, as_json, lambda: _lines([as_text(turn) for turn in answer["turns"]]))
+        show(answer, as_json, lambda: _lines(_texts(answer["turns"])))
         return
     told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
     show(answer, as_json, lambda: _fields(told, *told))
@@ -155,3 +154,9 @@ def _fields(answer: Mapping[str, object], *names: str) -> None:
 def _lines(said: list[str]) -> None:
     for line in said:
         console.print(printable(line), markup=False)
+
+
+def _texts(turns: list[JsonObject]) -> list[str]:
+    from rlm_memory.transcripts.messages import as_text  # here: every command of every user would wait for it
+
+    return [as_text(turn) for turn in turns]
