@@ -87,11 +87,8 @@ $(VENV)/types/.installed: requirements/types.txt $(STAMP)
 		--require-hashes -r $<
 	@touch $@
 
-cover: $(STAMP)  ## Run all tests with branch coverage, forked processes included
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -p no:xdist $(ARGS)
-	@$(BIN)/coverage combine -q
-	@$(BIN)/coverage report
+cover: $(STAMP)  ## Hold the branch coverage of each part, forked processes included, against its floor (PART=sandbox)
+	@$(BIN)/python tests/support/coverage_floor.py $(PART) -- -n 2 $(ARGS)
 
 CHROMIUM ?= /usr/bin/chromium
 
