@@ -263,8 +263,8 @@ class Ways(Runner):
         everywhere = adapter.owners_of_the_wall()
         asked = chance.sample(sorted(walker.asked), len(walker.asked))
         # Sooner where a rule may go by a name: where its code has tables of names.
-        tables = {name: len(target.words) for name, target in watched.items() if target.words}
-        asked.sort(key=lambda text: tables.get(text.partition("\t")[0], len(everywhere)))
+        tables = {name for name, target in watched.items() if target.words}
+        asked.sort(key=lambda text: text.partition("\t")[0] not in tables)
         for text in itertools.cycle(asked):
             callee, other = (walker.pool.session.make(part) for part in text.split("\t"))
             if callee is None or other is None:
