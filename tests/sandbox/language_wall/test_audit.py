@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import re
 import socket
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 
@@ -158,21 +160,38 @@ def test_libraries_that_generate_code_still_work(same):
     """)
 
 
-def test_what_asks_for_input_calls_a_stream_of_the_session_as_the_session(make_session, folders, monkeypatch):
+@pytest.mark.parametrize("stream", ["types.SimpleNamespace(fileno=lambda: 0)", "io.StringIO()"])
+def test_what_asks_for_input_calls_a_stream_of_the_session_as_the_session(make_session, folders, monkeypatch, stream):
     """A library's method in the place of `readline` writes no file for it, though the wall's own call is trusted."""
     monkeypatch.setattr(sys, "stdin", sys.stdin)
     made = folders["outside"] / "made"
     make_session(blocked_names=()).run(f"""
-        import functools, logging, sys
+        import functools, io, logging, sys, types
         handler = logging.FileHandler({str(folders["scratch"] / "log")!r}, delay=True)
         handler.baseFilename = {str(made)!r}
         log = logging.Logger('x')
         log.addHandler(handler)
-        class Stream:
-            readline = functools.partial(log.warning, 'x')
-            def fileno(self): return 0
-        sys.stdin = Stream()
+        stream = {stream}
+        stream.readline = functools.partial(log.warning, 'x')
+        sys.stdin = stream
         try: input()
         except Exception: pass
     """)
     assert not made.exists()
+
+
+def test_what_catches_warnings_is_handed_no_list_that_they_go_by(make_session):
+    """Code that derives from it could put something into the list that is asked in the midst of an import."""
+    make_session().run("""
+        import re, warnings
+        class Asked:
+            def match(self, text): return True
+        held = []
+        class Caught(warnings.catch_warnings):
+            def __setattr__(self, name, value):
+                if name == '_module': held.append(value.filters)
+                super().__setattr__(name, value)
+        Caught()
+        held[0].insert(0, ('ignore', Asked(), Warning, None, 0))
+    """)
+    assert {type(entry[1]) for entry in warnings.filters} <= {str, re.Pattern, type(None)}

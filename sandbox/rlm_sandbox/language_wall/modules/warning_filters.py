@@ -62,7 +62,18 @@ class WarningsState:
 
     __slots__ = ()
 
-    filters = _forward("filters", _are_filters)
+    @property
+    def filters(self) -> list[Any]:
+        """A copy, as what is stored is: code that has a list may put into it what it likes."""
+        return list(warnings.filters)
+
+    @filters.setter
+    def filters(self, value: Any) -> None:
+        copy = list(value) if type(value) is list else value
+        if not _are_filters(copy):
+            raise TypeError("warnings.filters may hold texts and plain categories only in this session")
+        warnings.filters = copy
+
     showwarning = _forward("showwarning", _never)
     _showwarnmsg_impl = _forward("_showwarnmsg_impl", _appends)
     _showwarning_orig = _forward("_showwarning_orig", _never)
