@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 4
 ARGS ?=
 
-.PHONY: help demo test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
+.PHONY: help demo test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ chaos: $(STAMP)  ## Kill processes at random instants under a model of what must
 
 chaos-policies: $(STAMP)  ## Look for a sequence of calls, edits and kills that loosens a policy (OPS=20000 SEED=1)
 	@RLM_POLICY_OPS=$(or $(OPS),20000) RLM_POLICY_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_policies_hold.py $(ARGS)
+
+chaos-queue: $(STAMP)  ## Kill workers and the daemon at random while they drain a queue (TASKS=1000 WORKERS=16 SEED=1)
+	@RLM_QUEUE_TASKS=$(or $(TASKS),1000) RLM_QUEUE_WORKERS=$(or $(WORKERS),16) RLM_QUEUE_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_queue.py $(ARGS)
 
 named-texts: $(STAMP)  ## Hold sessions with equal texts, and code that takes their names, against a model (OPS=20000 SEED=1)
 	@RLM_TEXT_OPS=$(or $(OPS),20000) RLM_TEXT_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/mcp_server/tools/test_named_texts.py $(ARGS)

@@ -84,6 +84,8 @@ def removed(connection: Connection, keys: Sequence[int], parent: int | None, kin
 
 def changed(connection: Connection, key: int, parent: int | None, kind: Kind, was: Status, now: Status) -> None:
     """A frame has gone from one status to another."""
+    if _means(was) == _means(now):  # to begin with it changes nothing for others
+        return
     found = connection.execute(_RESOLVE, {"target": key, **_resolved_by(now)}).all()
     _tell(connection, key, [(row.frame, bool(row.resolved)) for row in found])
     place = connection.execute(_PLACE, {"key": key}).one()
@@ -115,6 +117,11 @@ def edge_added(connection: Connection, frame: int, target: int) -> None:
 def edge_removed(connection: Connection, frame: int, target: int) -> None:
     """An edge that was not resolved has been deleted."""
     _tell(connection, target, [(frame, True)])
+
+
+def _means(status: Status) -> tuple[object, ...]:
+    """What the status of a frame is to others."""
+    return *_resolved_by(status).values(), status in CLOSED, status in OPEN, status in ENDED_FOR_GOOD
 
 
 def _resolved_by(status: Status) -> Mapping[str, bool]:
