@@ -36,8 +36,12 @@ class Currents:
         _put(self._current, _of(client, asked), key)
 
     def latest(self, pid: int, agent: str) -> Iterator[int]:
-        """Yield the current frames of a client's agent, whatever session its calls named, the latest first."""
-        return (key for who, key in reversed(self._current.items()) if who[:2] == (pid, agent))
+        """Yield the current frames of a client's agent, whatever sessions its calls named, then the client's own.
+
+        Of each the latest comes first.
+        """
+        for whose in dict.fromkeys((agent, "")):
+            yield from [key for who, key in reversed(self._current.items()) if who[:2] == (pid, whose)]
 
     def pushed(self, client: ClientInfo, asked: str | None) -> Iterable[int]:
         """Return what the client has pushed by those calls."""

@@ -108,11 +108,9 @@ class Frames:
 
     def working_on(self, client: ClientInfo, named: str) -> int | None:
         """Return the frame of a tree that a client works on: its agent's current one, else the client's; or None."""
-        for agent in dict.fromkeys((client.agent, "")):
-            for key in self._currents.latest(client.pid, agent):
-                row = self._find(key)
-                if row is not None and row.tree == named and row.status is Status.IN_PROGRESS:
-                    return key
+        for row in map(self._find, self._currents.latest(client.pid, client.agent)):
+            if row is not None and row.tree == named and row.status is Status.IN_PROGRESS:
+                return row.key
         return None
 
     def work_on(self, client: ClientInfo, asked: str | None, key: int) -> None:
