@@ -24,7 +24,6 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float, c
     cleaning = asyncio.create_task(asyncio.to_thread(stale_files.remove, stale_files.find(runtime)))
     supervisor = Supervisor(runtime, log)
     control = ControlServer(supervisor, path)
-    supervisor.emit = control.emit
     await supervisor.start()
     discovery.announce_ready(ready)
     processes.finish_startup()

@@ -120,6 +120,7 @@ class ControlServer:
         self.path = path
         self._loop = asyncio.get_running_loop()
         self._listener: socket.socket | None = None
+        supervisor.report_to(self)
         self.listen()
 
     def listen(self) -> None:

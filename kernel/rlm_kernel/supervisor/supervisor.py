@@ -11,11 +11,10 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import zmq
 
@@ -44,7 +43,14 @@ CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4
 
 Kind = tuple[tuple[str, ...], bool]
 """A kind of process that is made ahead: the modules it has imported, and whether it is for private sessions."""
-Emit = Callable[[str, Event], None]
+
+
+class EventListener(Protocol):
+    """Who hears of the sessions; see `server.ControlServer`."""
+
+    def emit(self, kernel_id: str, event: Event) -> None:
+        """Take note of what has happened in a session."""
+        ...
 
 
 class Supervisor:
@@ -52,7 +58,7 @@ class Supervisor:
 
     def __init__(self, runtime: Path, log: Path) -> None:
         self.runtime, self.log = runtime, log
-        self.emit: Emit = _to_nobody
+        self._listener: EventListener | None = None
         self.capacity = Capacity()
         self.context: zmq.Context[Any] = zmq.Context()
         self.context.set(zmq.MAX_SOCKETS, SOCKETS_PER_SESSION * (self.capacity.sessions + 1))
@@ -66,6 +72,10 @@ class Supervisor:
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
         self._has_garbage = False
+
+    def report_to(self, listener: EventListener) -> None:
+        """Let ``listener`` hear of what happens in the sessions."""
+        self._listener = listener
 
     async def start(self) -> None:
         """Become a subreaper and warm the first zygote."""
@@ -220,7 +230,8 @@ class Supervisor:
         if isinstance(event, KernelEnded):
             self.sessions.pop(kernel_id, None)
             self._has_garbage = True
-        self.emit(kernel_id, event)
+        if self._listener is not None:
+            self._listener.emit(kernel_id, event)
 
     def close(self) -> None:
         """End everything."""
@@ -276,10 +287,6 @@ def _close_unused(session: SupervisedSession) -> None:
     """End a fork for the developer's own code if the front end that it was made for never came."""
     if not session.front.attachments:
         session.close()
-
-
-def _to_nobody(kernel_id: str, event: Event) -> None:
-    """Drop events until somebody listens."""
 
 
 def importable(policy: SessionPolicy) -> tuple[str, ...]:

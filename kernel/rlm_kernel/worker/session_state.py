@@ -172,16 +172,15 @@ class WorkerSession:
         if self.policy.language.wall == "off":
             planted |= helpers
             self.wall = None
-            shell.raise_wall(None)
+            shell.raise_wall(None, self.rebind)
             audit_hook.stop()
             if self.workspace and str(self.workspace) not in sys.path:
                 sys.path.append(str(self.workspace))
             self.streams = streams
         else:
             self.wall = LanguageWall(self.policy, helpers=helpers, overlay=self._overlay())
-            shell.raise_wall(self.wall)
+            shell.raise_wall(self.wall, self.rebind)
             self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
-        shell.rebind = self.rebind
         shell.user_ns.update(planted)
         shell.user_ns_hidden.update(planted)
 

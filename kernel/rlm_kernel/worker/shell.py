@@ -109,8 +109,7 @@ class GuardedShell(ZMQInteractiveShell):
     """IPython's shell with the wall at its waist."""
 
     wall: LanguageWall | None = None
-    rebind: Callable[[Namespace], None] = staticmethod(_nothing_to_bind)
-    """Binds loaded contexts again whose names code has deleted; called before each statement."""
+    _rebind: Callable[[Namespace], None] = staticmethod(_nothing_to_bind)
     refused_cells = 0
     """How many cells the compiler has refused under the policy."""
     displayhook_class = Type(QuickDisplayHook)
@@ -120,11 +119,13 @@ class GuardedShell(ZMQInteractiveShell):
         self.display_formatter = QuickFormatter(parent=self)
         self.configurables.append(self.display_formatter)
 
-    def raise_wall(self, wall: LanguageWall | None) -> None:
+    def raise_wall(self, wall: LanguageWall | None, rebind: Callable[[Namespace], None]) -> None:
         """Put the wall up for the rest of this process's life; None if the policy has no wall.
 
-        A wall comes down only in a forked copy that was made for the developer's own code.
+        ``rebind`` binds loaded contexts again whose names code has deleted, before each statement. A wall comes down
+        only in a forked copy that was made for the developer's own code.
         """
+        self._rebind = rebind
         fallen, self.wall = self.wall is not None and wall is None, wall
         self.compile.wall = wall
         if fallen:
@@ -186,7 +187,7 @@ class GuardedShell(ZMQInteractiveShell):
     async def run_code(self, code_obj: types.CodeType, result: Any = None, *, async_: bool = False) -> bool:
         """Run a code object, under a wall only one that the wall made."""
         if self.wall is None:
-            self.rebind(self.user_ns)
+            self._rebind(self.user_ns)
             return bool(await super().run_code(code_obj, result, async_=async_))
         if not self.wall.made(code_obj):
             raise CellRefused("code that did not come from the policy's compiler is not run")
@@ -194,7 +195,7 @@ class GuardedShell(ZMQInteractiveShell):
         # finaliser then runs.
         with self.wall.user():
             self._scrub()
-            self.rebind(self.user_ns)
+            self._rebind(self.user_ns)
             failed = bool(await super().run_code(code_obj, result, async_=async_))
             if failed and result is not None:
                 result.error_in_exec = showable(result.error_in_exec)
