@@ -210,7 +210,7 @@ def _holds_text(compiled: Compiled) -> bool:
 
 
 def _engine(path: Path) -> Engine:
-    options: dict[str, Any] = {"compiled_cache": {}}
+    options: dict[str, object] = {"compiled_cache": {}}
     url = URL.create("sqlite", database=str(path))
     engine = create_engine(url, poolclass=QueuePool, pool_size=1, max_overflow=0, execution_options=options)
     event.listen(engine, "connect", _configure)

@@ -8,7 +8,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rlm_contexts.errors import HelperDied, MissingExtra, SourceError, TextTooLarge
 from rlm_contexts.helpers.accounts import account_of, accounts_file, without_secrets
@@ -24,6 +23,7 @@ from rlm_contexts.helpers.protocol import (
     UnpackedPiece,
 )
 from rlm_contexts.helpers.schemes import rule_of, scheme_of
+from rlm_ipc.messages import JsonObject
 from rlm_sandbox.policy.urls import WEB
 
 __all__ = ["Packed", "Preview", "fetch", "packed", "parts", "preview"]
@@ -45,7 +45,7 @@ _NONSENSE = "gave a malformed answer"
 class Preview:
     """Rows and columns with their types, and the first rows as text."""
 
-    shape: dict[str, Any]
+    shape: JsonObject
     text: str
 
 

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rlm_contexts.bundle import Bundle, Entry
 from rlm_contexts.compressed import compression_of, unpacked
@@ -23,6 +22,7 @@ from rlm_contexts.progress import follow
 from rlm_contexts.store.files import draft
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.messages import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class LoadedSource:
     files: int = 1
     skipped: dict[str, int] = field(default_factory=dict)
     compression: str | None = None
-    shape: dict[str, Any] | None = None
+    shape: JsonObject | None = None
     origin: list[str] = field(default_factory=list)
 
 

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from rlm_contexts.text.text import Text
+from rlm_ipc.messages import JsonObject
 
 _PARSED_WHOLE = 1 << 20  # bytes of a JSON document up to which all of it is parsed: small texts make large objects
 _SAMPLE = 50  # lines looked at
@@ -34,12 +35,12 @@ class Shape:
     """
 
     format: str
-    facts: dict[str, Any]
+    facts: JsonObject
     delimiter: str = ""
     skip: int = 0
     array: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The shape as callers see it."""
         return {"format": self.format, **self.facts}
 

@@ -106,7 +106,9 @@ def frame(
     if do is not None and (frame_id is None or context):
         fail(f"--do {do} needs the id of a frame, without --context; list the ids with: rlm-kernel tree", USAGE)
     answer = call_tool("frame", {"id": frame_id, "do": do, "note": note}, session=session)
-    if context and note is None:
+    if context:
+        if note is not None:
+            answer = call_tool("frame", {"id": frame_id}, session=session)
         show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: _lines([answer["context"]]))
         return
     if do == "turns":

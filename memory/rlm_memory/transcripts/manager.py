@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from rlm_memory.transcripts import masking, summaries
 from rlm_memory.transcripts.folding import Folding
@@ -18,10 +18,23 @@ from rlm_memory.transcripts.turn import Turn
 __all__ = ["ContextManager", "Summarizer", "View"]
 
 View = Literal["pruned", "full", "recent"]
-Summarizer = Callable[[list[dict[str, Any]]], str | Awaitable[str]]
+Summarizer = Callable[[list[summaries.Step]], str | Awaitable[str]]
 """Writes a summary, as Markdown with a ``## Summary`` or as plain text, from the steps of a conversation."""
 _IS_SUMMARY = "_is_summary"
 _log = logging.getLogger(__name__)
+
+
+class Stats(TypedDict):
+    """Counts of what a model is shown."""
+
+    turn_count: int
+    system_messages: int
+    total_messages: int
+    estimated_tokens: int
+    counted: str
+    has_summary: bool
+    folded_turns: int
+    pruner_config: dict[str, object]
 
 
 class ContextManager:
@@ -151,7 +164,7 @@ class ContextManager:
         whole = (masking.unmask(message, self.kept) for message in _flat(turns))
         return list(public([*self._prompts(), *whole]))
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> Stats:
         """Return counts of what a model is shown; ``counted`` names the tokenizer, or says ``estimated``."""
         messages = self._messages(self.turns)
         return {
@@ -267,7 +280,7 @@ class ContextManager:
 
     # --- the documented parts of compress ---------------------------------------------------------
 
-    def _messages_to_trajectory(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    def _messages_to_trajectory(self, messages: Sequence[Message]) -> list[summaries.Step]:
         return summaries.trajectory_of(messages)
 
     def _extract_summary_content(self, markdown: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Required, TypedDict
 
 from rlm_memory.transcripts.masking import unmask
 from rlm_memory.transcripts.messages import Message, blocks
 from rlm_memory.transcripts.turn import Turn
 
-__all__ = ["HEADER", "condensed", "extended", "line_of", "section_of", "simple_summary", "trajectory_of"]
+__all__ = ["HEADER", "Step", "condensed", "extended", "line_of", "section_of", "simple_summary", "trajectory_of"]
 
 HEADER = "[Context Summary]\n"
 _SHORTEST = 20
@@ -37,9 +37,21 @@ def simple_summary(messages: Sequence[Message]) -> str:
     return f"Summarized {len(messages)} messages:\n" + "\n".join(heads[-_LISTED:])
 
 
-def trajectory_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
+class Step(TypedDict, total=False):
+    """A message as a summarizer is given it: a goal has its content, a decision the other fields."""
+
+    type: Required[Literal["goal", "decision"]]
+    content: str
+    title: str
+    context: str
+    choice: str
+    rationale: str
+    alternatives: list[str]
+
+
+def trajectory_of(messages: Iterable[Message]) -> list[Step]:
     """Return messages as steps: what a user said is a goal, what the assistant replied a decision."""
-    steps: list[dict[str, Any]] = []
+    steps: list[Step] = []
     for number, message in enumerate(messages):
         content = str(message.get("content") or "")
         if message.get("role") == "user":

@@ -39,7 +39,11 @@ def test_a_goal_goes_from_the_plan_to_its_log() -> None:
     assert f"work in it with --session {read}, end it with: rlm-kernel pop {read}" in pushed.stderr
     assert cli("run", "found = 6 * 7; print('in output')", "--session", read).stdout == "in output\n"
     assert "noted: True" in cli("frame", read, "--note", "look at the parser", *session).stdout
+    both = cli("frame", read, "--note", "and at the lexer", "--context", *session).stdout
+    assert "noted" not in both
+    assert "<" in both
     turns = "assistant: found = 6 * 7; print('in output')\ntool: in output\nuser: look at the parser\n"
+    turns += "user: and at the lexer\n"
     assert cli("frame", read, "--do", "turns", *session).stdout == turns
     popped = answer("pop", read, "--summary", "It is 42.", "--hand-over", "found", "--decision", "multiply", *session)
     assert (popped["status"], popped["parent"], popped["handed_over"]) == ("completed", story, ["found"])

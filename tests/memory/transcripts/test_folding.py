@@ -15,6 +15,7 @@ import pytest
 from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig, Turn
 from rlm_memory.transcripts.masking import mask, unmask
 from rlm_memory.transcripts.messages import units
+from rlm_memory.transcripts.summaries import Step
 
 Message = dict[str, Any]
 
@@ -398,12 +399,12 @@ def test_the_summary_has_the_role_that_the_provider_takes() -> None:
 # --- the summarizer port ----------------------------------------------------------------------------
 
 
-async def _slow(steps: list[Message]) -> str:
+async def _slow(steps: list[Step]) -> str:
     await asyncio.sleep(0)
     return f"# Session\n\n## Summary\n\n{len(steps)} steps\n"
 
 
-def _fails(steps: list[Message]) -> str:
+def _fails(steps: list[Step]) -> str:
     raise OSError("no model")
 
 
@@ -418,7 +419,7 @@ def _fails(steps: list[Message]) -> str:
     ],
 )
 def test_a_summarizer_is_asked_and_an_extract_takes_its_place(
-    summarizer: Callable[[list[Message]], str] | None, summary: str
+    summarizer: Callable[[list[Step]], str] | None, summary: str
 ) -> None:
     """P-10: with one, with one that fails, and without one the conversation shrinks."""
     context = ContextManager(ContextPruner(PruningConfig(retained_turns=1)), summarizer=summarizer)
@@ -441,11 +442,11 @@ def test_what_is_said_while_a_summarizer_works_is_kept() -> None:
     """P-6: and if the turns were folded meanwhile, they are not folded twice."""
     context = ContextManager(ContextPruner(PruningConfig(retained_turns=1)))
 
-    async def talks(steps: list[Message]) -> str:
+    async def talks(steps: list[Step]) -> str:
         context.add_turn("Meanwhile", "Yes")
         return "said"
 
-    async def folds(steps: list[Message]) -> str:
+    async def folds(steps: list[Step]) -> str:
         context.prune_with_summary("folded meanwhile", preserve_turns=0)
         return "said too late"
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rlm_ipc.messages import JsonObject
 from rlm_memory.work.handoffs import Boundaries
 
 __all__ = ["told_of"]
 
 
-def told_of(done: Boundaries) -> dict[str, Any]:
+def told_of(done: Boundaries) -> JsonObject:
     """Return what an answer says of what an end has completed above: a story never completes itself."""
-    said: dict[str, Any] = {}
+    said: JsonObject = {}
     if done.story_completed or done.epic_completed:
         said = {"story_completed": done.story_completed, "epic_completed": done.epic_completed}
         said["next"] = f"all below {done.story or done.epic} has completed: pop it"

@@ -192,11 +192,10 @@ class Frames:
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
         if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
             at = self.current(session, client, asked)
-        fields: JsonObject = {name: value for name, value in asdict(ended).items() if value != []}
-        fields |= told_of(boundaries(self._store, row.key))
-        if pending := self._summaries.pending(done.key):
-            fields["pending_llm_queries"] = pending
-        return self.told(done, at, fields | {"log": done.log}, ("summary", "pending_llm_queries"))
+        happened = {name: value for name, value in asdict(ended).items() if value != []}
+        fields: JsonObject = {**happened, **told_of(boundaries(self._store, row.key))}
+        pending = {"pending_llm_queries": asked} if (asked := self._summaries.pending(done.key)) else {}
+        return self.told(done, at, fields | pending | {"log": done.log}, ("summary", "pending_llm_queries"))
 
     async def end(
         self,
@@ -381,11 +380,11 @@ class Frames:
     ) -> ToolAnswer:
         """An answer begins with the way from the root and the current frame."""
         above = rows.above(self._store, row.key)
-        way_up = above if current.key == row.key else rows.above(self._store, current.key)
-        way = [upper.id for upper in reversed(way_up)]
-        said: JsonObject = {"breadcrumb": " > ".join(way), "current": current.id, "frame": row.id}
-        said |= {"goal": row.goal, "status": row.status.value}
-        said |= {"parent": None if row.parent is None else rows.frame_id(row.parent), **fields}
+        way = above if current.key == row.key else rows.above(self._store, current.key)
+        breadcrumb = " > ".join(upper.id for upper in reversed(way))
+        said: JsonObject = {"breadcrumb": breadcrumb, "current": current.id, "frame": row.id}
+        parent = None if row.parent is None else rows.frame_id(row.parent)
+        said |= {"goal": row.goal, "status": row.status.value, "parent": parent, **fields}
         if warned := [upper.id for upper in above[1:] if upper.status is Status.INVALIDATED]:
             said.setdefault("notice", f"{', '.join(warned)} above it was invalidated")
         return ToolAnswer(said, tuple(cuttable))

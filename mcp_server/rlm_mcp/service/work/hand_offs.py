@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlm_contexts.store.pins import holding
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.errors import ToolFault
@@ -84,7 +85,7 @@ class HandOffs:
         found = of_frame(self._store, row.key)
         if found is None:
             raise ToolFault("no_handoff", f"{row.id} is {row.status} and has no hand-off", "pop it: that writes one")
-        said: dict[str, Any] = {"frame": row.id, "status": found.status.value, "summary": short(found.summary)}
+        said: JsonObject = {"frame": row.id, "status": found.status.value, "summary": short(found.summary)}
         said |= {"files": list(found.files), "decisions": list(found.decisions)}
         if found.archived_at is not None:
             said["archived"] = True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
+from rlm_ipc.messages import JsonObject
 from rlm_memory.frames import edges, rows
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Status
@@ -30,11 +31,11 @@ def state(row: FrameRow, *, stale: bool = False) -> str:
     return row.status.value
 
 
-def shown(store: Store, row: FrameRow, fields: Fields, *, now: float | None = None) -> dict[str, Any]:
+def shown(store: Store, row: FrameRow, fields: Fields, *, now: float | None = None) -> JsonObject:
     """Return a frame as a client sees it."""
     holder = holders.find(store, row.holder) if leases.is_held(row) and row.holder else None
     stale = holder is not None and now is not None and holder.is_stale(now)
-    said: dict[str, Any] = {"id": row.id, "title": row.goal[:LONGEST_GOAL], "status": state(row, stale=stale)}
+    said: JsonObject = {"id": row.id, "title": row.goal[:LONGEST_GOAL], "status": state(row, stale=stale)}
     if fields == "minimal":
         return said
     item = items.get(store, row.key)
@@ -53,8 +54,8 @@ def shown(store: Store, row: FrameRow, fields: Fields, *, now: float | None = No
     return said
 
 
-def _whole(store: Store, row: FrameRow) -> dict[str, Any]:
-    said: dict[str, Any] = {"fence": row.fence, "score": row.priority + 50 * row.dependents}
+def _whole(store: Store, row: FrameRow) -> JsonObject:
+    said: JsonObject = {"fence": row.fence, "score": row.priority + 50 * row.dependents}
     if leases.is_held(row):
         said["holder"] = row.holder
     if notes := [edge for edge in edges.edges_of(store, row.key) if edge.resolved]:
