@@ -194,7 +194,7 @@ class Frames:
             at = self.current(session, client, asked)
         happened = {name: value for name, value in asdict(ended).items() if value != []}
         fields: JsonObject = {**happened, **told_of(boundaries(self._store, row.key))}
-        pending = {"pending_llm_queries": asked} if (asked := self._summaries.pending(done.key)) else {}
+        pending = {"pending_llm_queries": open_} if (open_ := self._summaries.pending(done.key)) else {}
         return self.told(done, at, fields | pending | {"log": done.log}, ("summary", "pending_llm_queries"))
 
     async def end(
