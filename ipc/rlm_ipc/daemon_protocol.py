@@ -67,8 +67,10 @@ from rlm_ipc.session_requests import (
     SessionsSeen,
     ShowOverview,
     ShowRecord,
+    ShowTree,
     TurnKept,
 )
+from rlm_ipc.tree_record import TreeRecord
 
 __all__ = [
     "ROLES",
@@ -140,6 +142,7 @@ ROLES: Mapping[str, Role] = {
     "overview": _role(ShowOverview, SessionsSeen),
     "journal": _role(ListJournal, JournalPage),
     "record": _role(ShowRecord, SessionRecord),
+    "tree": _role(ShowTree, TreeRecord),
     "queries": _role(ListQueries, QueryList),
     "turn": _role(KeepTurn, TurnKept),
     "save": _role(SaveSession, SessionSaved),

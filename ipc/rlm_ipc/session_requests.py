@@ -20,6 +20,7 @@ from rlm_ipc.daemon_rows import (
     WaitingQuery,
 )
 from rlm_ipc.session_record import SessionRecord
+from rlm_ipc.tree_record import TreeRecord
 
 __all__ = [
     "ApplyPolicy",
@@ -38,6 +39,7 @@ __all__ = [
     "SessionsSeen",
     "ShowOverview",
     "ShowRecord",
+    "ShowTree",
     "TurnKept",
 ]
 
@@ -92,6 +94,14 @@ class ShowRecord(Request[SessionRecord]):
 
     session: str
     last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTree(Request[TreeRecord]):
+    """Show a frame and all below it; with ``cells`` what ran for them, and the texts of their sessions."""
+
+    frame: str
+    cells: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ from typing import Annotated, Literal
 import typer
 
 from rlm_client.client import call_tool
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.tree_record import RecordedFrame, TreeRecord
+from rlm_mcp.cli import trees
+from rlm_mcp.cli.notebooks import write
 from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, errors, fail, failing, printable, show
 
 __all__ = ["frame", "log", "plan", "pop", "push", "tree"]
@@ -18,11 +21,32 @@ FrameId = Annotated[str, typer.Argument(metavar="ID", help="The frame, such as f
 
 
 @failing
-def tree(session: SessionOption = None, as_json: JsonFlag = False) -> None:
-    """Show the tree of goals of this repository: ids, statuses, goals."""
-    shown = call_tool("frame", {}, session=session)
-    answer = {name: shown[name] for name in ("breadcrumb", "current", "tree")}
-    show(answer, as_json, lambda: _lines(answer["tree"]))
+def tree(
+    frame_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Only this frame and those below it; default: the whole tree.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", dir_okay=False, help="Write the tree with all its cells to this file.")
+    ] = None,
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the tree of goals of this repository, or write it to a file that `rlm-kernel replay` runs again."""
+    shown = call_tool("frame", {"id": frame_id}, session=session)
+    if export is None and frame_id is None and not as_json:
+        _lines(shown["tree"])
+        return
+    top = frame_id or shown["breadcrumb"].split(" > ")[0]
+    record = trees.record_of_tree(top, cells=export is not None)
+    lines = _tree_lines(record)
+    if export is not None:
+        write(export, trees.as_file(record))
+        data: JsonObject = {"exported": top, "file": str(export), "frames": len(record.frames)}
+        show(data, as_json, lambda: console.print(f"wrote {len(record.frames)} frames to {export}", markup=False))
+        return
+    answer = {"breadcrumb": shown["breadcrumb"], "current": shown["current"], "tree": lines}
+    frames = [_row(frame) for frame in record.frames]
+    show(answer | {"frames": frames}, as_json, lambda: _lines(lines))
 
 
 @failing
@@ -142,6 +166,24 @@ def log(
         return
     text = file.read_text(encoding="utf-8")
     show(where | {"text": text}, as_json, lambda: print(printable(text), end=""))
+
+
+def _tree_lines(record: TreeRecord) -> list[str]:
+    """Return a line for each frame, each behind its parent, siblings by age."""
+    below: dict[str | None, list[RecordedFrame]] = {}
+    for frame in record.frames[1:]:
+        below.setdefault(frame.parent, []).append(frame)
+    said, left = [], [(0, record.frames[0])]
+    while left:
+        depth, frame = left.pop()
+        said.append(f"{'  ' * depth}{frame.id} {frame.status} {frame.goal[:120]}")
+        left += [(depth + 1, child) for child in reversed(below.get(frame.id, []))]
+    return said
+
+
+def _row(frame: RecordedFrame) -> JsonObject:
+    """Return what `tree --json` tells of a frame: all but what only the export holds."""
+    return {name: value for name, value in plain(frame).items() if name not in ("cells", "contexts", "events")}
 
 
 def _fields(answer: Mapping[str, object], *names: str) -> None:

@@ -24,6 +24,7 @@ from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
     from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, SessionRecord
+    from rlm_mcp.cli.trees import Difference
     from rlm_mcp.formats.notebook import CodeCell, Notebook
 
 __all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
@@ -116,13 +117,18 @@ class ReplayedText:
 
 @failing
 def replay(
-    file: Annotated[Path, typer.Argument(help="A notebook written by `rlm-kernel export`.")],
+    file: Annotated[
+        Path, typer.Argument(help="A notebook of `rlm-kernel export`, or a .json file of `rlm-kernel tree --export`.")
+    ],
     policy: Annotated[
         str | None, typer.Option(help="Run under this policy; default: RLM_KERNEL_POLICY, else `default`.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run an exported notebook in a fresh session and report what differs. Exit code 1: something differs."""
+    """Run an exported notebook or tree in a fresh session and report what differs. Exit code 1: something differs."""
+    if file.suffix == ".json":
+        _replay_tree(file, policy, as_json=as_json)
+        return
     from rlm_mcp.formats.notebook import read
 
     notebook = read(file)
@@ -148,6 +154,25 @@ def replay(
     show(data, as_json, lambda: _print_replay(notebook, rules, texts, cells, outcomes.count(False)))
     if not same:
         raise typer.Exit(FAILED)
+
+
+def _replay_tree(file: Path, policy: str | None, *, as_json: bool) -> None:
+    from rlm_mcp.cli.trees import read_tree, replay_tree
+
+    record = read_tree(file)
+    ran, different = replay_tree(record, policy)
+    data = {"file": str(file), "same": not different, "frames": len(record.frames), "cells": ran}
+    show(
+        data | {"differences": [asdict(one) for one in different]}, as_json, lambda: _print_differences(data, different)
+    )
+    if different:
+        raise typer.Exit(FAILED)
+
+
+def _print_differences(data: JsonObject, different: Sequence[Difference]) -> None:
+    for one in different:
+        print(f"{one.frame} {printable(one.what)}: was {printable(one.then)!r}, is {printable(one.now)!r}")
+    print(f"{data['frames']} frames, {data['cells']} cells, {len(different)} differences")
 
 
 class _Replay:

@@ -28,6 +28,7 @@ from rlm_ipc.session_requests import (
     SessionList,
     ShowOverview,
     ShowRecord,
+    ShowTree,
 )
 from rlm_mcp.daemon.caller import Caller
 
@@ -40,7 +41,7 @@ __all__ = ["answer"]
 async def answer(caller: Caller, service: Service, request: Request[Any]) -> None:
     """Answer a request; raises RlmMcpError with what to do."""
     if isinstance(named := getattr(request, "session", None), str):
-        request = replace(cast("Any", request), session=service.session_named(named))
+        request = replace(cast("Any", request), session=_session_named(service, named))
     match request:
         case ListSessions():
             caller.accept(request, SessionList(service.list_sessions(), service.list_resting()))
@@ -48,10 +49,6 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
             caller.accept(request, await service.tidy())
         case ShowOverview():
             caller.accept(request, await service.watch.overview())
-        case ListJournal():
-            caller.accept(request, JournalPage(service.list_journal(request.session, request.last)))
-        case ShowRecord():
-            caller.accept(request, await service.record(request.session, request.last))
         case ListQueries():
             caller.accept(request, QueryList(service.queries.list_pending(request.session)))
         case KeepTurn():
@@ -64,8 +61,31 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
         case ApplyPolicy():
             applied = await service.apply_policy(request.session, request.policy, looser=request.looser)
             caller.accept(request, applied)
+        case ListJournal() | ShowRecord() | ShowTree():
+            await _answer_with_records(caller, service, request)
         case _:
             await _answer_of_others(caller, service, request)
+
+
+def _session_named(service: Service, asked: str) -> str:
+    """Return the name of the session that is meant: the id of a frame stands for one."""
+    from rlm_mcp.service.errors import fault_from
+    from rlm_memory.errors import UnknownFrame
+
+    try:
+        return service.frames.session_named(asked) or asked
+    except UnknownFrame as error:
+        raise fault_from(error) from error
+
+
+async def _answer_with_records(caller: Caller, service: Service, request: Request[Any]) -> None:
+    match request:
+        case ListJournal():
+            caller.accept(request, JournalPage(service.list_journal(request.session, request.last)))
+        case ShowRecord():
+            caller.accept(request, await service.record(request.session, request.last))
+        case ShowTree():
+            caller.accept(request, await service.trees.record(request.frame, cells=request.cells))
 
 
 async def _answer_of_others(caller: Caller, service: Service, request: Request[Any]) -> None:

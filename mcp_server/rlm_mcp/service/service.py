@@ -43,6 +43,7 @@ from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.frames.reading import FrameReading
 from rlm_mcp.service.frames.summaries import FrameSummaries
+from rlm_mcp.service.frames.trees import FrameTrees
 from rlm_mcp.service.frames.turns import FrameTurns
 from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.hooks.hooks import Hooks
@@ -66,7 +67,7 @@ from rlm_mcp.service.tool_answers import ToolAnswer, encode, fit, whole_of
 from rlm_mcp.service.work.hand_offs import HandOffs
 from rlm_mcp.service.work.work import Work
 from rlm_memory import queries
-from rlm_memory.errors import SessionEnded, StoreFault, UnknownFrame
+from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.store import Store
 from rlm_sandbox.errors import PolicyError
 
@@ -123,6 +124,7 @@ class Service:
         live = self.sessions, self._forks, self.journal, summaries, self.holders
         self.frames = Frames(store, files, *live, clock, folder)
         self.frame_reading = FrameReading(store, self.frames)
+        self.trees = FrameTrees(store, self.frames, self.journal)
         self.turns = FrameTurns(store, self.frames, clock)
         self.work = Work(store, self.frames, self.holders, clock)
         self.hand_offs = HandOffs(store, self._texts, self.contexts, self.frames, self.holders, clock)
@@ -227,13 +229,6 @@ class Service:
         self._store.purge()
         freed = self._texts.freed - freed
         return Tidied(tuple(ended), freed, left, self.list_resting())
-
-    def session_named(self, asked: str) -> str:
-        """Return the name of the session that a request means, which may name a frame; raises ToolFault."""
-        try:
-            return self.frames.session_named(asked) or asked
-        except UnknownFrame as error:
-            raise fault_from(error) from error
 
     def list_journal(self, session: str, last: int | None = None) -> tuple[JournalCell, ...]:
         """What ran in a session, the oldest cell first; raises ToolFault if there is none."""

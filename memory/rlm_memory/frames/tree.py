@@ -162,7 +162,7 @@ def start(
         if (closed := first_closed(chain[1:])) is not None:
             raise FrameStatusRefused(row.id, row.status, Verb.START, f"{closed.id} above it has ended: reopen that")
         check_waits(store, row, chain)
-        step(store, row, Verb.START, Status.IN_PROGRESS, author=author, now=now)
+        step(store, row, Verb.START, Status.IN_PROGRESS, author=author, now=now, fork=push)
         for upper in chain[1:]:
             if upper.status is Status.PLANNED:
                 step(store, upper, Verb.START, Status.IN_PROGRESS, author=author, now=now, below=row.id)

@@ -4,6 +4,7 @@ from frame_trees import Grown
 
 from rlm_memory import sessions
 from rlm_memory.frames import ending, results, survey
+from rlm_memory.frames.states import Status
 from rlm_memory.frames.survey import Survey
 from rlm_memory.sessions import How
 
@@ -54,3 +55,26 @@ def test_long_goals_are_cut_and_sessions_are_no_running_goals(grown: Grown) -> N
     assert (line.id, len(line.goal), line.session) == (task.id, survey.LONGEST_GLANCE, fresh(grown)[task.id].session)
     grown.pop(task)
     assert survey.running(grown.store, 10) == []
+
+
+def test_the_lines_of_a_tree_have_each_frame_behind_its_parent_and_siblings_by_age(grown: Grown) -> None:
+    """F-2: whatever has become of them, and however many are asked for."""
+    story = grown.push("story")
+    first, second, third = (grown.push(goal, story) for goal in ("first", "second", "third"))
+    part = grown.plan("part", second)
+    grown.plan("aside")
+    grown.pop(first), grown.pop(third, status=Status.BLOCKED)
+    shown = [
+        "f1 in_progress trunk",
+        "  f2 in_progress story",
+        "    f3 completed first",
+        "    f4 in_progress second",
+        "      f6 planned part",
+        "    f5 blocked third",
+        "  f7 planned aside",
+    ]
+    assert survey.lines(grown.store, grown.root.tree) == shown
+    assert survey.lines(grown.store, grown.root.tree, 4) == shown[:4]
+    assert survey.lines_below(grown.store, grown.again(second)) == ["f4 in_progress second", "  f6 planned part"]
+    assert survey.children(grown.store, story.key, 2) == [first.key, second.key]
+    assert part.id == "f6"

@@ -27,7 +27,7 @@ from rlm_memory.queries import Bill, QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["cell_of", "keep_turn", "known_session", "note_turn", "query_of", "record_of"]
+__all__ = ["cell_of", "context_of", "keep_turn", "known_session", "note_turn", "query_of", "record_of"]
 
 
 def known_session(store: Store, session: str) -> SessionRow:
@@ -62,7 +62,7 @@ def record_of(
         session=row.id,
         policy=row.policy,
         state=row.state.value,
-        contexts=tuple(_context(context) for context in contexts.of_session(store, row.key)),
+        contexts=tuple(context_of(context) for context in contexts.of_session(store, row.key)),
         cells=tuple(cell_of(entry, asked) for entry in journal.of_session(row.key, last)),
         turns=tuple(_turn(turn) for turn in turns.of_session(store, row.key)),
         kernelspec=kernelspec,
@@ -149,8 +149,8 @@ def _turn(row: turns.TurnRow) -> RecordedTurn:
     return RecordedTurn(row.model, said, row.reply, row.final, row.started_at, row.ended_at)
 
 
-def _context(row: ContextRow) -> RecordedContext:
-    """A context with the paths that it was loaded from, if it came from files."""
+def context_of(row: ContextRow) -> RecordedContext:
+    """Return a context with the paths that it was loaded from, if it came from files."""
     paths = row.metadata.get("paths") or [row.metadata.get("path")]
     given = [path for path in paths if isinstance(path, str) and path != "-"] if isinstance(paths, list) else []
     facts = row.name, row.digest, row.size, row.line_count, row.type, row.origin.value
