@@ -90,7 +90,7 @@ $(VENV)/types/.installed: requirements/types.txt $(STAMP)
 		--require-hashes -r $<
 	@touch $@
 
-cover: $(STAMP)  ## Hold the branch coverage of each part, forked processes included, against its floor (PART=sandbox)
+cover: $(STAMP)  ## Hold the branch coverage of each part, forked processes included, against its floor (PART=ipc)
 	@$(BIN)/python tests/support/coverage_floor.py $(PART) -- -n 2 $(ARGS)
 
 CHROMIUM ?= /usr/bin/chromium
