@@ -28,13 +28,14 @@ class Part:
 
 
 PARTS = {
-    "ipc": Part("rlm_ipc", ("tests/ipc",), 68),
+    "ipc": Part("rlm_ipc", ("tests/ipc",), 66),
 }
 
 
 def measured(part: Part, options: list[str]) -> float:
     """The percent that the tests of a part run.  Raises: CalledProcessError when one of them fails."""
     with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)  # processes that have become another user write there, too
         environment = {**os.environ, "COVERAGE_FILE": f"{folder}/.coverage"}
 
         def coverage(*arguments: str) -> None:
