@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core, audit_hook, names, registry
+from rlm_sandbox.language_wall.frozen_functions import DESCRIBED_LATER
 from rlm_sandbox.language_wall.function_origins import functions_of
 from rlm_sandbox.language_wall.guards import attributes, classes
 from rlm_sandbox.language_wall.modules import standard as shims
@@ -301,6 +302,8 @@ _STEADY: Final = frozenset({"open", "evaluate", "stands"})
 
 def is_open(owner: Any) -> bool:
     """Whether it is known that libraries store on it: on classes that are not the standard library's."""
+    if isinstance(owner, types.FunctionType):
+        return owner.__name__ in DESCRIBED_LATER.get(str(owner.__module__), ())
     return isinstance(owner, type) and is_open_package(str(owner.__module__))
 
 

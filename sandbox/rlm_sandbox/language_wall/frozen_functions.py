@@ -11,8 +11,11 @@ import types
 from typing import Final
 
 from rlm_sandbox.language_wall import _core
-from rlm_sandbox.language_wall.function_origins import functions_of
+from rlm_sandbox.language_wall.function_origins import functions_of, module_of
 from rlm_sandbox.language_wall.registry import is_user_function
+
+DESCRIBED_LATER: Final = {"matplotlib.pyplot": frozenset({"new_figure_manager", "draw_if_interactive", "show"})}
+"""Functions of a module, which itself stores their signatures when the first figure is drawn: they stay open."""
 
 _seen: Final[set[str]] = set()
 """The modules whose functions are frozen."""
@@ -23,7 +26,7 @@ def freeze_all() -> None:
     _seen.update(sys.modules)
     for value in gc.get_objects():
         if type(value) is types.FunctionType and not is_user_function(value):
-            _core.freeze(value)
+            _freeze(value)
 
 
 def freeze_imported() -> None:
@@ -31,4 +34,10 @@ def freeze_imported() -> None:
     for name in sys.modules.keys() - _seen if _seen else ():
         _seen.add(name)
         for function in functions_of(sys.modules[name]):
-            _core.freeze(function)
+            _freeze(function)
+
+
+def _freeze(function: types.FunctionType) -> None:
+    names = DESCRIBED_LATER.get(module_of(function), frozenset())
+    if not any(vars(sys.modules[module_of(function)]).get(name) is function for name in names):
+        _core.freeze(function)

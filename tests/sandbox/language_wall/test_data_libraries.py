@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlm_sandbox.language_wall.frozen_functions import freeze_all
 from rlm_sandbox.policy import load_policy
 
 # A payload of analysis may use what a library is about to deprecate.
@@ -169,3 +170,16 @@ def test_arrays_go_through_any_file(session, folders):
         """.replace("<scratch>", str(folders["scratch"]))
     )
     assert result == [[0, 1, 2]] * 5 + [True]
+
+
+def test_figures_are_drawn_though_functions_of_libraries_take_no_stores(session, monkeypatch):
+    """The first one has pyplot describe functions of its own again."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.setattr(pyplot, "_backend_mod", None)
+    freeze_all()
+    session.run("""
+        import matplotlib.pyplot as plt
+        figure, axes = plt.subplots()
+        axes.plot([1, 2])
+        plt.close(figure)
+    """)
