@@ -1,5 +1,6 @@
 """What the daemon's environment holds stays there: each process that the daemon starts is looked at while it lives."""
 
+import contextlib
 import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,16 +38,21 @@ def environment(pid: int) -> dict[str, str]:
     return dict(os.fsdecode(entry).split("=", 1) for entry in entries if entry)
 
 
-def helper(daemon: psutil.Process, module: str, call: Future[Any] | None = None) -> psutil.Process:
-    """The child of the daemon that runs a module, as soon as there is one; ``call`` is what has it started."""
+def new_helper(daemon: psutil.Process, known: set[psutil.Process], call: Future[Any] | None = None) -> psutil.Process:
+    """The first helper process that is not known yet, as soon as there is one; ``call`` is what has it started.
+
+    The process for searches is kept, so it lives beside those that do one job.
+    """
     until = threading.Event()
     for _ in range(SECONDS * 100):
         for child in daemon.children():
-            if module in child.cmdline():
-                return child
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child not in known and "rlm_contexts.helpers" in child.cmdline():
+                    known.add(child)
+                    return child
         assert call is None or not call.done(), call.result()
         until.wait(0.01)
-    raise AssertionError(f"no process runs {module}")
+    raise AssertionError("there is no new helper process")
 
 
 @pytest.fixture
@@ -93,9 +99,10 @@ def test_no_process_that_is_started_has_a_secret_whatever_it_is_called(
     assert environment(daemon.pid).items() >= SECRETS.items()
     with discovery.connect(discovery.runtime_dir() / "supervisor.sock") as line:  # type: ignore[union-attr]
         supervisor = psutil.Process(discovery.peer(line).pid)
+    known: set[psutil.Process] = set()
     found = {
         "supervisor": (supervisor, set(SUPERVISOR)),
-        "search": (helper(daemon, "rlm_contexts.helpers"), {*HELPER, *OWN_FOLDER}),
+        "search": (new_helper(daemon, known), {*HELPER, *OWN_FOLDER}),
     }
     found |= {
         f"kernel {child.pid}": (child, FOR_KERNELS | set(ZYGOTE)) for child in supervisor.children(recursive=True)
@@ -103,12 +110,12 @@ def test_no_process_that_is_started_has_a_secret_whatever_it_is_called(
     assert len(found) > 3
     with ThreadPoolExecutor() as pool:
         loading = pool.submit(call, "load_context", name="page", path=site)
-        found["url"] = helper(daemon, "rlm_contexts.helpers", loading), {*HELPER, *TRUST, *OWN_FOLDER}
+        found["url"] = new_helper(daemon, known, loading), {*HELPER, *TRUST, *OWN_FOLDER}
         assert set(environment(found["url"][0].pid)) <= found["url"][1]
         go_on.set()
         assert loading.result()["size"] == 5
         asking = pool.submit(call, "query", name="log", sql="SELECT count(*) FROM range(1000000000000)")
-        found["sql"] = helper(daemon, "rlm_contexts.helpers", asking), {*HELPER, *OWN_FOLDER}
+        found["sql"] = new_helper(daemon, known, asking), {*HELPER, *OWN_FOLDER}
         has = {what: environment(process.pid) for what, (process, _) in found.items() if what != "url"}
         found["sql"][0].kill()
         assert isinstance(asking.exception(), ToolFailed)
