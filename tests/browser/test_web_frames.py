@@ -108,6 +108,11 @@ def test_a_goal_is_planned_pushed_and_popped_on_the_page(tree: Any, project: str
     expect(page.locator("#frame")).to_contain_text("figures.csv")
     expect(here).to_have_count(0)  # below what has ended nothing is open: it is closed
     assert status_of(project, story)["summary"] == "too early"
+    for label, kind in [("Log", "md"), ("Notebook", "ipynb"), ("Tree", "json")]:
+        with page.expect_download() as download:
+            page.locator("#frame").get_by_role("button", name=label, exact=True).click()
+        assert download.value.suggested_filename == f"frame-{story}.{kind}"
+        assert "look here first" in Path(download.value.path()).read_text() or kind != "json"
 
 
 def test_what_is_not_wanted_is_invalidated_reopened_and_forgotten(tree: Any, project: str) -> None:

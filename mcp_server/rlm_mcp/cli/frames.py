@@ -14,6 +14,7 @@ from rlm_ipc.tree_record import RecordedFrame, TreeRecord
 from rlm_mcp.cli import trees
 from rlm_mcp.cli.notebooks import write
 from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, errors, fail, failing, printable, show
+from rlm_mcp.formats.tree import as_file
 
 __all__ = ["frame", "log", "plan", "pop", "push", "tree"]
 
@@ -40,7 +41,7 @@ def tree(
     record = trees.record_of_tree(top, cells=export is not None)
     lines = _tree_lines(record)
     if export is not None:
-        write(export, trees.as_file(record))
+        write(export, as_file(record))
         data: JsonObject = {"exported": top, "file": str(export), "frames": len(record.frames)}
         show(data, as_json, lambda: console.print(f"wrote {len(record.frames)} frames to {export}", markup=False))
         return

@@ -8,35 +8,27 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.errors import KernelError, ProtocolError, ToolFailed
-from rlm_ipc.messages import JsonObject, plain, read
+from rlm_ipc.messages import JsonObject, read
 from rlm_ipc.session_record import RecordedCell
 from rlm_ipc.session_requests import ShowTree
 from rlm_ipc.tree_record import RecordedEvent, RecordedFrame, TreeRecord
-from rlm_ipc.version import VERSION
 from rlm_mcp.errors import ClientFault
+from rlm_mcp.formats.tree import FORMAT
 
-__all__ = ["Difference", "as_file", "read_tree", "record_of_tree", "replay_tree"]
+__all__ = ["Difference", "read_tree", "record_of_tree", "replay_tree"]
 
-_FORMAT = "rlm-kernel tree 1"
 _SESSION = "session"
 
 
 def record_of_tree(frame: str, *, cells: bool = True) -> TreeRecord:
     """Return a frame with all below it; raises DaemonRefused when there is none."""
     return ask(ShowTree(frame, cells=cells), start=True)
-
-
-def as_file(record: TreeRecord) -> str:
-    """Return the text of the file that holds a tree."""
-    about = {"format": _FORMAT, "program": f"rlm-kernel {VERSION}", "exported_at": datetime.now(UTC).isoformat()}
-    return json.dumps({**about, **plain(record)}, ensure_ascii=False, indent=1) + "\n"
 
 
 def read_tree(file: Path) -> TreeRecord:
@@ -48,7 +40,7 @@ def read_tree(file: Path) -> TreeRecord:
         raise ClientFault(f"{file} cannot be read ({error.strerror}); {hint}") from error
     except ValueError as error:
         raise ClientFault(f"{file} is no JSON ({error}); {hint}") from error
-    if not isinstance(value, dict) or value.get("format") != _FORMAT:
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise ClientFault(f"{file} holds no tree of this version; {hint}")
     try:
         return read(TreeRecord, {name: value.get(name) for name in ("frame", "frames")})

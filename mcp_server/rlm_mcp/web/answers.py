@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from
-from rlm_mcp.service.tool_answers import clean
+from rlm_mcp.service.tool_answers import clean, clean_text
 
-__all__ = ["PREFIX", "Nothing", "deed", "encode", "refused"]
+__all__ = ["PREFIX", "Nothing", "as_download", "deed", "encode", "refused"]
 
 PREFIX = "/api/"
 _MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
@@ -30,6 +30,11 @@ class Nothing(BaseModel):
 def encode(value: Any) -> bytes:
     """Write JSON that no browser takes for markup, even if it were to guess."""
     return json.dumps(clean(value), ensure_ascii=False, separators=(",", ":")).translate(_MARKUP).encode()
+
+
+def as_download(text: str) -> Response:
+    """Return a file to save, which no browser takes for anything else."""
+    return Response(clean_text(text), media_type="application/octet-stream")
 
 
 def refused(error: Exception) -> Response:

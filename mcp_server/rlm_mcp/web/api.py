@@ -23,9 +23,8 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_mcp.service.tool_answers import clean_text
 from rlm_mcp.web import frame_calls
-from rlm_mcp.web.answers import PREFIX, Nothing, deed, encode, refused
+from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
 
 __all__ = ["BODIES", "PREFIX", "routes"]
 
@@ -100,7 +99,7 @@ async def _export(service: Service, request: Request) -> Response:
     except ToolFault as fault:
         return refused(fault)
     text = await asyncio.to_thread(make, record, time.time())
-    return Response(clean_text(text), media_type="application/octet-stream")
+    return as_download(text)
 
 
 # --- doing ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, Nothing, deed, encode, refused
+from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
 from rlm_memory.frames.tree import DEEPEST_PLANNED, MOST_PLANNED, Plan
@@ -83,6 +83,7 @@ def routes(service: Service) -> list[Route]:
     one = f"{PREFIX}frames/{{frame}}"
     return [
         Route(one, functools.partial(_detail, frames), methods=["GET"]),
+        Route(f"{one}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
         *(
             Route(f"{one}/{name}", deed(BODIES[name], _on_frame(frames, act)), methods=["POST"])
             for name, act in acts.items()
@@ -100,6 +101,21 @@ async def _detail(frames: FramesByHand, request: Request) -> Response:
     except Exception as error:
         return refused(error)
     return Response(encode(plain(found)), media_type="application/json")
+
+
+async def _export(service: Service, request: Request) -> Response:
+    """The log or the notebook of a frame, or what ``rlm-kernel tree --export`` writes of it and those below it."""
+    from rlm_mcp.formats.tree import as_file
+
+    frame, kind = request.path_params["frame"], request.path_params["kind"]
+    try:
+        if kind not in {"md", "ipynb", "json"}:
+            raise ToolFault("invalid_arguments", "a frame is exported as .md or .ipynb, and its tree as .json")
+        if kind == "json":
+            return as_download(as_file(await service.trees.record(frame, cells=True)))
+        return as_download(await service.frames_by_hand.file(frame, kind))
+    except Exception as error:
+        return refused(error)
 
 
 async def _plan(frames: FramesByHand, frame: str, given: PlanBody) -> JsonObject:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from rlm_client.client import call_tool
@@ -95,6 +96,35 @@ def test_each_verb_does_what_the_tool_does_and_who_watches_is_told(page: Any, pr
     assert do(page, other, "forget")[1]["forgotten"] == [other]
     assert other not in until(lambda known: other not in known)
     assert do(page, other, "forget")[0] == 404
+
+
+def test_what_is_kept_of_a_frame_can_be_saved(page: Any, project: str) -> None:
+    """F-6: log and notebook once it has ended, and its tree at any time; what is not there is refused, with why."""
+    pushed = call_tool("push", {"goal": "count"}, session=project)["frame"]
+    call_tool("eval_code", {"code": "print(6 * 7)"}, session=pushed)
+
+    def saved(kind: str) -> tuple[int, str, str | None]:
+        with page.ask("GET", f"/api/frames/{pushed}/export.{kind}") as answer:
+            return answer.status, answer.read().decode(), answer.getheader("Content-Type")
+
+    assert page.told("GET", f"/api/frames/{pushed}")[1]["files"] == []
+    for kind, what in [("md", "log"), ("ipynb", "notebook")]:
+        status, said, _ = saved(kind)
+        assert (status, json.loads(said)["error"]) == (409, "no_log")
+        assert f"has no {what}" in said
+    do(page, pushed, "pop", summary="It is 42.")
+    assert page.told("GET", f"/api/frames/{pushed}")[1]["files"] == ["md", "ipynb"]
+    status, log, media = saved("md")
+    assert (status, media) == (200, "application/octet-stream")
+    assert log == Path(page.told("GET", f"/api/frames/{pushed}")[1]["log"]).read_text()
+    notebook = nbformat.reads(saved("ipynb")[1], as_version=4)
+    nbformat.validate(notebook)
+    assert "print(6 * 7)" in [cell.source for cell in notebook.cells]
+    tree = json.loads(saved("json")[1])
+    assert [(frame["id"], frame["summary"]) for frame in tree["frames"]] == [(pushed, "It is 42.")]
+    assert page.told("GET", f"/api/frames/{pushed}/export.exe")[0] == 400
+    assert page.told("GET", "/api/frames/f999999/export.json")[0] == 404
+    assert page.told("GET", f"/api/frames/{pushed}/export.md", Authorization=None)[0] == 401
 
 
 def test_a_current_frame_is_moved_for_those_who_have_one(page: Any, project: str) -> None:

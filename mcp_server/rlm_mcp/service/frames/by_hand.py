@@ -41,7 +41,10 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class FrameDetail:
-    """One frame, whole. Times are epoch seconds; ``may`` names what may be done to it now."""
+    """One frame, whole. Times are epoch seconds; ``may`` names what may be done to it now.
+
+    ``files`` has the kinds of those that its end has written: ``md``, the log, and ``ipynb``, the notebook.
+    """
 
     id: str
     parent: str | None
@@ -59,6 +62,7 @@ class FrameDetail:
     decisions: tuple[str, ...]
     handed_over: tuple[str, ...]
     log: str | None
+    files: tuple[str, ...]
     may: tuple[str, ...]
     events: tuple[EventLine, ...]
 
@@ -96,9 +100,14 @@ class FramesByHand:
                 decisions=kept.decisions if kept else (),
                 handed_over=tuple(value.name for value in handed_over(self._store, row.key)),
                 log=row.log,
+                files=tuple(self._frames.logs.written(row)),
                 may=tuple(_may(row)),
                 events=tuple(EventLine(e.at, e.author, e.verb, str(e.data.get("status", ""))) for e in events),
             )
+
+    async def file(self, frame: str, kind: str) -> str:
+        """Return the log (``md``) or the notebook (``ipynb``) of a frame; raises ToolFault when it has none."""
+        return await self._frames.logs.read(self._get(frame), kind)
 
     def plan(self, frame: str, goals: Sequence[Plan]) -> JsonObject:
         """Write goals down below a frame: all of them or none."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rlm_ipc.session_record import SessionRecord
 from rlm_mcp.formats.frame_log import FrameLog, as_log
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.record import cell_of, query_of
 from rlm_mcp.service.sessions.sessions import Clock
@@ -47,6 +48,20 @@ class FrameLogs:
     def notebook(self, frame: str) -> Path:
         """Where the notebook of a frame is, or will be."""
         return self._folder / frame / f"frame-{frame}.ipynb"
+
+    def written(self, frame: FrameRow) -> list[str]:
+        """Which files of a frame that has ended are there: ``md``, the log, and ``ipynb``, the notebook."""
+        files = {"md": self.log(frame.id), "ipynb": self.notebook(frame.id)}
+        return [] if frame.log is None else [kind for kind, file in files.items() if file.exists()]
+
+    async def read(self, frame: FrameRow, kind: str = "md") -> str:
+        """Return the text of a file of a frame; raises ToolFault when it has not been written."""
+        if kind not in self.written(frame):
+            what = "notebook" if kind == "ipynb" else "log"
+            hint = "pop it: that writes its log, and a notebook if it has cells"
+            raise ToolFault("no_log", f"frame {frame.id} is {frame.status} and has no {what}", hint)
+        file = self.notebook(frame.id) if kind == "ipynb" else self.log(frame.id)
+        return await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
 
     def began(self, frame: str) -> Path:
         """Where the marker is that a frame's files are newer than."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory.frames import survey
@@ -32,7 +29,4 @@ class FrameReading:
     async def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the log of a frame that has ended."""
         row = self._frames.same_tree(self._frames.current(session, client, asked), frame)
-        log = self._frames.logs.log(row.id)
-        if row.log is None or not log.exists():
-            raise ToolFault("no_log", f"frame {row.id} is {row.status} and has no log", "pop it: that writes its log")
-        return await asyncio.to_thread(log.read_text, encoding="utf-8", errors="replace")
+        return await self._frames.logs.read(row)

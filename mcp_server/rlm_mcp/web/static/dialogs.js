@@ -1,7 +1,7 @@
 // Questions before something is done, and words about what came of it.
 
 import { byId, h, theirs } from "./dom.js";
-import { act, download } from "./feed.js";
+import { act, saveSession } from "./feed.js";
 import { firstLine, quoted, several } from "./words.js";
 
 let fading;
@@ -116,7 +116,7 @@ function copied(command) {
 
 export function save(session) {
   const way = (label, kind) => deedButton(label, async () => {
-    await download(session, kind);
+    await saveSession(session, kind);
     return `${session}.${kind} is saved`;
   });
   const body = [

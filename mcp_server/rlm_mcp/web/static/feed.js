@@ -82,12 +82,14 @@ const address = (session, what) => `/api/sessions/${encodeURIComponent(session)}
 /** Have something done to a session; throws an error with what the daemon says. */
 export const act = (session, deed, given = {}) => post(address(session, deed), given);
 
+const addressOfFrame = (frame, what = "") => `/api/frames/${encodeURIComponent(frame)}${what}`;
+
 /** Have something done to a frame. */
-export const actOnFrame = (frame, deed, given = {}) => post(`/api/frames/${encodeURIComponent(frame)}/${deed}`, given);
+export const actOnFrame = (frame, deed, given = {}) => post(addressOfFrame(frame, `/${deed}`), given);
 
 /** Get the whole of a frame. */
 export async function wholeFrame(frame) {
-  const answer = await read(await reach(`/api/frames/${encodeURIComponent(frame)}`, { headers: headers() }));
+  const answer = await read(await reach(addressOfFrame(frame), { headers: headers() }));
   return answer.json();
 }
 
@@ -99,11 +101,16 @@ async function post(url, given) {
 }
 
 /** Save a session as a file. */
-export async function download(session, kind) {
-  const answer = await read(await reach(address(session, `export.${kind}`), { headers: headers() }));
+export const saveSession = (session, kind) => download(address(session, `export.${kind}`), `${session}.${kind}`);
+
+/** Save the log or the notebook of a frame, or the tree below it. */
+export const saveFrame = (frame, kind) => download(addressOfFrame(frame, `/export.${kind}`), `frame-${frame}.${kind}`);
+
+async function download(url, name) {
+  const answer = await read(await reach(url, { headers: headers() }));
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await answer.blob());
-  link.download = `${session}.${kind}`;
+  link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

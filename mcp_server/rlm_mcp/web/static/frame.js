@@ -2,7 +2,7 @@
 
 import { ask, attempt, deedButton } from "./dialogs.js";
 import { byId, h, show, theirs } from "./dom.js";
-import { actOnFrame, wholeFrame } from "./feed.js";
+import { actOnFrame, saveFrame, wholeFrame } from "./feed.js";
 import { STATUSES, frameLink } from "./frames.js";
 import { link } from "./overview.js";
 import { moment, several } from "./words.js";
@@ -46,12 +46,17 @@ function fill(box, frame) {
     ...part("Decisions", named(frame.decisions)),
     ...part("Handed over", named(frame.handed_over)),
     ...part("Log", frame.log && [theirs(frame.log, "p", { class: "their path" })]),
+    ...part("Save", [h("div", { class: "actions" }, ...["md", "ipynb", "json"].filter(kept(frame)).map((kind) => saveButton(frame.id, kind)))]),
     ...part("History", [h("ol", { class: "events" }, ...frame.events.map(event))]),
   );
   if (focused) box.querySelector(`[data-deed="${focused}"]`)?.focus();
 }
 
 const part = (title, content) => (content ? [h("section", {}, h("h3", {}, title), ...content)] : []);
+const FILES = { md: "Log", ipynb: "Notebook", json: "Tree" };
+const kept = (frame) => (kind) => kind === "json" || frame.files.includes(kind);
+const saveButton = (id, kind) =>
+  h("button", { onclick: ({ target }) => attempt([target], async () => (await saveFrame(id, kind), `Saved frame-${id}.${kind}`)) }, FILES[kind]);
 const named = (items) => items.length > 0 && [h("ul", {}, ...items.map((item) => h("li", {}, theirs(item))))];
 const event = ({ at, author, verb, status }) =>
   h("li", {}, `${moment(at)} · `, theirs(author), ` · ${verb}${status ? ` → ${STATUSES[status] ?? status}` : ""}`);
