@@ -88,7 +88,7 @@ def test_a_run_in_a_frame_is_turns_of_it(model: ModelEndpoint) -> None:
     model.script(
         code("n = 6 * 7", "said = llm_query('Sure?')"), Reply("yes"), code("print(n, said)", SUBMIT.format("n"))
     )
-    with Client("rlm-frames") as client, client.push("work it out") as goal:
+    with Client("goals") as client, client.push("work it out") as goal:
         solution = RLM(session=goal.id).completion("What is it?")
         assert solution.answer == "42"
         turns = goal.frame(do="turns").turns

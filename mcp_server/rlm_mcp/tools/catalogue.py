@@ -200,9 +200,8 @@ async def frame(service: Service, session: Session, given: take.ShowFrame, calle
 
 
 @TOOLS.add(
-    "Share a queue of tasks. next: ids that are ready; claim: one is yours while you live; renew: merges data into its "
-    "work in progress; done: data={status, summary, files, decisions}; add: data={goal, parent, priority, paths, "
-    "blocks: [ids]}.",
+    "Share a queue of tasks. next: ready ids; claim: yours while you live; renew: merges data into progress; "
+    "done: data={status, summary, files}; add: data={goal, parent, blocks}.",
     take.WorkArguments,
     tier="all",
 )

@@ -17,6 +17,8 @@ CORE = [
 ]
 ALL = [
     *CORE,
+    "work",
+    "handoff",
     "fork_session",
     "rollback",
     "view_images",

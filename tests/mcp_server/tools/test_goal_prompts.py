@@ -52,7 +52,7 @@ async def test_the_tree_a_context_and_a_log_are_resources(connect_own) -> None:
         await agent("push", goal="f3")
         await agent.run("print('FACT')", session="f3")
         context = (await agent("frame"))["context"]
-        (tree,) = (await agent.client.list_resources()).resources
+        tree = next(found for found in (await agent.client.list_resources()).resources if found.name == "tree")
         assert await _read(agent, tree.uri) == "\n".join((await agent("frame"))["tree"])
         by_name = {found.name: found for found in (await agent.client.list_resource_templates()).resource_templates}
         assert await _read(agent, by_name["context"].uri_template.replace("{id}", "f3")) == context

@@ -84,14 +84,14 @@ async def test_what_a_cell_wrote_showed_and_raised_is_its_output(store, session,
     longest = journal.LONGEST_OUTPUT
     book.ran(key, "long", 1.0, result("x" * longest, result=None))
     book.ran(key, "longer", 1.0, result("x" * (longest + 1)))
-    picture = {"data": {"image/png": "aGk=", "text/plain": "p"}}
+    picture = {"image/png": "aGk=", "text/plain": "p"}
     book.ran(key, "shown", 1.0, result(data=(picture,)))
     rows = {row.code: row for row in book.of_session(key)}
     assert (rows["all"].output, rows["all"].queries) == ("out\nerr\n4\nValueError: no", ("q_000",))
     assert rows["none"].output == ""
     assert rows["long"].output == "x" * longest
     assert rows["longer"].output.endswith("cut")
-    assert rows["shown"].displays == (picture["data"],)
+    assert rows["shown"].displays == (picture,)
 
 
 async def test_what_the_host_tells_is_written_once(store, session, clock) -> None:

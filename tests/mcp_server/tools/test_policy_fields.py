@@ -60,6 +60,12 @@ async def show_a_long_goal(agent: Any, own: Any, clock: Any) -> str:
     return str(began["context"])
 
 
+async def pop_without_a_summary(agent: Any, own: Any, clock: Any) -> str:
+    """End a goal of which nobody says what came of it."""
+    goal = (await agent("push", goal="count"))["frame"]
+    return "a model" if "pending_llm_queries" in await agent("pop", id=goal) else "an extract"
+
+
 async def idle_two_minutes(agent: Any, own: Any, clock: Any) -> str:
     """Let time pass between two cells."""
     await agent.run("kept = 'still here'")
@@ -278,6 +284,7 @@ CASES = [
          {"llm.mode": "blocking"}),
     Case("llm.cache", False, True, cell("llm_query('count') == llm_query('count')"), '"result": "False"',
          '"result": "True"', {"llm.mode": "provider"}),
+    Case("llm.summaries", False, True, pop_without_a_summary, "an extract", "a model"),
     Case("llm.wait_seconds", 0.1, 1.5, wait_for_nobody, "within 0.1 s", "within 1.5 s", {"llm.mode": "blocking"}),
     Case("checkpoint", "off", "strict",
          cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),

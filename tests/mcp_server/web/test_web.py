@@ -339,14 +339,14 @@ def test_hostile_names_and_outputs_hold_no_markup_on_the_wire(page: Any, run: An
 
 
 def test_a_kernel_that_lies_about_its_variables_spoils_only_its_list(page: Any) -> None:
-    """Rows that are none are passed over, sizes that are none count nothing; all else is told as ever."""
+    """The list is not believed, so it is empty; all else is told as ever."""
     lie = "[['no row'], {'name': ['no name']}, {'name': 'odd', 'size': 'huge', 'type': 5, 'line_count': {}}]"
     code = f"import rlm_kernel.worker.requests as r\nr.HANDLERS[r.Variables] = lambda *_: ({{'variables': {lie}}}, ())"
     answer = call_tool("eval_code", {"code": code}, session="liar", policy="trusted")
     assert answer["success"], answer
-    parts = page.look("liar", lambda parts: parts["journal"] and parts["variables"]["rows"])
-    [row] = parts["variables"]["rows"]
-    assert (row["name"], row["type"], row["size"], row["lines"]) == ("odd", "5", 0, None)
+    assert call_tool("eval_code", {"code": "6 * 7"}, session="liar", policy="trusted")["result"] == "42"
+    parts = page.look("liar", lambda parts: len(parts["journal"]) == 2)
+    assert parts["variables"]["rows"] == []
 
 
 def test_a_line_without_end_is_followed_by_its_end(page: Any, begin: Any) -> None:
