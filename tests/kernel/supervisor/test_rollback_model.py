@@ -98,6 +98,7 @@ class Machine(RuleBasedStateMachine):
     def _cell(self, code: str, after: dict[str, Any]) -> str:
         result = self._do(self._ran(code))
         assert result.error is None, (code, result.error)
+        after.pop("looked", None)
         self.states.append(after)
         self.sure = min(self.sure + 1, self.kept)
         return str(result.result)
@@ -117,6 +118,8 @@ class Machine(RuleBasedStateMachine):
         after = dict(self.states[-1])
         after["seen"] = int(self._cell("len(seen)", after))
         assert after["seen"] > self.states[-2]["seen"]
+        # In a pause between the look and the cell another copy is taken, which then stands for the same cells.
+        self.states[-2]["looked"] = after["seen"]
 
     @rule()
     def a_look_that_runs_none(self) -> None:
@@ -147,6 +150,11 @@ class Machine(RuleBasedStateMachine):
         assert len(done.undone) == count
         del self.states[-count:]
         self.sure = max(self.sure - count, 0)
+        state = self.states[-1]
+        if "looked" in state:
+            after = dict(state)
+            after["seen"] = int(self._cell("len(seen)", after))
+            assert after["seen"] in (state["seen"], state["looked"])
 
     @rule(in_cell=st.booleans())
     def the_process_dies(self, in_cell: bool) -> None:
