@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,7 +21,7 @@ from waiting import until
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_requests import ServeHttp, ShowStatus
+from rlm_ipc.daemon_requests import ServeHttp
 
 # How a client of 2025 subscribes has gone from the protocol of 2026.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:resources.*subscribe:UserWarning")]
@@ -93,18 +92,16 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return f"project-{tmp_path.name[-12:]}"
 
 
-@asynccontextmanager
-async def over_front(session: str, wanted: list[str], mode: Any) -> AsyncIterator[Heard]:
-    """Open a client of a session that hears of some addresses, over a front of its own."""
-    environment = {**os.environ, "PARENT_SESSION_ID": session}
-    front = StdioServerParameters(command=sys.executable, args=["-P", "-m", "rlm_mcp.front"], env=environment)
-    async with hearing(stdio_client(front), wanted, mode) as heard:
-        yield heard
-
-
 @pytest.fixture(params=["front", "http"])
 def opener(request: pytest.FixtureRequest, http: dict[str, str]) -> Opener:
     """Open a client of a session that hears of some addresses, over each road to the daemon."""
+
+    @asynccontextmanager
+    async def over_front(session: str, wanted: list[str], mode: Any) -> AsyncIterator[Heard]:
+        environment = {**os.environ, "PARENT_SESSION_ID": session}
+        front = StdioServerParameters(command=sys.executable, args=["-P", "-m", "rlm_mcp.front"], env=environment)
+        async with hearing(stdio_client(front), wanted, mode) as heard:
+            yield heard
 
     @asynccontextmanager
     async def over_http(session: str, wanted: list[str], mode: Any) -> AsyncIterator[Heard]:
@@ -163,27 +160,6 @@ async def test_of_another_tree_nobody_hears(
         await do("pop", f"{project}-other", id=other)
         await do("plan", project, goal="mine")
         assert await heard.next() == TREE
-
-
-@pytest.mark.usefixtures("ended")
-async def test_who_subscribed_hears_on_after_the_daemon_was_killed(project: str) -> None:
-    """The front brings its subscriptions to the next daemon, and has the client look at what it may have missed."""
-    goal = call_tool("plan", {"goal": "one"}, session=project)["frame"]
-    context = f"{TREE}/{goal}/context"
-
-    async def planned(part: str) -> Any:
-        given = {"goal": part, "parent": goal}
-        return await anyio.to_thread.run_sync(lambda: call_tool("plan", given, session=project))
-
-    async with over_front(project, [TREE, context], "legacy") as heard:
-        for part in ("first", "second"):
-            with DaemonConnection(ShowStatus()) as control:
-                os.kill(control.pid, signal.SIGKILL)
-            await heard.until(TREE, context)
-            await heard.client.read_resource(context)  # it looks, and so by now the daemon knows what it follows
-            await planned(part)
-            await heard.until(TREE, context)
-            assert f"<goal>{part}</goal>" in (await heard.client.read_resource(context)).contents[0].text
 
 
 async def test_a_client_that_unsubscribes_hears_no_more(opener: Opener, project: str) -> None:
