@@ -37,6 +37,11 @@ def _holder(pid: int | None, seconds: float | None, lease: str | None) -> str:
     return f"ttl:{seconds:g}" if seconds is not None else lease or "ancestor"
 
 
+def _stated(**given: object) -> JsonObject:
+    """Return the options that were given."""
+    return {name: value for name, value in given.items() if value}
+
+
 def _work(do: str, session: str | None, **given: object) -> JsonObject:
     data = {name: value for name, value in given.items() if value is not None}
     return call_tool("work", {"do": do, **data}, session=session)
@@ -55,8 +60,7 @@ def next_(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what may be worked on now, side by side, or what keeps everything waiting."""
-    data: JsonObject = {"limit": limit} | ({"scope": scope} if scope else {}) | ({"stale": True} if stale else {})
-    answer = _work("next", session, data=data, wait=wait)
+    answer = _work("next", session, data={"limit": limit, **_stated(scope=scope, stale=stale)}, wait=wait)
     show(answer, as_json, lambda: _told(answer))
 
 
@@ -77,10 +81,7 @@ def claim(
     """Take a task, for the agent that has started this command, a process, or a time."""
     if steal is not None and task is None:
         raise WrongUsage("--steal needs the id of a task")
-    data: JsonObject = {}
-    data |= (
-        ({"scope": scope} if scope else {}) | ({"stale": True} if stale else {}) | ({"steal": steal} if steal else {})
-    )
+    data = _stated(scope=scope, stale=stale, steal=steal)
     answer = _work("claim", session, id=task, data=data, wait=wait, holder=_holder(pid, ttl, lease))
     show(answer, as_json, lambda: _told(answer))
 
@@ -98,8 +99,7 @@ def renew(
     as_json: JsonFlag = False,
 ) -> None:
     """Prolong a lease, and add to the work in progress of its task."""
-    data: JsonObject = {"phase": phase, "next_step": next_step, "decisions": decision}
-    data = {name: value for name, value in data.items() if value}
+    data = _stated(phase=phase, next_step=next_step, decisions=decision)
     answer = _work("renew", session, id=task, data=data, holder=_holder(pid, None, lease))
     show(answer, as_json, lambda: _told(answer))
 
@@ -116,7 +116,7 @@ def release(
 ) -> None:
     """Give a task back: others may go on with what was done."""
     holder = None if force else _holder(pid, None, lease)
-    answer = _work("release", session, id=task, data={"force": True} if force else {}, holder=holder)
+    answer = _work("release", session, id=task, data=_stated(force=force), holder=holder)
     show(answer, as_json, lambda: _told(answer))
 
 
@@ -139,7 +139,7 @@ def done(
     """End a task, a story or an epic."""
     data: JsonObject = {"status": status, "summary": summary, "files": file or [], "decisions": decision or []}
     holder = None if force else _holder(pid, None, lease)
-    answer = _work("done", session, id=task, data=data | ({"force": True} if force else {}), holder=holder)
+    answer = _work("done", session, id=task, data=data | _stated(force=force), holder=holder)
     show(answer, as_json, lambda: _told(answer))
 
 
@@ -175,7 +175,7 @@ def add(
     data: JsonObject = {name: value for name, value in (*texts.items(), *lists.items()) if value is not None}
     known = goal if goal[:1] == "f" and goal[1:].isdecimal() else None
     if known is None:
-        data |= {"goal": goal, "kind": kind} | ({"parent": parent} if parent else {})
+        data |= {"goal": goal, "kind": kind, **_stated(parent=parent)}
     answer = _work("add", session, id=known, data=data)
     show(answer, as_json, lambda: _told(answer))
 
@@ -193,8 +193,7 @@ def list_(
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks, or show one."""
-    data: JsonObject = ({"status": status} if status else {}) | ({"scope": scope} if scope else {})
-    answer = _work("list", session, id=task, data=data, fields=fields)
+    answer = _work("list", session, id=task, data=_stated(status=status, scope=scope), fields=fields)
     if task is not None:
         show(answer["frame"], as_json)
         return
