@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-__all__ = ["InstanceLock", "claim", "is_claimed", "only_starter"]
+__all__ = ["InstanceLock", "claim", "is_claimed", "is_locked", "only_starter"]
 
 CLAIM_SECONDS = 15.0
 """How long a new server waits for one that is on its way out."""
@@ -100,6 +100,11 @@ def is_claimed(path: StrPath) -> bool:
         descriptor = os.open(_beside(path, ".lock"), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    return is_locked(descriptor)
+
+
+def is_locked(descriptor: int) -> bool:
+    """Say whether a live process holds the lock of a file, and close the descriptor."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -10,6 +10,8 @@ import os
 import re
 from contextlib import suppress
 
+from rlm_ipc.instance_lock import is_locked
+
 __all__ = ["hold", "is_held", "is_name", "let_go", "remove_unheld"]
 
 _FOLDER = "fronts"
@@ -52,13 +54,7 @@ def is_held(runtime: str, name: str) -> bool:
         descriptor = os.open(_path(runtime, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_locked(descriptor)
 
 
 def remove_unheld(runtime: str) -> None:
