@@ -37,7 +37,8 @@ class FrameTrees:
     async def _recorded(self, row: FrameRow, *, cells: bool) -> RecordedFrame:
         session = None if row.session is None else sessions.get(self._store, sessions.name_of(self._store, row.session))
         ran = await self._ran(row, session) if cells else []
-        asked = {} if session is None else {q.id: query_of(q) for q in queries.of_session(self._store, session.key)}
+        known = queries.of_session(self._store, session.key) if session is not None and ran else ()
+        asked = {query.id: query_of(query) for query in known}
         stands = cells and session is not None and row.kind is Kind.SESSION
         kept = rows.compaction_of(self._store, row.key)
         return RecordedFrame(
