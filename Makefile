@@ -12,6 +12,9 @@ LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt 
 UV := $(shell command -v uv 2>/dev/null)
 PIP_INSTALL = $(if $(UV),"$(UV)" pip install --quiet --python $(BIN)/python,$(BIN)/pip install -qq --no-compile --disable-pip-version-check)
 
+# A lock names everything that is installed: a resolver would only look for releases newer than the lock, and fail on them.
+LOCKED := --no-deps --require-hashes
+
 # The first interpreter that runs and is new enough; name another with `make PYTHON=/path/to/python ...`.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -87,7 +90,7 @@ verify-types: $(VENV)/types/.installed  ## Ask a second type checker, 310 MB, wh
 $(VENV)/types/.installed: requirements/types.txt $(STAMP)
 	@$(BIN)/python -m venv --clear $(if $(UV),--without-pip) $(@D)
 	@$(if $(UV),"$(UV)" pip install --quiet --python $(@D)/bin/python,$(@D)/bin/pip install -qq --disable-pip-version-check) \
-		--require-hashes -r $<
+		$(LOCKED) -r $<
 	@touch $@
 
 cover: $(STAMP)  ## Hold the branch coverage of each part, forked processes included, against its floor (PART=ipc)
@@ -108,11 +111,11 @@ store-servers:  ## Install the server for test-stores that pip does not: Samba, 
 	@test -x /usr/sbin/smbd || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --quiet --yes --no-install-recommends samba; }
 
 $(VENV)/.stores: $(STAMP) requirements/stores.txt
-	@$(PIP_INSTALL) --no-deps --require-hashes -r requirements/stores.txt
+	@$(PIP_INSTALL) $(LOCKED) -r requirements/stores.txt
 	@touch $@
 
 $(VENV)/.adapters: $(STAMP) requirements/adapters.txt
-	@$(PIP_INSTALL) --require-hashes -r requirements/adapters.txt
+	@$(PIP_INSTALL) $(LOCKED) -r requirements/adapters.txt
 	@touch $@
 
 screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the browser tests that show them
@@ -129,7 +132,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 $(VENV)/.browser: $(STAMP) requirements/browser.txt
 	@test -x $(CHROMIUM) || { $(AS_ROOT) apt-get update --quiet && $(AS_ROOT) apt-get install --quiet --yes chromium; } || { \
 		echo "no browser: install chromium, or name one with make CHROMIUM=/path/to/it" >&2; exit 1; }
-	@$(PIP_INSTALL) --require-hashes -r requirements/browser.txt
+	@$(PIP_INSTALL) $(LOCKED) -r requirements/browser.txt
 	@touch $@
 
 
@@ -142,7 +145,7 @@ fuzz-guided: $(VENV)/.guided  ## Let coverage guide the fuzzing of policies, str
 
 # Binaries only: building atheris takes a compiler of its own.
 $(VENV)/.guided: $(STAMP) tests/fuzz/requirements.txt
-	@$(PIP_INSTALL) --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt
+	@$(PIP_INSTALL) --only-binary :all: $(LOCKED) -r tests/fuzz/requirements.txt
 	@touch $@
 
 fuzz-scan: $(STAMP)  ## Compare scan with Python's re on 50,000 random patterns and texts (ARGS="--pairs 1000 --seed 1")
@@ -180,11 +183,11 @@ bench-peers: $(foreach peer,$(PEERS),$(VENV)/peers/$(peer)/.installed)  ## Ask t
 $(VENV)/peers/%/.installed: bench/requirements/%.txt $(STAMP)
 	@$(BIN)/python -m venv --clear $(if $(UV),--without-pip) $(@D)
 	@$(if $(UV),"$(UV)" pip install --quiet --compile-bytecode --python $(@D)/bin/python,$(@D)/bin/pip install -qq --disable-pip-version-check) \
-		--require-hashes -r $<
+		$(LOCKED) -r $<
 	@touch $@
 
 $(VENV)/.compat: $(STAMP) bench/compat/requirements.txt
-	@$(PIP_INSTALL) --require-hashes -r bench/compat/requirements.txt
+	@$(PIP_INSTALL) $(LOCKED) -r bench/compat/requirements.txt
 	@touch $@
 
 install: $(STAMP)  ## Only set up the environment
@@ -196,13 +199,13 @@ $(STAMP): requirements/dev.txt pyproject.toml hatch_build.py contexts/rlm_contex
 ifneq ($(UV),)
 	@echo "Setting up $(VENV) with uv: a minute or so"
 	@test -x $(BIN)/python || "$(UV)" venv --quiet --python "$(PYTHON)" "$(VENV)"
-	@"$(UV)" pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@"$(UV)" pip install --quiet --python $(BIN)/python $(LOCKED) -r requirements/dev.txt
 	@"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 else
 	@echo "Setting up $(VENV) with pip: a few minutes"
 	@test -x $(BIN)/pip || "$(PYTHON)" -m venv "$(VENV)" || { rm -rf "$(VENV)"; \
 		echo "$(PYTHON) has no venv module: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
-	@$(BIN)/pip install -qq --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install -qq --no-compile --disable-pip-version-check $(LOCKED) -r requirements/dev.txt
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib || true  # pip compiles by one process, and test suites too
 	@$(BIN)/pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --no-index --editable .
 endif
