@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from rlm_ipc.daemon_requests import ShowPrime
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.json_lines import hooks_folder
 from rlm_mcp.cli.clients import ClientOption
-from rlm_mcp.cli.output import JsonFlag, errors, failing, show
+from rlm_mcp.cli.output import JsonFlag, errors, failing, say, show
 from rlm_mcp.hook import program
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
@@ -43,4 +44,4 @@ def prime(as_json: JsonFlag = False) -> None:
         text = HookFolder(Path(hooks_folder(discovery.state_folder()))).prime(tree_of(here, ""))
     if not text and not as_json:
         errors.print("nothing is in progress or planned here; begin with: rlm-kernel plan GOAL")
-    show({"text": text}, as_json, lambda: print(text) if text else None)
+    show({"text": text}, as_json, lambda: say(f"{text}\n" if text else "", sys.stdout))

@@ -77,11 +77,22 @@ Result = TypeVar("Result")
 def show(data: Any, as_json: bool, text: Callable[[], object] | None = None) -> None:
     """Print ``data`` as JSON, or call ``text`` which prints it for people (default: ``key: value`` lines)."""
     if as_json:
-        print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+        print(_escaped(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
     elif text is not None:
         text()
     else:
         _print_fields(data)
+
+
+def _escaped(text: str) -> str:
+    """Write as JSON can all that a terminal obeys: JSON itself leaves some of it as it is."""
+    return "\n".join(map(_escaped_line, text.split("\n")))
+
+
+def _escaped_line(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
 
 
 def _print_fields(fields: Mapping[str, object], indent: str = "") -> None:

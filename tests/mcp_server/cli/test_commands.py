@@ -21,8 +21,10 @@ from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
-from rlm_ipc.json_lines import socket_path
+from rlm_ipc.json_lines import hooks_folder, socket_path
 from rlm_mcp.cli.doctor import _folders, package
+from rlm_mcp.service.hooks.folder import HookFolder
+from rlm_memory.places import tree_of
 
 RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
 
@@ -195,6 +197,17 @@ def test_a_terminal_is_not_obeyed(running: Any) -> None:
     """What code prints could set the title, the colours or the clipboard: on a terminal it is escaped."""
     assert cli("run", "\x1b]0;title\x07").stdout == "\x1b]0;title\x07"
     assert on_a_terminal("run", "\x1b]0;title\x07") == b"\\x1b]0;title\\x07"
+    shown = on_a_terminal("run", "\x9b31m\x7f", "--json").decode()  # which JSON may leave as they are
+    assert "\\u009b31m\\u007f" in shown
+    assert json.loads(shown)["stdout"] == "\x9b31m\x7f"
+
+
+def test_what_an_agent_has_done_does_not_command_a_terminal() -> None:
+    """What hooks saw has the names of files and the output of commands in it, and `prime` prints it."""
+    folder = HookFolder(Path(hooks_folder(discovery.state_folder())))
+    assert folder.write_prime(tree_of(os.getcwd(), ""), "files: \x1b]0;title\x07.py")
+    assert on_a_terminal("prime").replace(b"\r\n", b"\n") == b"files: \\x1b]0;title\\x07.py\n"
+    assert cli("prime").stdout == "files: \x1b]0;title\x07.py\n"
 
 
 def test_code_that_is_no_text_is_refused(running: Any) -> None:

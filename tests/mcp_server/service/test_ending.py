@@ -114,6 +114,28 @@ def test_a_text_that_two_sessions_hold_goes_with_the_second(module_isolation) ->
     until_gone(module_isolation.root, mark)
 
 
+def test_what_a_goal_has_kept_stays_until_somebody_forgets_it(module_isolation) -> None:
+    """Log, notebook, turns, values and hand-off outlive the session, as SECURITY.md says, and go with the frame."""
+    mark = f"MARK{os.urandom(8).hex()}"
+    with Client("with-a-goal") as client:
+        frame = client.call("push", goal="look")["frame"]
+        with Client(frame) as at_work:
+            at_work.call("load_context", name="log", content=f"{mark} text")
+            at_work.call("peek", name="log")
+            at_work.call("eval_code", code=f"made = '{mark} made'; print(made)")
+            at_work.call("frame", note=f"{mark} note")
+        client.call("pop", id=frame, hand_over=["made", "log"])
+        client.call("handoff", id=frame, data={"summary": mark, "details": f"{mark} details"})
+        client.call("end_session")
+    kept = {Path(path).name for path in traces(module_isolation.state, mark)}
+    assert {f"frame-{frame}.md", f"frame-{frame}.ipynb", "rlm.sqlite3"} <= kept
+    with Client("later") as later:
+        assert mark in json.dumps(later.call("frame", id=frame, do="turns"))
+        assert later.call("frame", id=frame, do="forget")["forgotten"] == [frame]
+        later.call("end_session")
+    until_gone(module_isolation.root, mark)
+
+
 def test_what_a_user_has_saved_stays(module_isolation, tmp_path) -> None:
     """A snapshot is the user's: it stays after the end, and comes back only when somebody restores it."""
     with Client("saved") as client:

@@ -42,7 +42,8 @@ def _unknown(store: Store, session: str) -> str:
     ending = sessions.ending_of(store, session)
     if ending is None:
         return f"no session {session[:80]} is known"
-    return f"session {session[:80]} has {ending.how} at {moment(ending.at)}, and nothing of it was kept"
+    said = f"session {session[:80]} has {ending.how} at {moment(ending.at)}"
+    return f"{said}, and nothing of it was kept but what its goals have written down"
 
 
 def record_of(
