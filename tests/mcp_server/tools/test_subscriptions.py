@@ -1,8 +1,5 @@
 """Clients that are notified of changes of frames: the SDK's own client over fronts and HTTP, in both eras of MCP."""
 
-import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -10,13 +7,10 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from following import TREE, Heard, hearing, over_front
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourceUpdated
-from mcp_types import ResourceUpdatedNotification
 from waiting import until
 
 from rlm_client.client import call_tool
@@ -25,56 +19,7 @@ from rlm_ipc.daemon_requests import ServeHttp
 
 # How a client of 2025 subscribes has gone from the protocol of 2026.
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:resources.*subscribe:UserWarning")]
-TREE = "rlm-kernel://frames"
-PATIENCE = 60
-
-
-class Heard:
-    """A client, and the addresses that it is notified of, in their order."""
-
-    def __init__(self, client: Client, heard: asyncio.Queue[str]) -> None:
-        self.client, self._heard = client, heard
-
-    async def next(self) -> str:
-        with anyio.fail_after(PATIENCE):
-            return await self._heard.get()
-
-    async def until(self, *wanted: str) -> set[str]:
-        """Wait until it was notified of all these; returns all that it was notified of."""
-        got: set[str] = set()
-        while not got.issuperset(wanted):
-            got.add(await self.next())
-        return got
-
-
 Opener = Callable[..., AbstractAsyncContextManager[Heard]]
-
-
-@asynccontextmanager
-async def hearing(transport: Any, wanted: list[str], mode: Any) -> AsyncIterator[Heard]:
-    """Connect a client and subscribe it, as clients of its era do."""
-    heard: asyncio.Queue[str] = asyncio.Queue()
-
-    async def on_message(message: Any) -> None:
-        if isinstance(message, ResourceUpdatedNotification):
-            heard.put_nowait(str(message.params.uri))
-
-    async with Client(transport, mode=mode, message_handler=on_message) as client:
-        if mode == "legacy":
-            for address in wanted:
-                await client.session.subscribe_resource(address)
-            yield Heard(client, heard)
-            return
-        async with client.listen(resource_subscriptions=wanted) as stream, anyio.create_task_group() as tasks:
-
-            async def read() -> None:
-                async for event in stream:
-                    if isinstance(event, ResourceUpdated):
-                        heard.put_nowait(event.uri)
-
-            tasks.start_soon(read)
-            yield Heard(client, heard)
-            tasks.cancel_scope.cancel()
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +40,6 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 @pytest.fixture(params=["front", "http"])
 def opener(request: pytest.FixtureRequest, http: dict[str, str]) -> Opener:
     """Open a client of a session that hears of some addresses, over each road to the daemon."""
-
-    @asynccontextmanager
-    async def over_front(session: str, wanted: list[str], mode: Any) -> AsyncIterator[Heard]:
-        environment = {**os.environ, "PARENT_SESSION_ID": session}
-        front = StdioServerParameters(command=sys.executable, args=["-P", "-m", "rlm_mcp.front"], env=environment)
-        async with hearing(stdio_client(front), wanted, mode) as heard:
-            yield heard
 
     @asynccontextmanager
     async def over_http(session: str, wanted: list[str], mode: Any) -> AsyncIterator[Heard]:
@@ -130,12 +68,12 @@ async def test_who_follows_a_frame_is_notified_of_what_another_client_does(
 
         await do("push", goal=part, fork=False)
         assert await heard.until(TREE, context) == {TREE, context}
-        before = (await heard.client.read_resource(context)).contents[0].text
+        before = await heard.read(context)
         await do("pop", id=part, summary="It is so.")
         await heard.until(TREE, context, log)
-        after = (await heard.client.read_resource(context)).contents[0].text
+        after = await heard.read(context)
         assert ("It is so." in before, "It is so." in after) == (False, True)
-        assert "It is so." in (await heard.client.read_resource(log)).contents[0].text
+        assert "It is so." in await heard.read(log)
         await do("frame", id=part, do="forget")
         await heard.until(TREE, context, log)
 
