@@ -31,7 +31,7 @@ from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
 from rlm_ipc.session_record import RecordedCell, SessionRecord
 from rlm_mcp.formats.frame_log import as_log
-from rlm_mcp.service.frames.logs import described
+from rlm_mcp.service.frames.records import record_of_frame
 from rlm_memory import journal, sessions
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.context import assemble
@@ -209,7 +209,8 @@ class Framed:
         ending.pop(self._store, frame.key, outcome, values, author="bench", now=self._now)
         cells = tuple(map(_as_cell, journal.of_frame(self._store, frame.key)))
         record = SessionRecord(session=frame.id, policy="default", state="idle", cells=cells)
-        self.logs[frame.key] = self._texts.put_text(as_log(described(self._store, get(self._store, frame.key)), record))
+        about = record_of_frame(self._store, get(self._store, frame.key))
+        self.logs[frame.key] = self._texts.put_text(as_log(about, (), record))
 
     def _call(self, frame: FrameRow, own: list[Message]) -> None:
         told = assemble(self._store, frame.key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +12,19 @@ from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.tree_record import RecordedFrame, TreeRecord
 from rlm_mcp.cli import trees
 from rlm_mcp.cli.notebooks import write
-from rlm_mcp.cli.output import FAILED, USAGE, JsonFlag, SessionOption, console, errors, fail, failing, printable, show
+from rlm_mcp.cli.output import (
+    FAILED,
+    USAGE,
+    JsonFlag,
+    SessionOption,
+    console,
+    errors,
+    fail,
+    failing,
+    printable,
+    show,
+    show_known,
+)
 from rlm_mcp.formats.tree import as_file
 
 __all__ = ["frame", "log", "plan", "pop", "push", "tree"]
@@ -82,7 +93,7 @@ def push(
 
 
 def _print_pushed(answer: JsonObject) -> None:
-    _fields(answer, "frame", "status", "goal", "session", "policy", "notice")
+    show_known(answer, "frame", "status", "goal", "session", "policy", "notice")
     started = answer["frame"]
     errors.print(f"work in it with --session {started}, end it with: rlm-kernel pop {started}")
 
@@ -110,7 +121,7 @@ def pop(
     given |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
     answer = call_tool("pop", given, session=session)
     known = ("frame", "status", "summary", "handed_over", "adopted", "failed", "invalidated", "parent", "log")
-    show(answer, as_json, lambda: _fields(answer, *known))
+    show(answer, as_json, lambda: show_known(answer, *known))
 
 
 @failing
@@ -140,7 +151,7 @@ def frame(
         show(answer, as_json, lambda: _lines(_texts(answer["turns"])))
         return
     told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
-    show(answer, as_json, lambda: _fields(told, *told))
+    show(answer, as_json, lambda: show_known(told))
 
 
 @failing
@@ -185,15 +196,6 @@ def _tree_lines(record: TreeRecord) -> list[str]:
 def _row(frame: RecordedFrame) -> JsonObject:
     """Return what `tree --json` tells of a frame: all but what only the export holds."""
     return {name: value for name, value in plain(frame).items() if name not in ("cells", "contexts", "events")}
-
-
-def _fields(answer: Mapping[str, object], *names: str) -> None:
-    """Print what is known under these names, a line each."""
-    for name in names:
-        value = answer.get(name)
-        if value not in (None, [], ""):
-            said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            console.print(printable(f"{name}: {said}"), markup=False)
 
 
 def _lines(said: list[str]) -> None:

@@ -7,7 +7,7 @@ import io
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
@@ -39,6 +39,7 @@ __all__ = [
     "printable",
     "say",
     "show",
+    "show_known",
     "size",
     "table",
     "until_interrupted",
@@ -93,6 +94,18 @@ def _escaped_line(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+
+
+def show_known(answer: Mapping[str, object], *names: str, always: Container[str] = ()) -> None:
+    """Print what an answer has under these names (default: all), a line each; a list on one line.
+
+    What is empty is left out, except for names in ``always``.
+    """
+    for name in names or answer:
+        value = answer.get(name)
+        if value not in (None, [], {}, "") or name in always:
+            said = (", ".join(map(str, value)) or "nothing") if isinstance(value, list) else value
+            console.print(printable(f"{name}: {said}"), markup=False)
 
 
 def _print_fields(fields: Mapping[str, object], indent: str = "") -> None:

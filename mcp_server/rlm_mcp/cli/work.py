@@ -8,7 +8,7 @@ import typer
 
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.cli.output import JsonFlag, SessionOption, console, failing, printable, show, table
+from rlm_mcp.cli.output import JsonFlag, SessionOption, failing, show, show_known, table
 from rlm_mcp.errors import WrongUsage
 
 __all__ = ["app"]
@@ -43,8 +43,7 @@ def _stated(**given: object) -> JsonObject:
 
 
 def _work(do: str, session: str | None, **given: object) -> JsonObject:
-    data = {name: value for name, value in given.items() if value is not None}
-    return call_tool("work", {"do": do, **data}, session=session)
+    return call_tool("work", {"do": do, **given}, session=session)
 
 
 @app.command("next")
@@ -61,7 +60,7 @@ def next_(
 ) -> None:
     """Show what may be worked on now, side by side, or what keeps everything waiting."""
     answer = _work("next", session, data={"limit": limit, **_stated(scope=scope, stale=stale)}, wait=wait)
-    show(answer, as_json, lambda: _told(answer))
+    show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
 
 @app.command()
@@ -83,7 +82,7 @@ def claim(
         raise WrongUsage("--steal needs the id of a task")
     data = _stated(scope=scope, stale=stale, steal=steal)
     answer = _work("claim", session, id=task, data=data, wait=wait, holder=_holder(pid, ttl, lease))
-    show(answer, as_json, lambda: _told(answer))
+    show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
 
 @app.command()
@@ -101,7 +100,7 @@ def renew(
     """Prolong a lease, and add to the work in progress of its task."""
     data = _stated(phase=phase, next_step=next_step, decisions=decision)
     answer = _work("renew", session, id=task, data=data, holder=_holder(pid, None, lease))
-    show(answer, as_json, lambda: _told(answer))
+    show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
 
 @app.command()
@@ -117,7 +116,7 @@ def release(
     """Give a task back: others may go on with what was done."""
     holder = None if force else _holder(pid, None, lease)
     answer = _work("release", session, id=task, data=_stated(force=force), holder=holder)
-    show(answer, as_json, lambda: _told(answer))
+    show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
 
 @app.command()
@@ -140,7 +139,7 @@ def done(
     data: JsonObject = {"status": status, "summary": summary, "files": file or [], "decisions": decision or []}
     holder = None if force else _holder(pid, None, lease)
     answer = _work("done", session, id=task, data=data | _stated(force=force), holder=holder)
-    show(answer, as_json, lambda: _told(answer))
+    show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
 
 @app.command()
@@ -177,7 +176,7 @@ def add(
     if known is None:
         data |= {"goal": goal, "kind": kind, **_stated(parent=parent)}
     answer = _work("add", session, id=known, data=data)
-    show(answer, as_json, lambda: _told(answer))
+    show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
 
 @app.command("list")
@@ -231,12 +230,3 @@ def _table(found: list[JsonObject], fields: Fields | None) -> None:
         return
     for row in found:
         show(row, as_json=False)
-
-
-def _told(answer: JsonObject) -> None:
-    """Print what was answered, a line each; lists of ids on one line."""
-    for name, value in answer.items():
-        if value in (None, [], {}) and name != "next":
-            continue
-        said = (", ".join(map(str, value)) or "nothing") if isinstance(value, list) else value
-        console.print(printable(f"{name}: {said}"), markup=False)

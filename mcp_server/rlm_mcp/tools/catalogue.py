@@ -7,12 +7,12 @@ import asyncio
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.reading import Search
 from rlm_mcp.service.contexts.sources import Load, resolve
+from rlm_mcp.service.frames.plans import plan_of
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_mcp.service.work.work import Asked
 from rlm_mcp.tools import arguments as take
-from rlm_mcp.tools.goals import planned
 from rlm_mcp.tools.registry import Registry
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
@@ -148,7 +148,7 @@ async def status(service: Service, session: Session, given: take.ListVars, calle
 @TOOLS.add("Plan a goal, with children.", take.PlanGoal, tier="core")
 async def plan(service: Service, session: Session, given: take.PlanGoal, caller: Caller) -> ToolAnswer:
     """Plan frames."""
-    wanted = planned(given.goal, given.children)
+    wanted = plan_of({"goal": given.goal, "children": given.children})
     return service.frames.plan(session, caller.handshake, caller.session, wanted, given.parent)
 
 

@@ -14,26 +14,20 @@ from starlette.routing import Route
 from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.by_hand import FramesByHand
+from rlm_mcp.service.frames.plans import plan_of
 from rlm_mcp.service.service import Service
 from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
-from rlm_memory.frames.tree import DEEPEST_PLANNED, MOST_PLANNED, Plan
+from rlm_memory.frames.tree import MOST_PLANNED
 
 __all__ = ["BODIES", "routes"]
 
 
-class Goal(Nothing):
-    """A goal, and those below it."""
-
-    goal: str
-    children: list[Goal] = Field(default_factory=list)
-
-
 class PlanBody(Nothing):
-    """Goals to write down below the frame."""
+    """Goals to write down below the frame: texts, or objects with goals below them."""
 
-    goals: Annotated[list[Goal], Field(min_length=1, max_length=MOST_PLANNED)]
+    goals: Annotated[list[Any], Field(min_length=1, max_length=MOST_PLANNED)]
 
 
 class PushBody(Nothing):
@@ -119,17 +113,9 @@ async def _export(service: Service, request: Request) -> Response:
 
 
 async def _plan(frames: FramesByHand, frame: str, given: PlanBody) -> JsonObject:
-    return frames.plan(frame, [_planned(goal) for goal in given.goals])
+    return frames.plan(frame, list(map(plan_of, given.goals)))
 
 
 async def _pop(frames: FramesByHand, frame: str, given: PopBody) -> JsonObject:
     lists = given.artifacts, given.decisions, given.hand_over
     return await frames.pop(frame, Outcome(Status(given.status), given.summary, *lists, given.children))
-
-
-def _planned(given: Goal, depth: int = 1) -> Plan:
-    if depth > DEEPEST_PLANNED:
-        raise ToolFault(
-            "invalid_arguments", f"goals are nested more than {DEEPEST_PLANNED} deep; plan deeper ones apart"
-        )
-    return Plan(given.goal, [_planned(child, depth + 1) for child in given.children])

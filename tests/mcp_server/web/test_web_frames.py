@@ -85,9 +85,10 @@ def test_each_verb_does_what_the_tool_does_and_who_watches_is_told(page: Any, pr
     assert call_tool("eval_code", {"code": "n"}, session=project)["result"] == "42"
 
     status, detail = page.told("GET", f"/api/frames/{story}")
-    assert (status, detail["artifacts"], detail["handed_over"]) == (200, ["a.md"], ["n"])
-    assert Path(detail["log"]).is_file()
-    assert [event["author"] for event in detail["events"]] == ["page"] * len(detail["events"])
+    frame = detail["frame"]
+    assert (status, frame["artifacts"], frame["handed_over"]) == (200, ["a.md"], ["n"])
+    assert Path(frame["log"]).is_file()
+    assert [event["author"] for event in frame["events"]] == ["page"] * len(frame["events"])
     assert detail["may"] == ["reopen", "forget"]
 
     assert do(page, other, "invalidate")[1]["invalidated"] == [other]
@@ -116,7 +117,7 @@ def test_what_is_kept_of_a_frame_can_be_saved(page: Any, project: str) -> None:
     assert page.told("GET", f"/api/frames/{pushed}")[1]["files"] == ["md", "ipynb"]
     status, log, media = saved("md")
     assert (status, media) == (200, "application/octet-stream")
-    assert log == Path(page.told("GET", f"/api/frames/{pushed}")[1]["log"]).read_text()
+    assert log == Path(page.told("GET", f"/api/frames/{pushed}")[1]["frame"]["log"]).read_text()
     notebook = nbformat.reads(saved("ipynb")[1], as_version=4)
     nbformat.validate(notebook)
     assert "print(6 * 7)" in [cell.source for cell in notebook.cells]
@@ -149,7 +150,7 @@ def test_a_hostile_goal_holds_no_markup_on_the_wire(page: Any, project: str) -> 
     with page.ask("GET", f"/api/frames/{pushed}") as answer:
         text = answer.read()
     assert not set(text) & set(b"<>&")
-    assert json.loads(text)["goal"] == HOSTILE
+    assert json.loads(text)["frame"]["goal"] == HOSTILE
 
 
 @pytest.mark.parametrize("frame", ["f0", "f999999", "none", "%3Cscript%3E", "f99999999999999999999"])
@@ -163,7 +164,8 @@ def test_a_frame_that_is_none_is_said_to_be_missing(page: Any, frame: str) -> No
     ("verb", "given"),
     [
         ("plan", {"goals": []}),
-        ("plan", {"goals": ["text"]}),
+        ("plan", {"goals": [7]}),
+        ("plan", {"goals": [{"goal": "x", "children": "text"}]}),
         ("pop", {"status": "planned"}),
         ("pop", {"more": 1}),
         ("push", {"fork": "yes"}),

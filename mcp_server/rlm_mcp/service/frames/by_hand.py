@@ -7,64 +7,39 @@ Looking opens no session and makes no frame. What a person does goes through the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.tree_record import RecordedFrame
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.frames.records import record_of_frame
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_memory import sessions
 from rlm_memory.frames import ending, rows, tree
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
-from rlm_memory.frames.runtime import handed_over
 from rlm_memory.frames.states import OPEN, STEPS, Kind, Status, Verb
 from rlm_memory.frames.survey import FrameGlance, Survey
 from rlm_memory.frames.tree import Plan
 from rlm_memory.store import Store
 
-__all__ = ["EventLine", "FrameDetail", "FrameViewer", "FramesByHand"]
+__all__ = ["FrameDetail", "FrameViewer", "FramesByHand"]
 
 _AUTHOR = "page"
 _MOST_EVENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class EventLine:
-    """What somebody did to a frame; ``at`` in epoch seconds."""
-
-    at: float
-    author: str
-    verb: str
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
 class FrameDetail:
-    """One frame, whole. Times are epoch seconds; ``may`` names what may be done to it now.
+    """One frame, whole. ``may`` names what may be done to it now.
 
     ``files`` has the kinds of those that its end has written: ``md``, the log, and ``ipynb``, the notebook.
     """
 
-    id: str
-    parent: str | None
-    kind: str
-    goal: str
-    status: str
-    author: str
-    session: str | None
-    created: float
-    started: float | None
-    ended: float | None
-    summary: str
-    summary_by: str
-    artifacts: tuple[str, ...]
-    decisions: tuple[str, ...]
-    handed_over: tuple[str, ...]
-    log: str | None
+    frame: RecordedFrame
     files: tuple[str, ...]
     may: tuple[str, ...]
-    events: tuple[EventLine, ...]
 
 
 class FramesByHand:
@@ -81,29 +56,9 @@ class FramesByHand:
         """Return a frame with all that is kept of it; raises UnknownFrame."""
         with self._store.transaction():
             row = self._get(frame)
-            kept = rows.compaction_of(self._store, row.key)
-            events = rows.events_of(self._store, key=row.key)[-_MOST_EVENTS:]
-            return FrameDetail(
-                id=row.id,
-                parent=None if row.parent is None else rows.frame_id(row.parent),
-                kind=row.kind.value,
-                goal=row.goal,
-                status=row.status.value,
-                author=row.author,
-                session=self._session_of(row),
-                created=row.created_at,
-                started=row.started_at,
-                ended=row.ended_at,
-                summary=kept.text if kept else "",
-                summary_by=kept.source if kept else "",
-                artifacts=kept.artifacts if kept else (),
-                decisions=kept.decisions if kept else (),
-                handed_over=tuple(value.name for value in handed_over(self._store, row.key)),
-                log=row.log,
-                files=tuple(self._frames.logs.written(row)),
-                may=tuple(_may(row)),
-                events=tuple(EventLine(e.at, e.author, e.verb, str(e.data.get("status", ""))) for e in events),
-            )
+            found = record_of_frame(self._store, row)
+            shown = replace(found, events=found.events[-_MOST_EVENTS:])
+            return FrameDetail(shown, tuple(self._frames.logs.written(row)), tuple(_may(row)))
 
     async def file(self, frame: str, kind: str) -> str:
         """Return the log (``md``) or the notebook (``ipynb``) of a frame; raises ToolFault when it has none."""

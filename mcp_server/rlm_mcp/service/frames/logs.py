@@ -15,21 +15,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rlm_ipc.session_record import SessionRecord
-from rlm_mcp.formats.frame_log import FrameLog, as_log
+from rlm_mcp.formats.frame_log import as_log
 from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.frames.records import record_of_frame
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.record import cell_of, query_of
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_memory import journal, queries, sessions
 from rlm_memory.errors import SessionEnded
-from rlm_memory.frames import rows, transcript
+from rlm_memory.frames import transcript
 from rlm_memory.frames.rows import FrameRow
-from rlm_memory.frames.runtime import handed_over
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.store import Store
 from rlm_memory.transcripts.messages import called
 
-__all__ = ["FrameLogs", "described"]
+__all__ = ["FrameLogs", "calls_told"]
 
 _SPILLED = "cells.jsonl"
 _BEGAN = "began"
@@ -79,13 +79,13 @@ class FrameLogs:
         record = self._record(frame, session, cells)
         if record is None and target.exists():
             return str(target)
-        about = described(self._store, frame)
+        about, calls = record_of_frame(self._store, frame), calls_told(self._store, frame)
 
         def write() -> None:
             known = {cell.number for cell in self._spilled(frame)}
             # Turns are made of the file when the journal has gone with its session.
             self._append(frame, [cell for cell in cells if cell.number not in known])
-            _write(target, as_log(about, record))
+            _write(target, as_log(about, calls, record))
 
         await asyncio.to_thread(write)
         return str(target)
@@ -149,24 +149,9 @@ class FrameLogs:
         return SessionRecord(name, policy, frame.status.value, cells=cells)
 
 
-def described(store: Store, frame: FrameRow) -> FrameLog:
-    """Return what the log of a frame says of it before its cells."""
-    kept = rows.compaction_of(store, frame.key)
-    return FrameLog(
-        frame=frame.id,
-        goal=frame.goal,
-        status=frame.status.value,
-        parent=None if frame.parent is None else rows.frame_id(frame.parent),
-        artifacts=list(kept.artifacts) if kept else [],
-        decisions=list(kept.decisions) if kept else [],
-        handed_over=[value.name for value in handed_over(store, frame.key)],
-        started_at=frame.started_at,
-        ended_at=frame.ended_at,
-        summary=kept.text if kept else "",
-        summary_by=kept.source if kept else "",
-        calls=[(call.at, called(call.tool, call.arguments)) for call in transcript.calls_of(store, frame.key)],
-        events=[(event.at, event.author, event.verb) for event in rows.events_of(store, key=frame.key)],
-    )
+def calls_told(store: Store, frame: FrameRow) -> list[tuple[float, str]]:
+    """List the calls of tools that a frame's log tells of, with their times."""
+    return [(call.at, called(call.tool, call.arguments)) for call in transcript.calls_of(store, frame.key)]
 
 
 def _write_notebook(target: Path, record: SessionRecord, now: float) -> None:

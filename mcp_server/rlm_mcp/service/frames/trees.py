@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from rlm_ipc.tree_record import RecordedEvent, RecordedFrame, TreeRecord
+from dataclasses import replace
+
+from rlm_ipc.tree_record import RecordedFrame, TreeRecord
 from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.frames.records import record_of_frame, session_of
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.record import cell_of, context_of, query_of
-from rlm_memory import contexts, queries, sessions
+from rlm_memory import contexts, queries
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames import rows
-from rlm_memory.frames.rows import Event, FrameRow
-from rlm_memory.frames.runtime import handed_over
+from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Kind
 from rlm_memory.journal import JournalEntry
 from rlm_memory.sessions import SessionRow
@@ -35,34 +37,16 @@ class FrameTrees:
         return TreeRecord(frame, tuple([await self._recorded(row, cells=cells) for row in found]))
 
     async def _recorded(self, row: FrameRow, *, cells: bool) -> RecordedFrame:
-        session = None if row.session is None else sessions.get(self._store, sessions.name_of(self._store, row.session))
-        ran = await self._ran(row, session) if cells else []
+        found = record_of_frame(self._store, row)
+        if not cells:
+            return found
+        session = session_of(self._store, row)
+        ran = await self._ran(row, session)
         known = queries.of_session(self._store, session.key) if session is not None and ran else ()
         asked = {query.id: query_of(query) for query in known}
-        stands = cells and session is not None and row.kind is Kind.SESSION
-        kept = rows.compaction_of(self._store, row.key)
-        return RecordedFrame(
-            id=row.id,
-            parent=None if row.parent is None else rows.frame_id(row.parent),
-            kind=row.kind.value,
-            goal=row.goal,
-            status=row.status.value,
-            author=row.author,
-            session=None if session is None else session.id,
-            policy=None if session is None else session.policy,
-            created_at=row.created_at,
-            started_at=row.started_at,
-            ended_at=row.ended_at,
-            summary=kept.text if kept else "",
-            summary_by=kept.source if kept else "",
-            artifacts=kept.artifacts if kept else (),
-            decisions=kept.decisions if kept else (),
-            handed_over=tuple(value.name for value in handed_over(self._store, row.key)),
-            log=row.log,
-            events=tuple(_event(event) for event in rows.events_of(self._store, key=row.key)),
-            cells=tuple(cell_of(cell, asked) for cell in ran),
-            contexts=tuple(map(context_of, contexts.of_session(self._store, row.session or 0))) if stands else (),
-        )
+        stands = session is not None and row.kind is Kind.SESSION
+        texts = contexts.of_session(self._store, row.session or 0) if stands else ()
+        return replace(found, cells=tuple(cell_of(cell, asked) for cell in ran), contexts=tuple(map(context_of, texts)))
 
     async def _ran(self, row: FrameRow, session: SessionRow | None) -> list[JournalEntry]:
         if row.kind is not Kind.SESSION:
@@ -70,17 +54,3 @@ class FrameTrees:
         if session is None:
             return []
         return [cell for cell in self._cells.of_session(session.key) if cell.frame is None]
-
-
-def _event(event: Event) -> RecordedEvent:
-    said = event.data
-    return RecordedEvent(
-        event.number,
-        event.at,
-        event.author,
-        event.verb,
-        status=str(said.get("status", "")),
-        along="along_with" in said or "below" in said,
-        fork=bool(said.get("fork", True)),
-        failed=tuple(said.get("answer", {}).get("failed", ())),
-    )

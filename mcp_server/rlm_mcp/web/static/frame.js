@@ -20,33 +20,33 @@ export async function renderDetail(id, there) {
     return;
   }
   try {
-    const frame = await wholeFrame(id);
-    if (wanted === id) fill(box, frame);
+    const detail = await wholeFrame(id);
+    if (wanted === id) fill(box, detail);
   } catch (error) {
     if (wanted === id) box.replaceChildren(h("p", { class: "quiet" }, error.message));
   }
 }
 
-function fill(box, frame) {
+function fill(box, { frame, files, may }) {
   const focused = box.contains(document.activeElement) ? document.activeElement.dataset.deed : undefined;
   const facts = [h("span", { class: "state pill", "data-state": frame.status }, STATUSES[frame.status] ?? frame.status)];
   facts.push(h("span", {}, frame.kind));
   if (frame.parent) facts.push(h("span", {}, "below ", h("a", { href: frameLink(frame.parent) }, frame.parent)));
   if (frame.session) facts.push(h("span", {}, "in ", h("a", { href: link(frame.session) }, theirs(frame.session))));
-  if (frame.started) facts.push(h("span", {}, `started ${moment(frame.started)}`));
-  if (frame.ended) facts.push(h("span", {}, `ended ${moment(frame.ended)}`));
+  if (frame.started_at) facts.push(h("span", {}, `started ${moment(frame.started_at)}`));
+  if (frame.ended_at) facts.push(h("span", {}, `ended ${moment(frame.ended_at)}`));
   const by = { caller: "", extract: " (an extract of its cells)", model: " (by a model)" }[frame.summary_by] ?? "";
   box.replaceChildren(
     h("h2", { class: "id" }, `Frame ${frame.id}`),
     theirs(frame.goal, "p", { class: "their whole wanted", tabindex: 0, "aria-label": "Goal" }),
     h("p", { class: "facts" }, ...facts),
-    h("div", { class: "actions", role: "toolbar", "aria-label": "Frame" }, ...buttons(frame)),
+    h("div", { class: "actions", role: "toolbar", "aria-label": "Frame" }, ...buttons(frame, may)),
     ...part(`Summary${by}`, frame.summary && [theirs(frame.summary, "p", { class: "their whole", tabindex: 0, "aria-label": "Summary" })]),
     ...part("Artifacts", named(frame.artifacts)),
     ...part("Decisions", named(frame.decisions)),
     ...part("Handed over", named(frame.handed_over)),
     ...part("Log", frame.log && [theirs(frame.log, "p", { class: "their path" })]),
-    ...part("Save", [h("div", { class: "actions" }, ...["md", "ipynb", "json"].filter(kept(frame)).map((kind) => saveButton(frame.id, kind)))]),
+    ...part("Save", [h("div", { class: "actions" }, ...["md", "ipynb", "json"].filter(kept(files)).map((kind) => saveButton(frame.id, kind)))]),
     ...part("History", [h("ol", { class: "events" }, ...frame.events.map(event))]),
   );
   if (focused) box.querySelector(`[data-deed="${focused}"]`)?.focus();
@@ -54,14 +54,14 @@ function fill(box, frame) {
 
 const part = (title, content) => (content ? [h("section", {}, h("h3", {}, title), ...content)] : []);
 const FILES = { md: "Log", ipynb: "Notebook", json: "Tree" };
-const kept = (frame) => (kind) => kind === "json" || frame.files.includes(kind);
+const kept = (files) => (kind) => kind === "json" || files.includes(kind);
 const saveButton = (id, kind) =>
   h("button", { onclick: ({ target }) => attempt([target], async () => (await saveFrame(id, kind), `Saved frame-${id}.${kind}`)) }, FILES[kind]);
 const named = (items) => items.length > 0 && [h("ul", {}, ...items.map((item) => h("li", {}, theirs(item))))];
 const event = ({ at, author, verb, status }) =>
   h("li", {}, `${moment(at)} · `, theirs(author), ` · ${verb}${status ? ` → ${STATUSES[status] ?? status}` : ""}`);
 
-function buttons(frame) {
+function buttons(frame, may) {
   const deeds = {
     push: ["Push", () => now(frame.id, "push", {}, started)],
     push_below: ["Push a goal…", () => pushBelow(frame)],
@@ -72,7 +72,7 @@ function buttons(frame) {
     invalidate: ["Invalidate…", () => invalidate(frame)],
     forget: ["Forget…", () => forget(frame)],
   };
-  return frame.may
+  return may
     .filter((name) => name in deeds)
     .map((name) => h("button", { "data-deed": name, onclick: deeds[name][1] }, deeds[name][0]));
 }

@@ -1,0 +1,64 @@
+"""The record of one frame: what its rows tell of it, for its log, its page and the record of its tree."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from rlm_ipc.tree_record import RecordedEvent, RecordedFrame
+from rlm_memory import sessions
+from rlm_memory.errors import SessionEnded
+from rlm_memory.frames import rows
+from rlm_memory.frames.rows import Event, FrameRow
+from rlm_memory.frames.runtime import handed_over
+from rlm_memory.sessions import SessionRow
+from rlm_memory.store import Store
+
+__all__ = ["record_of_frame", "session_of"]
+
+
+def record_of_frame(store: Store, row: FrameRow) -> RecordedFrame:
+    """Return what is known of a frame besides its cells and contexts."""
+    with store.transaction():
+        session = session_of(store, row)
+        kept = rows.compaction_of(store, row.key)
+        return RecordedFrame(
+            id=row.id,
+            parent=None if row.parent is None else rows.frame_id(row.parent),
+            kind=row.kind.value,
+            goal=row.goal,
+            status=row.status.value,
+            author=row.author,
+            session=None if session is None else session.id,
+            policy=None if session is None else session.policy,
+            created_at=row.created_at,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            summary=kept.text if kept else "",
+            summary_by=kept.source if kept else "",
+            artifacts=kept.artifacts if kept else (),
+            decisions=kept.decisions if kept else (),
+            handed_over=tuple(value.name for value in handed_over(store, row.key)),
+            log=row.log,
+            events=tuple(map(_event, rows.events_of(store, key=row.key))),
+        )
+
+
+def session_of(store: Store, row: FrameRow) -> SessionRow | None:
+    """Return the session that a frame runs or ran in; None when it has none, or that has ended."""
+    with suppress(SessionEnded):
+        return None if row.session is None else sessions.get(store, sessions.name_of(store, row.session))
+    return None
+
+
+def _event(event: Event) -> RecordedEvent:
+    said = event.data
+    return RecordedEvent(
+        event.number,
+        event.at,
+        event.author,
+        event.verb,
+        status=str(said.get("status", "")),
+        along="along_with" in said or "below" in said,
+        fork=bool(said.get("fork", True)),
+        failed=tuple(said.get("answer", {}).get("failed", ())),
+    )
