@@ -64,6 +64,7 @@ __all__ = [
 START_SECONDS = 60.0
 """How long a starting server may take until it announces that it listens."""
 _LOG_TAIL_BYTES = 2000
+_STARTS = 3
 
 
 class AlreadyServed(Exception):
@@ -98,16 +99,17 @@ def connect_or_start(
 
     The server starts in its own session with ``/`` as its working directory, the null device as standard
     input, and its output appended to the file ``log``. Raises :class:`DiscoveryError` with the end of that
-    log when it does not get ready within ``seconds``.
+    log when it does not get ready within ``seconds``. One that ended without a word was killed: another is started.
     """
-    for _ in range(3):
+    for _ in range(_STARTS):
         if (sock := connect(path)) is not None:
             return sock
         with only_starter(path):
             if (sock := connect(path)) is not None:
                 return sock
             _start(argv, log, env, seconds)
-    raise DiscoveryError(f"{_name(argv)} reports that it is ready, but nothing listens at {path}", f"see {log}")
+    what = f"{_name(argv)} was started {_STARTS} times, said nothing, and does not listen at {path}"
+    raise DiscoveryError(what, f"see {log}; `rlm-kernel doctor` checks the installation")
 
 
 def announce_ready(descriptor: int | None) -> None:
@@ -138,7 +140,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, seconds: float) -> None:
-    """Start the server and wait until it announces itself."""
+    """Start the server and wait until it announces itself, or has ended without a word."""
     import subprocess  # 8 ms that a front with a warm daemon does not need to pay
 
     reader, writer = os.pipe()
@@ -156,18 +158,22 @@ def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, sec
     finally:
         os.close(writer)
         os.close(log_descriptor)
-    ready = _read_ready(reader, seconds)
+    said = _read_ready(reader, seconds)
     _started[:] = [p for p in [*_started, process] if p.poll() is None]
-    if not ready:
-        what = f"{_name(argv)} did not start; {_last_words(log, log_start)}"
-        raise DiscoveryError(what, f"see {log}; `rlm-kernel doctor` checks the installation")
+    if said == b"1":
+        return
+    words = _last_words(log, log_start)
+    if said is None or words:
+        told = f"it said:\n{words}" if words else f"it said nothing for {seconds:g} s"
+        hint = f"see {log}; `rlm-kernel doctor` checks the installation"
+        raise DiscoveryError(f"{_name(argv)} did not start; {told}", hint)
 
 
-def _read_ready(reader: int, seconds: float) -> bool:
-    """Wait for the ready byte; false at end of file (it died) or after ``seconds``."""
+def _read_ready(reader: int, seconds: float) -> bytes | None:
+    """Wait for the ready byte; empty at end of file (it died), None after ``seconds``."""
     try:
         readable, _, _ = select.select([reader], [], [], seconds)
-        return bool(readable) and os.read(reader, 1) == b"1"
+        return os.read(reader, 1) if readable else None
     finally:
         os.close(reader)
 
@@ -176,8 +182,7 @@ def _last_words(log: StrPath, log_start: int) -> str:
     """Return the end of what a server that did not start has written."""
     with open(log, "rb") as file:
         file.seek(max(log_start, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
-        tail = file.read().decode(errors="replace").strip()
-    return f"it said:\n{tail}" if tail else "it said nothing"
+        return file.read().decode(errors="replace").strip()
 
 
 def _name(argv: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from rlm_ipc.discovery import DiscoveryError
 PATIENCE = 30.0
 
 SERVER = """
-import sys, time
+import os, signal, sys, time
 from pathlib import Path
 from rlm_ipc import discovery
 
@@ -40,6 +40,9 @@ if mode == "late":
     while not Path(path + ".listen").exists():
         time.sleep(0.005)
 listener = discovery.listen(path)
+if mode == "killed" and not Path(path + ".dead").exists():
+    Path(path + ".dead").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
 discovery.announce_ready(int(sys.argv[4]))
 while True:
     connection, _ = listener.accept()
@@ -291,6 +294,14 @@ def test_a_server_that_does_not_start_says_why(path: str, server: list[str], iso
     with pytest.raises(DiscoveryError, match="no luck today") as caught:
         discovery.connect_or_start(path, command, log=isolation.root / "log")
     assert str(isolation.root / "log") in str(caught.value)
+
+
+def test_a_server_that_is_killed_as_it_starts_is_followed_by_another(
+    path: str, server: list[str], isolation: Any
+) -> None:
+    """It listens and has not said so: whoever started it was told that it did not start, and to look into its log."""
+    assert _start([*server[:-1], "killed"], path, isolation)
+    assert Path(path + ".dead").exists()
 
 
 def test_a_server_that_never_gets_ready_is_given_up(path: str, isolation: Any) -> None:
