@@ -116,7 +116,7 @@ class Holders:
             proof = self._of_pid(said)
             return self._process(client, proof, f"process {said.removeprefix('pid:')}"), None
         if said.startswith("ttl:"):
-            return self._timed(client, said)
+            return self.for_time(_seconds(said.removeprefix("ttl:")), "by time", client.cwd)
         return self._of_token(said), None
 
     def since(self, client: ClientInfo) -> float:
@@ -260,18 +260,19 @@ class Holders:
             self._await(found)
         return found
 
-    def _timed(self, client: ClientInfo, said: str) -> tuple[Holder, str]:
-        try:
-            seconds = float(said.removeprefix("ttl:") or DEFAULT_SECONDS)
-        except ValueError:
-            seconds = -1.0
+    def for_time(self, seconds: float, label: str, worktree: str) -> tuple[Holder, str]:
+        """Return a new holder that lives so long, and the token by which its calls prolong that.
+
+        Raises:
+            ToolFault: that is too long, or no time.
+        """
         if not 0 < seconds <= LONGEST_SECONDS:
             hint = f"give seconds, {LONGEST_SECONDS:,.0f} at most: holder='ttl:{DEFAULT_SECONDS:.0f}'"
-            raise ToolFault("invalid_arguments", f"{said[:80]!r} is no time", hint)
+            raise ToolFault("invalid_arguments", f"{seconds:g} seconds are no time for a lease", hint)
         token = f"lease-{secrets.token_urlsafe(18)}"
         proof = f"{seconds:g}:{_hash(token)}"
         found = holders.enlist(
-            self._store, "time", proof, label="by time", worktree=client.cwd, now=self._clock(), seconds=seconds
+            self._store, "time", proof, label=label, worktree=worktree, now=self._clock(), seconds=seconds
         )
         self._look_after()
         return found, token
@@ -321,6 +322,13 @@ class Holders:
 
     def _front_of(self, proof: str) -> ClientInfo:
         return next(one for one in self._clients.values() if self._proof(one) == proof)
+
+
+def _seconds(said: str) -> float:
+    try:
+        return float(said or DEFAULT_SECONDS)
+    except ValueError:
+        return -1.0
 
 
 def _hash(token: str) -> str:

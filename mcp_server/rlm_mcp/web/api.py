@@ -23,7 +23,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_mcp.web import frame_calls
+from rlm_mcp.web import frame_calls, work_calls
 from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
 
 __all__ = ["BODIES", "PREFIX", "routes"]
@@ -47,6 +47,7 @@ def routes(service: Service) -> list[Route]:
         Route(f"{PREFIX}live", functools.partial(_live, service), methods=["GET"]),
         Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
         *frame_calls.routes(service),
+        *work_calls.routes(service),
         *(
             Route(
                 f"{PREFIX}sessions/{{session}}/{name}", deed(BODIES[name], _in_session(service, act)), methods=["POST"]
@@ -60,13 +61,14 @@ def routes(service: Service) -> list[Route]:
 
 
 async def _live(service: Service, request: Request) -> Response:
-    chosen = request.query_params.get("session")
-    return StreamingResponse(_news(service, chosen), media_type="application/x-ndjson")
+    chosen, work = request.query_params.get("session"), "work" in request.query_params
+    return StreamingResponse(_news(service, chosen, work=work), media_type="application/x-ndjson")
 
 
-async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
-    """One line of JSON whenever something has changed: the parts of the page that did."""
+async def _news(service: Service, chosen: str | None, *, work: bool) -> AsyncIterator[bytes]:
+    """One line of JSON whenever something has changed: the parts of the page that did; ``work``: the board, too."""
     viewer = service.watch.viewer(chosen) if chosen else None
+    board = service.work.by_hand.viewer() if work else None
     frames = service.frames_by_hand.viewer()
     sent: dict[str, bytes] = {}
     quiet = 0
@@ -79,6 +81,8 @@ async def _news(service: Service, chosen: str | None) -> AsyncIterator[bytes]:
         news = {name: text for name, text in written.items() if sent.get(name) != text}
         if (changed := frames.look()) is not None:
             news["tree"] = encode(changed)
+        if board is not None and (changed := board.look()) is not None:
+            news["work"] = encode(changed)
         quiet = 0 if news or not sent else quiet + 1
         if news or quiet >= _QUIET_LOOKS:
             sent, quiet = written, 0

@@ -19,7 +19,7 @@ from rlm_mcp.service.service import Service
 from rlm_memory.frames import rows, tree
 from rlm_memory.frames.tree import Plan
 from rlm_memory.places import tree_of
-from rlm_memory.work import holders, leases, paths, prime, progress
+from rlm_memory.work import board, holders, leases, paths, prime, progress
 
 pytestmark = pytest.mark.anyio
 Connect = Callable[..., AbstractAsyncContextManager[Any]]
@@ -235,6 +235,19 @@ async def test_a_write_to_a_path_that_another_has_claimed_is_refused(
         assert decision.get("permissionDecision", decision.get("decision")) == "deny"
         assert why in decision.get("permissionDecisionReason", decision.get("reason"))
     assert tell(event, client, **WRITES[client](repository / "other.py")) == ""
+
+
+async def test_a_refused_write_is_told_on_the_board(
+    leased: str, tell: Callable[..., str], quiet: Service, repository: Path
+) -> None:
+    """E-5: a person sees who is in whose way; one that tries the same again at once is told once."""
+    for name in ("a.py", "a.py", "b.py", "b.py"):
+        tell("PreToolUse", "claude-code", **WRITES["claude-code"](repository / "src" / name))
+    found = board.read(quiet._store, now=2.0).conflicts
+    assert [(one.kind, one.path, one.other) for one in found] == [
+        ("write", "src/b.py", leased),
+        ("write", "src/a.py", leased),
+    ]
 
 
 async def test_a_claimed_path_is_found_by_where_it_really_is(

@@ -41,16 +41,18 @@ from rlm_mcp.service.hooks.primes import Primes
 from rlm_mcp.service.sessions.names import git_root
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_memory.errors import MemoryLayerError, RowRequestError
-from rlm_memory.frames import tree
+from rlm_memory.frames import rows, tree
 from rlm_memory.places import tree_of
 from rlm_memory.store import Store
 from rlm_memory.work import holders, leases, paths, prime, progress
+from rlm_memory.work.board import REFUSED_WRITE
 
 __all__ = ["Hooks"]
 
 log = logging.getLogger(__name__)
 
 _SPOOL_SECONDS = 2.0
+_REFUSED_AGAIN_SECONDS = 60.0
 _MOST_KNOWN = 10_000
 _MOST_FILES = 200
 _TOLD_BY_EVENT = ("claude-code", "codex")
@@ -123,13 +125,13 @@ class Hooks:
     def _before_write(self, told: NoteHook, event: WriteAsked, client: ClientInfo | None) -> str:
         """Refuse a write to a path that another one has claimed. A shell's patch that may be applied is told once."""
         for path in event.paths:
-            if (reason := self._taken(path, self._own(told, client))) is not None:
+            if (reason := self._taken(path, self._own(told, client), client)) is not None:
                 return refusal(told.client, told.event, reason)
         if told.client == "codex" and event.tool != "apply_patch":
             self._merge(Edited(event.origin, event.paths), client, self._own(told, client))
         return ""
 
-    def _taken(self, path: str, own: Sequence[str]) -> str | None:
+    def _taken(self, path: str, own: Sequence[str], client: ClientInfo | None) -> str | None:
         place = _real(path)
         root = git_root(str(place.parent))
         if root is None or not place.is_relative_to(root):
@@ -138,10 +140,19 @@ class Hooks:
         taken = paths.taken_by_other(self._store, tree_of(str(root), ""), f"/{inside}", own)
         if taken is None:
             return None
+        self._note_refusal(rows.frame_key(taken.frame), inside, client)
         return (
             f"{inside} was not written: {taken.frame}, on which {taken.holder} works, has claimed "
             f"{taken.path.removeprefix('/') or 'the whole repository'}. Write elsewhere, or take another task."
         )
+
+    def _note_refusal(self, key: int, path: str, client: ClientInfo | None) -> None:
+        """Note with the frame who was in its way; one that tries again and again is noted once a minute."""
+        author, now = "hook" if client is None else f"client {client.pid}", self._clock()
+        last = rows.last_event(self._store, key, REFUSED_WRITE)
+        again = last is not None and last.author == author and last.data.get("path") == path
+        if last is None or not again or last.at < now - _REFUSED_AGAIN_SECONDS:
+            rows.note(self._store, key, REFUSED_WRITE, author, now, path=path)
 
     def _own(self, told: NoteHook, client: ClientInfo | None) -> list[str]:
         """List the holders that an event's client is. Its agents are told apart where both sides name theirs."""

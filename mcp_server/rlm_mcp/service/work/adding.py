@@ -53,6 +53,7 @@ def add(
             items.describe(store, row.key, type_=data.get("type"), **texts)
         if "paths" in data:
             paths.declare(store, row.key, [path_in_worktree(workspace, path) for path in _list(data, "paths")])
+            rows.note(store, row.key, "paths", _AUTHOR, now)
         for target in _list(data, "drop"):
             edges.remove(store, row.key, _same_tree(store, at, target).key, author=_AUTHOR, now=now)
         for name in _EDGES:

@@ -7,28 +7,15 @@ from typing import Literal
 from rlm_ipc.messages import JsonObject
 from rlm_memory.frames import edges, rows
 from rlm_memory.frames.rows import FrameRow
-from rlm_memory.frames.states import Status
 from rlm_memory.store import Store
 from rlm_memory.work import handoffs, holders, items, leases, progress
+from rlm_memory.work.board import state
 from rlm_memory.work.paths import declared
 
-__all__ = ["Fields", "shown", "state"]
+__all__ = ["Fields", "shown"]
 
 Fields = Literal["minimal", "standard", "full"]
 LONGEST_GOAL = 200
-
-
-def state(row: FrameRow, *, stale: bool = False) -> str:
-    """Return the status of a frame, or what its row knows better: it waits, somebody has it, or has left it."""
-    if row.status is Status.PLANNED and (row.waiting or row.closed_above):
-        return "waiting"
-    if row.status is Status.PLANNED and not row.open_children and row.kind == "task":
-        return "ready"
-    if leases.is_held(row):
-        return "stale" if stale else "in_progress"
-    if row.status is Status.IN_PROGRESS and row.freed_at is not None and not row.open_children:
-        return "waiting" if row.waiting or row.closed_above else "ready"
-    return row.status.value
 
 
 def shown(store: Store, row: FrameRow, fields: Fields, *, now: float | None = None) -> JsonObject:

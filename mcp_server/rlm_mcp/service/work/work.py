@@ -21,13 +21,15 @@ from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_mcp.service.work.adding import add
-from rlm_mcp.service.work.shown import Fields, shown, state
+from rlm_mcp.service.work.by_hand import WorkByHand
+from rlm_mcp.service.work.shown import Fields, shown
 from rlm_memory.frames import rows
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Kind, Status
 from rlm_memory.store import Store
 from rlm_memory.work import holders, leases, progress
+from rlm_memory.work.board import state
 from rlm_memory.work.handoffs import boundaries, decay
 from rlm_memory.work.holders import Holder
 from rlm_memory.work.leases import Lease
@@ -62,6 +64,7 @@ class Work:
 
     def __init__(self, store: Store, frames: Frames, live: Holders, clock: Callable[[], float]) -> None:
         self._store, self._frames, self._holders, self._clock = store, frames, live, clock
+        self.by_hand = WorkByHand(store, live, clock)
 
     def begin(self) -> None:
         """Look who still lives of those that claimed, and let go of what the last daemon had no time to."""

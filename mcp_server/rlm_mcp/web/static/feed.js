@@ -24,14 +24,15 @@ export class Feed {
     this.onLink = onLink;
   }
 
-  start(session) {
+  /** `session`: one that is shown whole; `work`: the board is, too. */
+  start(session, work) {
     this.#controller?.abort();
     this.#controller = new AbortController();
-    this.#follow(session, this.#controller.signal);
+    const asked = new URLSearchParams({ ...(session && { session }), ...(work && { work: 1 }) });
+    this.#follow(asked.size ? `/api/live?${asked}` : "/api/live", this.#controller.signal);
   }
 
-  async #follow(session, signal) {
-    const url = session ? `/api/live?session=${encodeURIComponent(session)}` : "/api/live";
+  async #follow(url, signal) {
     while (!signal.aborted) {
       try {
         const answer = await fetch(url, { headers: headers(), signal });
@@ -86,6 +87,9 @@ const addressOfFrame = (frame, what = "") => `/api/frames/${encodeURIComponent(f
 
 /** Have something done to a frame. */
 export const actOnFrame = (frame, deed, given = {}) => post(addressOfFrame(frame, `/${deed}`), given);
+
+/** Have something done to a task of the queue. */
+export const actOnTask = (task, deed, given = {}) => post(`/api/work/${encodeURIComponent(task)}/${deed}`, given);
 
 /** Get the whole of a frame. */
 export async function wholeFrame(frame) {

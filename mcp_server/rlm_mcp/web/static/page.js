@@ -5,10 +5,11 @@ import { Feed, takeToken } from "./feed.js";
 import { choose, learnFrames } from "./frames.js";
 import { renderOverview } from "./overview.js";
 import { clearSession, renderSession } from "./session.js";
+import { learnWork, showWork } from "./work.js";
 import { clock } from "./words.js";
 
 let chosen = null;
-let inFrames = false;
+let place = "home"; // or session, frames, work
 let parts = {};
 let lastHeard = null;
 
@@ -19,10 +20,11 @@ function learn(news) {
   Object.assign(parts, news);
   document.body.dataset.known = "";
   if ("tree" in news) learnFrames(news.tree);
+  if ("work" in news) learnWork(news.work);
   renderOverview(parts, chosen);
   const there = chosen !== null && parts.missing === false;
   if (there) renderSession(parts, news);
-  show(byId("home"), chosen === null && !inFrames);
+  show(byId("home"), place === "home");
   show(byId("session"), there);
   message(chosen !== null && parts.missing === true ? missing() : null);
 }
@@ -60,7 +62,7 @@ const unreachable = () => [
 function lock() {
   parts = {};
   delete document.body.dataset.known;
-  for (const id of ["home", "session", "frames"]) show(byId(id), false);
+  for (const id of ["home", "session", "frames", "work"]) show(byId(id), false);
   document.body.classList.add("locked");
   message([
     h("h1", {}, "This page needs its key"),
@@ -74,25 +76,25 @@ function route() {
   if (!renewed && location.hash && !location.hash.startsWith("#/")) return; // a jump inside the page
   const session = /^#\/s\/(.+)$/.exec(location.hash);
   const frame = /^#\/f(?:\/(f\d+))?$/.exec(location.hash);
+  const work = /^#\/w(?:\/(graph|conflicts))?$/.exec(location.hash);
   const before = chosen;
-  const wasInFrames = inFrames;
+  const wasIn = place;
   chosen = session === null ? null : decodeURIComponent(session[1]);
-  inFrames = frame !== null;
-  choose(inFrames ? (frame[1] ?? null) : null, inFrames);
-  if (before === chosen && wasInFrames === inFrames && lastHeard !== null && !renewed) return;
+  place = session !== null ? "session" : frame !== null ? "frames" : work !== null ? "work" : "home";
+  choose(frame?.[1] ?? null, place === "frames");
+  showWork(work?.[1] ?? "board", place === "work");
+  if (before === chosen && wasIn === place && lastHeard !== null && !renewed) return;
   document.body.classList.remove("locked");
-  document.body.classList.toggle("chosen", chosen !== null || inFrames);
-  document.title = inFrames ? "Frames · rlm-kernel" : chosen === null ? "rlm-kernel" : `${chosen} · rlm-kernel`;
+  document.body.classList.toggle("chosen", place !== "home");
+  document.title = { home: "rlm-kernel", session: `${chosen} · rlm-kernel`, frames: "Frames · rlm-kernel", work: "Work · rlm-kernel" }[place];
   const { sessions, resting, past, asked, frames } = parts;
   parts = { sessions, resting, past, asked, frames };
   clearSession(chosen);
   message(null);
-  show(byId("home"), chosen === null && !inFrames);
-  show(byId("session"), chosen !== null);
-  show(byId("frames"), inFrames);
+  for (const id of ["home", "session", "frames", "work"]) show(byId(id), place === id);
   if (parts.sessions !== undefined) renderOverview(parts, chosen);
-  if ((before !== chosen || wasInFrames !== inFrames) && lastHeard !== null) byId("main").focus();
-  feed.start(chosen);
+  if ((before !== chosen || wasIn !== place) && lastHeard !== null) byId("main").focus();
+  feed.start(chosen, place === "work");
 }
 
 window.addEventListener("hashchange", route);

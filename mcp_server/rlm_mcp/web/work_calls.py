@@ -1,0 +1,57 @@
+"""What the page does to the queue: claim, release, steal, and another priority. The rest is what it does to frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.routing import Route
+
+from rlm_ipc.messages import JsonObject
+from rlm_mcp.service.service import Service
+from rlm_mcp.service.work.by_hand import WorkByHand
+from rlm_mcp.web.answers import PREFIX, Nothing, deed
+
+__all__ = ["BODIES", "routes"]
+
+
+class ClaimBody(Nothing):
+    """For how many seconds a person takes a task, and why from whoever has it."""
+
+    seconds: float = Field(3600.0, gt=0)
+    steal: str | None = Field(None, min_length=1, max_length=500)
+
+
+class PriorityBody(Nothing):
+    """Another place in the queue."""
+
+    priority: int
+
+
+BODIES: Mapping[str, type[BaseModel]] = {"claim": ClaimBody, "release": Nothing, "priority": PriorityBody}
+"""What each call takes."""
+
+Act = Callable[[WorkByHand, str, Any], JsonObject]
+_ACTS: Mapping[str, Act] = {
+    "claim": lambda work, frame, given: work.claim(frame, given.seconds, given.steal),
+    "release": lambda work, frame, _: work.release(frame),
+    "priority": lambda work, frame, given: work.set_priority(frame, given.priority),
+}
+
+
+def routes(service: Service) -> list[Route]:
+    """Return what the page may do to the queue."""
+    work = service.work.by_hand
+    return [
+        Route(f"{PREFIX}work/{{frame}}/{name}", deed(BODIES[name], _on_task(work, act)), methods=["POST"])
+        for name, act in _ACTS.items()
+    ]
+
+
+def _on_task(work: WorkByHand, act: Act) -> Any:
+    async def do(request: Request, given: Any) -> JsonObject:
+        return act(work, request.path_params["frame"], given)
+
+    return do

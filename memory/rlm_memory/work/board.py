@@ -1,0 +1,228 @@
+"""The queue as a person looks at it: where every task stands, what it waits for, and who is in whose way."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from rlm_memory.frames.rows import FrameRow, frame_id
+from rlm_memory.frames.states import Kind, Status
+from rlm_memory.store import Store
+from rlm_memory.work import leases
+from rlm_memory.work.holders import STALE_SECONDS
+from rlm_memory.work.paths import OVERLAP, overlap
+
+__all__ = ["REFUSED_WRITE", "Board", "Card", "Conflict", "Link", "held", "newest", "read", "state"]
+
+REFUSED_WRITE = "refused write"
+"""The verb of the event that a hook's refusal leaves with the frame that has the path."""
+LONGEST = 240
+"""Characters shown of a goal and of a reason."""
+_MOST_REFUSED = 50
+
+_COLUMNS = ", ".join(
+    name if name != "goal" else f"substr(goal, 1, {LONGEST}) AS goal"
+    for name in FrameRow.__dataclass_fields__
+    if name != "log"
+)
+_TASKS = f"SELECT {_COLUMNS}, NULL AS log FROM frames WHERE kind <> 'session' ORDER BY key"
+_ROOTS = "SELECT tree, key FROM frames WHERE parent IS NULL"
+_LINKS = "SELECT frame, target, type, resolved FROM frame_edges ORDER BY frame, target, type"
+_PATHS = "SELECT frame, path FROM frame_paths ORDER BY frame, path"
+_REASONS = f"""
+    SELECT f.key, substr(c.text, 1, {LONGEST}) AS reason FROM frames f
+    JOIN frame_compactions c ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = f.key)
+    WHERE f.status IN ('blocked', 'failed')"""
+# Who holds something now, when that began, and when that holder last did anything.
+_HELD = """
+    SELECT f.key, h.label, h.beat_at, (
+        SELECT e.at FROM frame_events e WHERE e.frame = f.key AND e.verb = 'claim' ORDER BY e.number DESC LIMIT 1
+    ) AS claimed_at
+    FROM frames f JOIN holders h ON h.id = f.holder WHERE f.holder IS NOT NULL AND f.freed_at IS NULL"""
+_KEPT_BACK = f"""
+    SELECT f.key FROM frames f WHERE f.key IN (SELECT value FROM json_each(:keys)) AND EXISTS ({OVERLAP})"""
+_REFUSED = """
+    SELECT e.frame, e.at, e.author, json_extract(e.data, '$.path') AS path, f.tree
+    FROM frame_events e JOIN frames f ON f.key = e.frame WHERE e.verb = :verb ORDER BY e.number DESC LIMIT :most"""
+_STATE = """
+    SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event, (SELECT count(*) FROM frames) AS frames"""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a task has an edge to, of which type, and whether it still waits for that."""
+
+    on: str
+    type: str
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Who holds a frame: a label, when the holder last did anything, when it claimed, and whether that is too long."""
+
+    label: str
+    beat: float
+    claimed: float | None
+    stale: bool
+
+
+_NOBODY = Held("", 0.0, None, stale=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One task, story or epic. Times are epoch seconds; ``root`` is the frame at the top of its tree.
+
+    ``state`` is its status, or what its row knows better: ready, waiting, stale. ``reason`` says what somebody has said
+    of what failed or is blocked; ``ends`` that all below a story or an epic has ended, and somebody has to pop it.
+    """
+
+    id: str
+    root: str
+    parent: str | None
+    kind: str
+    goal: str
+    state: str
+    priority: int
+    attempt: int
+    holder: str
+    claimed: float | None
+    beat: float | None
+    reason: str
+    ends: bool
+    paths: tuple[str, ...]
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two who want to write the same.
+
+    ``kind`` is ``leases`` (both have claimed), ``ready`` (``frame`` could begin if ``other`` had ended), or ``write``:
+    at ``at``, ``who`` was refused to write what ``other`` has claimed.
+    """
+
+    kind: str
+    root: str
+    path: str
+    frame: str
+    other: str
+    who: str = ""
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All of it. ``roots`` maps the frame at the top of each tree that has tasks to where the tree is."""
+
+    cards: Mapping[str, Card]
+    conflicts: Sequence[Conflict]
+    roots: Mapping[str, str]
+
+
+def state(row: FrameRow, *, stale: bool = False) -> str:
+    """Return the status of a frame, or what its row knows better: it waits, somebody has it, or has left it."""
+    if row.status is Status.PLANNED and (row.waiting or row.closed_above):
+        return "waiting"
+    if row.status is Status.PLANNED and not row.open_children and row.kind == "task":
+        return "ready"
+    if leases.is_held(row):
+        return "stale" if stale else "in_progress"
+    if row.status is Status.IN_PROGRESS and row.freed_at is not None and not row.open_children:
+        return "waiting" if row.waiting or row.closed_above else "ready"
+    return row.status.value
+
+
+def newest(store: Store) -> tuple[int, int]:
+    """Return numbers of which one changes whenever anything but the life of a holder does."""
+    (row,) = store.read(_STATE)
+    return row["event"], row["frames"]
+
+
+def held(store: Store, *, now: float) -> dict[int, Held]:
+    """Map what somebody holds to who that is."""
+    return {
+        row["key"]: Held(row["label"], row["beat_at"], row["claimed_at"], row["beat_at"] < now - STALE_SECONDS)
+        for row in store.read(_HELD)
+    }
+
+
+def read(store: Store, *, now: float) -> Board:
+    """Read the board of all trees."""
+    with store.transaction():
+        found = [
+            FrameRow(**{**dict(row), "kind": Kind(row["kind"]), "status": Status(row["status"])})
+            for row in store.read(_TASKS)
+        ]
+        links: dict[int, list[Link]] = defaultdict(list)
+        for row in store.read(_LINKS):
+            links[row["frame"]].append(Link(frame_id(row["target"]), row["type"], not row["resolved"]))
+        paths: dict[int, list[str]] = defaultdict(list)
+        for row in store.read(_PATHS):
+            paths[row["frame"]].append(row["path"])
+        roots = {row["tree"]: frame_id(row["key"]) for row in store.read(_ROOTS)}
+        reasons = {row["key"]: row["reason"] for row in store.read(_REASONS)}
+        owned = held(store, now=now)
+        cards = {
+            row.id: _card(row, roots[row.tree], owned.get(row.key, _NOBODY), reasons.get(row.key, ""), paths, links)
+            for row in found
+        }
+        ready = [row for row in found if paths.get(row.key) and cards[row.id].state == "ready"]
+        kept = {row["key"] for row in store.read(_KEPT_BACK, keys=json.dumps([row.key for row in ready]))}
+        refused = [
+            Conflict(
+                "write", roots[row["tree"]], row["path"] or "", "", frame_id(row["frame"]), row["author"], row["at"]
+            )
+            for row in store.read(_REFUSED, verb=REFUSED_WRITE, most=_MOST_REFUSED)
+        ]
+    owners = [row for row in found if leases.is_held(row) and paths.get(row.key)]
+    conflicts = [
+        Conflict("leases", roots[one.tree], where, one.id, other.id)
+        for one, other in combinations(owners, 2)
+        if one.tree == other.tree and (where := _shared(paths[one.key], paths[other.key]))
+    ]
+    conflicts += [
+        Conflict("ready", roots[row.tree], where, row.id, other.id)
+        for row in ready
+        if row.key in kept
+        for other in owners
+        if other.tree == row.tree and (where := _shared(paths[row.key], paths[other.key]))
+    ]
+    used = {card.root for card in cards.values()}
+    return Board(cards, conflicts + refused, {root: tree for tree, root in roots.items() if root in used})
+
+
+def _card(
+    row: FrameRow,
+    root: str,
+    by: Held,
+    reason: str,
+    paths: Mapping[int, Sequence[str]],
+    links: Mapping[int, Sequence[Link]],
+) -> Card:
+    return Card(
+        id=row.id,
+        root=root,
+        parent=None if row.parent is None else frame_id(row.parent),
+        kind=row.kind.value,
+        goal=row.goal,
+        state=state(row, stale=by.stale),
+        priority=row.priority,
+        attempt=row.fence,
+        holder=by.label,
+        claimed=by.claimed,
+        beat=by.beat or None,
+        reason=reason,
+        ends=row.kind is not Kind.TASK and row.status is Status.IN_PROGRESS and not row.open_children,
+        paths=tuple(paths.get(row.key, ())),
+        links=tuple(links.get(row.key, ())),
+    )
+
+
+def _shared(mine: Sequence[str], theirs: Sequence[str]) -> str:
+    """Return the narrower of two paths that overlap; empty: none do."""
+    return next((max(one, other, key=len) for one in mine for other in theirs if overlap(one, other)), "")
