@@ -9,6 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt requirements/adapters.txt requirements/stores.txt
+PACKAGES := ipc sandbox memory contexts client kernel mcp_server
 UV := $(shell command -v uv 2>/dev/null)
 PIP_INSTALL = $(if $(UV),"$(UV)" pip install --quiet --python $(BIN)/python,$(BIN)/pip install -qq --no-compile --disable-pip-version-check)
 
@@ -25,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 4
 ARGS ?=
 
-.PHONY: help demo test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
+.PHONY: help demo compiled test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -33,7 +34,13 @@ help:  ## Show what there is
 demo: $(STAMP)  ## Watch one root agent and three sub-agents share one large text (FILE=path for your own)
 	@$(BIN)/rlm-kernel demo $(if $(FILE),--file "$(FILE)")
 
-test: $(STAMP)  ## Run all tests (ARGS="-k name" for some)
+# Every test starts processes, and kernels write no bytecode: what they import is compiled before, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
+compiled: $(STAMP)
+	@$(BIN)/python -m compileall -qq $(PACKAGES) tests
+
+test: compiled  ## Run all tests (ARGS="-k name" for some)
 	@$(PYTEST) -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 chaos: $(STAMP)  ## Kill processes at random instants under a model of what must survive (OPS=5000 SEED=1)
@@ -228,4 +235,4 @@ lock: $(if $(UV),,$(STAMP))  ## Rewrite the hash-pinned requirements (UPGRADE=1 
 
 clean:  ## Remove everything that make has made
 	rm -rf $(VENV) .venv-3.* build dist .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find ipc sandbox memory contexts client kernel mcp_server tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(PACKAGES) tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

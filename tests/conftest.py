@@ -12,7 +12,6 @@ fails.
 import ctypes
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -33,8 +32,8 @@ _SECONDS_TO_LEAVE = 20.0
 _SECONDS_TO_ANSWER = 90.0
 """How long a command may take whose processes have to start first."""
 
-_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Processes that the standard library keeps for the life of the interpreter."""
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "support/command_line.py")
+"""Processes that the standard library, or `command_line`, keeps for the life of the interpreter."""
 
 _LONG_FILES = (
     "escapes/test_corpus.py",
@@ -179,12 +178,13 @@ def daemon(module_isolation: object) -> Iterator[Path]:
 
     The supervisor outlives the daemon on purpose, so that sessions survive it; here it is ended with the module.
     """
+    from command_line import cli
+
     program = Path(sys.executable).with_name("rlm-kernel")
     with _ended():
-        command = [str(program), "run", "--session", "first", "None"]
-        subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS_TO_ANSWER, check=True)
+        cli("run", "--session", "first", "None")
         yield program
-        subprocess.run([program, "daemon", "stop"], capture_output=True, timeout=_SECONDS_TO_ANSWER, check=True)
+        cli("daemon", "stop")
 
 
 @pytest.fixture
@@ -196,11 +196,11 @@ def ended() -> Iterator[None]:
 
 @contextmanager
 def _ended() -> Iterator[None]:
-    before = set(psutil.Process().children(recursive=True))
+    before = _descendants()
     try:
         yield
     finally:
-        started = [child for child in psutil.Process().children(recursive=True) if child not in before]
+        started = list(_descendants() - before)
         for child in started:
             with suppress(psutil.NoSuchProcess):
                 child.terminate()

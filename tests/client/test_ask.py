@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import cli
 from model_endpoint import Asked, ModelEndpoint, Reply
 
 MB = 1_000_000
@@ -19,12 +20,9 @@ def _configured(endpoint: ModelEndpoint, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
 
 
-def ask(program: Path, *arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def ask(*arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command; it has to end with ``code``."""
-    command = [program, "ask", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    return done
+    return cli("ask", *arguments, code=code, stdin=stdin)
 
 
 def searching(asked: Asked) -> Reply:
@@ -55,7 +53,7 @@ def test_a_needle_is_found_in_a_large_file(daemon: Path, endpoint: ModelEndpoint
     size = int(os.environ.get("RLM_ASK_MB", "5")) * MB
     haystack(tmp_path / "talk.txt", size)
     endpoint.reply = searching
-    done = ask(daemon, "What is the code word of the harbour master?", str(tmp_path / "talk.txt"))
+    done = ask("What is the code word of the harbour master?", str(tmp_path / "talk.txt"))
     assert done.stdout == "marmalade\n"
     assert "turn 2 at = context" in done.stderr
     assert "3 turns, 4 calls" in done.stderr
@@ -67,7 +65,7 @@ def test_programs_get_json_and_a_trajectory(daemon: Path, endpoint: ModelEndpoin
     """Standard input is a text too; the file holds every turn."""
     endpoint.script(Reply("```repl\nanswer.update(content=context['lines'][1], ready=True)\n```"))
     lines = tmp_path / "run.jsonl"
-    done = ask(daemon, "Second line?", "-", "--json", "--trajectory", str(lines), stdin="one\ntwo\n")
+    done = ask("Second line?", "-", "--json", "--trajectory", str(lines), stdin="one\ntwo\n")
     answer: dict[str, Any] = json.loads(done.stdout)
     assert (answer["answer"], answer["status"], answer["turns"], answer["model"]) == ("two", "answered", 1, "scripted")
     assert [json.loads(line)["type"] for line in lines.read_text().splitlines()] == ["metadata", "iteration"]
@@ -76,8 +74,8 @@ def test_programs_get_json_and_a_trajectory(daemon: Path, endpoint: ModelEndpoin
 def test_limits_end_it_with_exit_code_1(daemon: Path, endpoint: ModelEndpoint) -> None:
     """What was used up is said; a last word without a submission is an answer that is marked."""
     endpoint.reply = lambda _: Reply("```repl\nprint(1)\n```")
-    assert "'calls'" in ask(daemon, "?", "--calls", "1", code=1).stderr
-    assert "used all its turns" in ask(daemon, "?", "--turns", "1").stderr
+    assert "'calls'" in ask("?", "--calls", "1", code=1).stderr
+    assert "used all its turns" in ask("?", "--turns", "1").stderr
 
 
 def test_a_run_that_is_stopped_leaves_its_turns(daemon: Path, endpoint: ModelEndpoint, tmp_path: Path) -> None:
@@ -86,23 +84,23 @@ def test_a_run_that_is_stopped_leaves_its_turns(daemon: Path, endpoint: ModelEnd
         "```repl\nprint(llm_query('part'))\n```" if asked.prompt != "part" else "whole"
     )
     lines = tmp_path / "run.jsonl"
-    assert "'calls'" in ask(daemon, "?", "--calls", "3", "--trajectory", str(lines), code=1).stderr
+    assert "'calls'" in ask("?", "--calls", "3", "--trajectory", str(lines), code=1).stderr
     first, *turns = map(json.loads, lines.read_text().splitlines())
     assert "calls of a model is used up" in first["stopped"]
     assert [turn["code_blocks"][0]["result"]["stdout"].strip() for turn in turns][:1] == ["whole"]
     assert turns[0]["code_blocks"][0]["result"]["rlm_calls"][0]["completion_tokens"] == 1
     asked = len(endpoint.requests)
-    assert "cannot be written" in ask(daemon, "?", "--trajectory", str(tmp_path / "no/run.jsonl"), code=1).stderr
+    assert "cannot be written" in ask("?", "--trajectory", str(tmp_path / "no/run.jsonl"), code=1).stderr
     assert len(endpoint.requests) == asked
 
 
 def test_without_a_model_it_says_how_to_configure_one(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 4: the machine is not set up for it."""
     monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", "/nonexistent")
-    assert "RLM_KERNEL_MODEL=openai:MODEL" in ask(daemon, "?", code=4).stderr
+    assert "RLM_KERNEL_MODEL=openai:MODEL" in ask("?", code=4).stderr
 
 
 def test_what_cannot_be_read_is_said(daemon: Path, tmp_path: Path) -> None:
     """A missing file fails before a model is asked; standard input stands alone."""
-    assert "missing.txt" in ask(daemon, "?", str(tmp_path / "missing.txt"), code=1).stderr
-    assert "give `-` alone" in ask(daemon, "?", "-", "more.txt", code=2).stderr
+    assert "missing.txt" in ask("?", str(tmp_path / "missing.txt"), code=1).stderr
+    assert "give `-` alone" in ask("?", "-", "more.txt", code=2).stderr

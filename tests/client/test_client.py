@@ -1,11 +1,11 @@
 """The Python client on a real daemon with real kernels."""
 
 import inspect
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import cli
 
 from rlm_client import AsyncClient, Client
 from rlm_client.results import Cell, Context
@@ -71,8 +71,7 @@ def test_what_an_answer_has_no_room_for_is_told_and_can_be_read(client: Client) 
 def test_the_command_line_prints_a_long_prompt_whole(client: Client, daemon: Path) -> None:
     """K-22: a person answers what is asked, not the beginning of it."""
     client.status()
-    command = [daemon, "run", "--session", client.session, "why = llm_query('why? ' * 5000)"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = cli("run", "--session", client.session, "why = llm_query('why? ' * 5000)")
     assert f"pending query q_000: {'why? ' * 5000}\n" in done.stderr
     client.answer_queries({"q_000": "because"})
 

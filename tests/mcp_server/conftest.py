@@ -128,21 +128,13 @@ def broken():
 '''
 
 
-@pytest.fixture(scope="session")
-def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keep what daemons compile: importing the SDK from source takes seconds each time."""
-    return tmp_path_factory.mktemp("bytecode")
-
-
-def _install_toy(root: Path, bytecode: Path, patch: pytest.MonkeyPatch) -> str:
+def _install_toy(root: Path, patch: pytest.MonkeyPatch) -> str:
     folder = root / "toy"
     folder.mkdir()
     (folder / "rlm_toy.py").write_text(textwrap.dedent(TOY))
     places = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     patch.setenv("PYTHONPATH", os.pathsep.join(places))
     patch.setenv("TOY_HANGING", str(root / "hanging"))
-    patch.setenv("PYTHONPYCACHEPREFIX", str(bytecode))
-    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     return "rlm_toy:create"
 
 
@@ -199,22 +191,22 @@ def _read_line(sock: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def daemons(isolation: Any, bytecode: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemons]:
+def daemons(isolation: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemons]:
     """Give the daemon of this test's own folders, which may be killed; at the end it is gone."""
-    yield from _daemons(isolation.root, bytecode, monkeypatch)
+    yield from _daemons(isolation.root, monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def shared_daemon(module_isolation: Any, bytecode: Path) -> Iterator[Daemons]:
+def shared_daemon(module_isolation: Any) -> Iterator[Daemons]:
     """Give a running daemon that all tests of the module use and none may harm."""
     with pytest.MonkeyPatch.context() as patch:
-        for daemons in _daemons(module_isolation.root, bytecode, patch):
+        for daemons in _daemons(module_isolation.root, patch):
             daemons.start()
             yield daemons
 
 
-def _daemons(root: Path, bytecode: Path, patch: pytest.MonkeyPatch) -> Iterator[Daemons]:
-    daemons = Daemons(_install_toy(root, bytecode, patch))
+def _daemons(root: Path, patch: pytest.MonkeyPatch) -> Iterator[Daemons]:
+    daemons = Daemons(_install_toy(root, patch))
     yield daemons
 
     def left() -> bool:

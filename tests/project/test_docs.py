@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import typer
 from model_endpoint import Asked, ModelEndpoint, Reply, served
@@ -132,9 +133,12 @@ def _analyst(asked: Asked) -> Reply:
 
 def _run(line: str, folder: Path) -> str:
     """Run a command and return what it printed; it ends with the exit code that its comment states, or 0."""
-    command = shlex.split(line, comments=True)
-    command[0] = _program(command[0])
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    program, *arguments = shlex.split(line, comments=True)
+    if program == "rlm-kernel":
+        result = command_line.run(arguments, cwd=folder, timeout=50)
+    else:
+        command = [_program(program), *arguments]
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
     printed = result.stdout + result.stderr
     stated = EXIT_CODE.search(line)
     assert result.returncode == (int(stated.group(1)) if stated else 0), f"{line}\nended otherwise\n{printed}"

@@ -4,13 +4,13 @@ import itertools
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import command_line
 import psutil
 from session_processes import runs, zygote_of
 
@@ -79,8 +79,7 @@ def kill_everything() -> None:
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does."""
-    program = Path(sys.executable).with_name("rlm-kernel")
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=90, check=False)
+    return command_line.run(arguments, timeout=90)
 
 
 def until_idle(session: str) -> None:

@@ -6,11 +6,6 @@ import lzma
 import zipfile
 from pathlib import Path
 
-import docx
-import pandas as pd
-from pypdf import PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
-
 try:
     from compression import zstd
 except ImportError:
@@ -23,6 +18,9 @@ SALES = "shop,amount\nnorth,10.5\nsouth,4\nnorth,1\n"
 
 def write_pdf(path: Path, *pages: str, password: str = "") -> Path:
     """A PDF file of one line a page; a page of "" has no text."""
+    from pypdf import PdfWriter
+    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
     writer = PdfWriter()
     font = DictionaryObject({
         NameObject("/Type"): NameObject("/Font"),
@@ -45,6 +43,8 @@ def write_pdf(path: Path, *pages: str, password: str = "") -> Path:
 
 def write_word(path: Path) -> Path:
     """A Word file with an opening, two sections and a table."""
+    import docx
+
     document = docx.Document()
     document.add_paragraph("Before any heading.")
     document.add_heading("First", level=1)
@@ -60,6 +60,8 @@ def write_word(path: Path) -> Path:
 
 def write_samples(folder: Path, log: str) -> None:
     """One file of every kind that can be loaded."""
+    import pandas as pd
+
     (folder / "app.log").write_text(log)
     for ending, pack in PACKERS.items():
         (folder / f"app.log.{ending}").write_bytes(pack(log.encode()))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import typer.core
+import typer.main
 
 from rlm_ipc.version import VERSION
 from rlm_mcp.cli import (
@@ -106,8 +109,16 @@ def demo(
     raise typer.Exit(run_demo(file))
 
 
+@functools.cache
+def program() -> typer.core.TyperGroup:
+    """Return the commands as typer builds them of the functions above, which takes longer than most commands."""
+    built = typer.main.get_command(app)
+    assert isinstance(built, typer.core.TyperGroup)
+    return built
+
+
 def main() -> int:
     """Run the command line; typer ends the program with the command's exit code."""
     logging.lastResort = None  # warnings of libraries belong into logs, not at a prompt
-    app(prog_name="rlm-kernel")
+    program()(prog_name="rlm-kernel")
     return 0

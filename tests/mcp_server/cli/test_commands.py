@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer, cli
 from waiting import wait_until
 
 from rlm_client.client import call_tool
@@ -27,25 +28,6 @@ from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
 
 RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
-
-
-@pytest.fixture(autouse=True)
-def compiled(bytecode: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the commands share what they compile."""
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(bytecode))
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-
-
-def cli(*arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command and check its exit code."""
-    done = subprocess.run([*RUN, *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
-
-
-def answer(*arguments: str, code: int = 0, stdin: str = "") -> Any:
-    """Run a command with --json; returns what it printed."""
-    return json.loads(cli(*arguments, "--json", code=code, stdin=stdin).stdout)
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> bytes:

@@ -1,33 +1,11 @@
 """Goals from the command line: real processes, exit codes, text and JSON."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import answer, cli
 
-RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
-
-
-@pytest.fixture(autouse=True)
-def running(bytecode: Path, daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the commands share a real daemon and what they compile."""
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(bytecode))
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-
-
-def cli(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command and check its exit code."""
-    done = subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
-
-
-def answer(*arguments: str, code: int = 0) -> Any:
-    """Run a command with --json; returns what it printed."""
-    return json.loads(cli(*arguments, "--json", code=code).stdout)
+pytestmark = pytest.mark.usefixtures("daemon")
 
 
 def test_a_goal_goes_from_the_plan_to_its_log() -> None:

@@ -1,12 +1,12 @@
 """A session that rests for its queries, as its user sees it on the command line."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
-from session_traces import SECONDS
+from command_line import answer, cli
 from waiting import wait_until
 
 from rlm_client.client import Client, call_tool
@@ -41,16 +41,12 @@ def rests(daemon: Path, module_isolation: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_kept_is_shown_without_waking_it(daemon: Path, rests: str) -> None:
     """K-14: with what, and until when; and the doctor says so too, and harms nothing."""
-
-    def said(*words: str) -> Any:
-        done = subprocess.run([daemon, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
-        return json.loads(done.stdout) if "--json" in words else done.stdout
-
-    shown = said("sessions", rests, "--json")
+    shown = answer("sessions", rests)
     assert (shown["content_bytes"], shown["pending_llm_queries"], shown["kernel"]) == (3000, ["q_t000"], "rests")
     assert shown["kept_until"] > shown["last_used"]
-    assert "rests" in said("sessions")
-    (check,) = [check for check in said("doctor", "--json")["checks"] if check["name"] == f"session {rests}"]
+    assert "rests" in cli("sessions").stdout
+    doctor = json.loads(command_line.run(["doctor", "--json"]).stdout)
+    (check,) = [check for check in doctor["checks"] if check["name"] == f"session {rests}"]
     assert f"1 unanswered query, kept until {shown['kept_until']}" in check["detail"]
     assert resting() == [rests]
     assert call_tool("answer_queries", {"answers": ["because"]}, session=rests)["answered"] == ["q_t000"]

@@ -1,34 +1,22 @@
 """A whole tree from a shell: its rows, its file, and that file run again."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
+from command_line import answer, cli
 
 
 @pytest.fixture(autouse=True)
-def place(bytecode: Path, daemon: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def place(daemon: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let the commands share a real daemon, in a folder with a tree of its own."""
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(bytecode))
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
-def cli(*arguments: str, code: int = 0) -> str:
+def printed(*arguments: str, code: int = 0) -> str:
     """Run a command and check its exit code; returns what it printed."""
-    done = subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == code, (done.stdout, done.stderr)
+    done = cli(*arguments, code=code)
     return done.stdout + done.stderr
-
-
-def answer(*arguments: str, code: int = 0) -> Any:
-    """Run a command with --json; returns what it printed."""
-    return json.loads(cli(*arguments, "--json", code=code))
 
 
 def test_a_tree_is_exported_and_every_goal_of_it_worked_for_again(tmp_path: Path) -> None:
@@ -58,7 +46,7 @@ def test_a_tree_is_exported_and_every_goal_of_it_worked_for_again(tmp_path: Path
     assert [line.split()[0] for line in part["tree"]] == [story, read, write, drop]
 
     file = tmp_path / "tree.json"
-    assert "wrote 5 frames" in cli("tree", "--export", str(file), *session)
+    assert "wrote 5 frames" in printed("tree", "--export", str(file), *session)
     held = {frame["id"]: frame for frame in json.loads(file.read_text())["frames"]}
     assert [cell["status"] for cell in held[read]["cells"]] == ["ok", "error"]
     assert [event["verb"] for event in held[read]["events"]] == ["plan", "start", "pop"]
@@ -66,18 +54,18 @@ def test_a_tree_is_exported_and_every_goal_of_it_worked_for_again(tmp_path: Path
     done = answer("replay", str(file))
     assert (done["same"], done["frames"], done["cells"], done["differences"]) == (True, 5, 4, [])
     assert [row["id"] for row in answer("tree", *session)["frames"]] == list(rows)  # nothing of it is left
-    names = [row["session"] for row in json.loads(cli("sessions", "--json"))["sessions"]]
+    names = [row["session"] for row in answer("sessions")["sessions"]]
     assert not [name for name in names if name.startswith("replay-")]
 
     changed = file.read_text().replace("found 42", "found 43")
     file.write_text(changed)
-    assert "output: was 'found 43', is 'found 42'" in cli("replay", str(file), code=1)
+    assert "output: was 'found 43', is 'found 42'" in printed("replay", str(file), code=1)
 
 
 def test_what_is_no_tree_is_said(tmp_path: Path) -> None:
     """With what to name instead."""
     for text in ("{", "[]", '{"format": "rlm-kernel tree 1", "frame": 3}'):
         (tmp_path / "x.json").write_text(text)
-        assert "rlm-kernel tree --export" in cli("replay", str(tmp_path / "x.json"), code=1)
-    assert "rlm-kernel tree --export" in cli("replay", str(tmp_path / "none.json"), code=1)
-    assert "no frame 'f99999'" in cli("tree", "f99999", "--export", "y.json", "--session", "whole", code=1)
+        assert "rlm-kernel tree --export" in printed("replay", str(tmp_path / "x.json"), code=1)
+    assert "rlm-kernel tree --export" in printed("replay", str(tmp_path / "none.json"), code=1)
+    assert "no frame 'f99999'" in printed("tree", "f99999", "--export", "y.json", "--session", "whole", code=1)

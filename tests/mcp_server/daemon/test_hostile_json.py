@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,20 +61,25 @@ def peak() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
-MANY_KEYS = b"{" + b",".join(b'"k%d":1' % number for number in range(2_000_000)) + b"}"
-HOSTILE = {
-    "a number of a megabyte": b'{"name":"x","content":"c","metadata":' + b'{"n":' + b"9" * MIB + b"}}",
-    "a number where a text is wanted": b'{"name":' + b"7" * MIB + b"}",
-    "nested": b'{"name":"x","metadata":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
-    "nested lists": b'{"name":"x","metadata":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
-    "many keys": b'{"name":"x","content":"c","metadata":' + MANY_KEYS + b"}",
-    "many lists": b'{"name":"x","metadata":{"a":[' + b"[]," * 8_000_000 + b"[]]}}",
-    "many lists in a text": b'{"name":"x","content":"c","metadata":"[' + b"[]," * 8_000_000 + b'[]]"}',
-    "nested in a text": b'{"name":"x","content":"c","metadata":"' + b"[" * 100_000 + b'"}',
-    "not a number": b'{"name":"x","content":"c","metadata":{"n":NaN}}',
-    "without end": b'{"name":"x","content":"c","metadata":{"n":-Infinity,"m":1e999}}',
-    "the same key again": b'{"name":"x","name":"' + b"y" * 300 + b'","content":"c"}',
+def many_keys() -> bytes:
+    """An object of two million keys."""
+    return b"{" + b",".join(b'"k%d":1' % number for number in range(2_000_000)) + b"}"
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a number of a megabyte": lambda: b'{"name":"x","content":"c","metadata":' + b'{"n":' + b"9" * MIB + b"}}",
+    "a number where a text is wanted": lambda: b'{"name":' + b"7" * MIB + b"}",
+    "nested": lambda: b'{"name":"x","metadata":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
+    "nested lists": lambda: b'{"name":"x","metadata":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
+    "many keys": lambda: b'{"name":"x","content":"c","metadata":' + many_keys() + b"}",
+    "many lists": lambda: b'{"name":"x","metadata":{"a":[' + b"[]," * 8_000_000 + b"[]]}}",
+    "many lists in a text": lambda: b'{"name":"x","content":"c","metadata":"[' + b"[]," * 8_000_000 + b'[]]"}',
+    "nested in a text": lambda: b'{"name":"x","content":"c","metadata":"' + b"[" * 100_000 + b'"}',
+    "not a number": lambda: b'{"name":"x","content":"c","metadata":{"n":NaN}}',
+    "without end": lambda: b'{"name":"x","content":"c","metadata":{"n":-Infinity,"m":1e999}}',
+    "the same key again": lambda: b'{"name":"x","name":"' + b"y" * 300 + b'","content":"c"}',
 }
+"""Made when they are sent: most processes that read this file send none of them."""
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -83,14 +88,15 @@ def test_json_that_costs_more_than_it_tells_gets_an_error(module_isolation: Any,
     assert call_tool("eval_code", {"code": "kept = 1"}, session="other")["success"]
     peak()
     before = peak()
+    hostile = HOSTILE[name]()
     with line() as client:
-        answer = client.call(HOSTILE[name])
+        answer = client.call(hostile)
         said = answer["error"]["message"] if "error" in answer else answer["result"]["content"][0]["text"]
         assert answer["id"] == 3
         assert "error" in answer or json.loads(said).get("error"), said
         assert len(said) < 2000
         assert client.call(b'{"code":"kept"}', "eval_code")["id"] == 3
-    assert peak() - before < 8 * len(HOSTILE[name]) + 64 * MIB
+    assert peak() - before < 8 * len(hostile) + 64 * MIB
     assert call_tool("eval_code", {"code": "kept"}, session="other")["result"] == "1"
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from command_line import cli
 from waiting import wait_until
 
 from rlm_client.client import call_tool
@@ -28,8 +29,7 @@ def sessions(daemon: Path) -> None:
 
 
 def _top(*options: str) -> str:
-    command = [PROGRAM, "top", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+    return cli("top", *options).stdout
 
 
 def test_a_script_gets_the_sessions_as_json(sessions: None) -> None:

@@ -3,14 +3,13 @@
 import json
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from command_line import cli
 from jupyter_client.blocking import BlockingKernelClient
 from waiting import wait_until
 
@@ -163,10 +162,7 @@ def _answers(port: int) -> bool:
 )
 def test_the_page_opens_on_loopback_only(page: Any, wanted: list[str], words: str) -> None:
     """Wrong usage, exit code 2, and what to do instead."""
-    program = Path(sys.executable).with_name("rlm-kernel")
-    done = subprocess.run([program, "web", *wanted], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert words in done.stderr
+    assert words in cli("web", *wanted, code=2).stderr
 
 
 # --- what it shows and does ----------------------------------------------------------------------
