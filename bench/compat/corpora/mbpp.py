@@ -1,7 +1,6 @@
 """MBPP: some 970 short functions with three assertions each.
 
-No package ships it (see docs/compatibility.md for those that were looked into), so it is read from the file as its
-authors publish it, mbpp.jsonl, where RLM_COMPAT_MBPP says.
+No package ships it, so it is read from the file as its authors publish it, mbpp.jsonl, where RLM_COMPAT_MBPP says.
 """
 
 from __future__ import annotations
