@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -41,9 +42,9 @@ def as_log(about: RecordedFrame, calls: Sequence[tuple[float, str]], record: Ses
     }
     told = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     events = [f"- {_moment(event.at)} {_line(event.verb)} by {_line(event.author)}" for event in about.events]
-    quoted = "\n".join(f"> {line}" for line in (about.summary or "(no summary)").splitlines())
-    heading = f"# Frame {about.id}: {_line(about.goal)}"
-    parts = [f"---\n{told}---", heading, quoted, "\n".join(events)]
+    heading = f"# Frame {about.id}: {_plain(_line(about.goal))}"
+    summary = fenced(about.summary or "(no summary)", "text")  # an extract has what cells wrote
+    parts = [f"---\n{told}---", heading, summary, "\n".join(events)]
     if calls:
         parts += [
             "## Calls of tools",
@@ -58,3 +59,8 @@ def _moment(at: float | None) -> str | None:
 
 def _line(said: str) -> str:
     return " ".join(said.split())
+
+
+def _plain(said: str) -> str:
+    """Escape what would load a picture, link or be HTML where somebody looks at the Markdown."""
+    return re.sub(r"[\\<\[`&]", r"\\\g<0>", said)

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 import nbformat
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from rlm_mcp.service.service import Service
 from rlm_mcp.tools.catalogue import TOOLS
@@ -55,6 +56,24 @@ async def test_a_goal_is_worked_on_in_a_fork_and_its_parent_gets_what_came_of_it
         context = (await agent("frame"))["context"]
         assert "<summary>It is 42.</summary>" in context
         assert "FACT" not in context
+
+
+async def test_a_log_shows_a_reader_no_markup_of_goals_and_cells(connect_own) -> None:
+    """A picture in it would tell a server what the session knows, as soon as somebody looks at the log."""
+    hostile = (
+        "![x](http://h.example/?a=1) <img src=http://h.example/> `` [x](http://h.example/) \\![x](http://h.example/)"
+    )
+    async with connect_own("root") as agent:
+        for number, summary in enumerate(("", hostile), 2):
+            await agent("push", goal=hostile)
+            await agent.run(f"print({hostile!r})", session=f"f{number}")
+            popped = await agent("pop", id=f"f{number}", summary=summary)
+            assert popped["source"] == ("caller" if summary else "extract")
+            _, _, body = Path(popped["log"]).read_text().split("---\n", 2)
+            assert body.count("h.example/?a=1") > 3
+            shown = MarkdownIt("commonmark").render(body)
+            assert "<img" not in shown
+            assert "<a " not in shown
 
 
 async def test_the_kernel_of_a_frame_ends_with_it_and_the_same_pop_gets_the_same_answer(connect_own, own) -> None:
