@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, select, update
+from sqlalchemy import Row, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory.errors import SessionEnded, UnknownSession
@@ -52,7 +52,10 @@ _MOST_ENDINGS = 1000
 """Names kept of sessions that have ended, the latest."""
 
 
-_NAME = select(table.c.id).where(table.c.key == bindparam("of"))
+# What every call reads is read by the driver itself.
+_FIND = "SELECT * FROM sessions WHERE id = :named"
+_NAME = "SELECT id FROM sessions WHERE key = :of"
+_OVERDUE = "SELECT * FROM sessions WHERE kept_until <= :now"
 
 
 class SessionStatus(StrEnum):
@@ -135,9 +138,7 @@ class PolicyText:
 
 def find(store: Store, session: str) -> SessionRow | None:
     """Return the row of the session of that name, or None."""
-    with store.transaction() as connection:
-        row = connection.execute(select(table).where(table.c.id == session)).mappings().one_or_none()
-    return _row(dict(row)) if row is not None else None
+    return next((_row(dict(row)) for row in store.read(_FIND, named=session)), None)
 
 
 def get(store: Store, session: str) -> SessionRow:
@@ -158,11 +159,9 @@ def name_of(store: Store, key: int) -> str:
     Raises:
         SessionEnded: it has ended.
     """
-    with store.transaction() as connection:
-        name: str | None = connection.execute(_NAME, {"of": key}).scalar()
-    if name is None:
-        raise SessionEnded
-    return name
+    for (name,) in store.read(_NAME, of=key):
+        return str(name)
+    raise SessionEnded
 
 
 def all_sessions(store: Store, *states: SessionStatus, most: int | None = None) -> list[SessionRow]:
@@ -259,9 +258,7 @@ def rest(store: Store, session: int, until: float | None) -> None:
 
 def overdue(store: Store, now: float) -> list[SessionRow]:
     """List the sessions that rest and were to be kept until now."""
-    with store.transaction() as connection:
-        rows = connection.execute(select(table).where(table.c.kept_until <= now)).mappings()
-        return [_row(dict(row)) for row in rows]
+    return [_row(dict(row)) for row in store.read(_OVERDUE, now=now)]
 
 
 def end(store: Store, session: int, how: How, now: float, went: Went | None = None) -> None:

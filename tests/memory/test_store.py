@@ -41,6 +41,21 @@ def test_an_exception_inside_a_transaction_undoes_all_of_it(store: Store) -> Non
     open_session(store, "a")  # the store works on
 
 
+def test_what_is_read_outside_a_transaction_is_what_was_committed(store: Store) -> None:
+    """Inside one it is what that has written so far; a fault is told in either, and the store works on."""
+    named = "SELECT id FROM sessions WHERE id = :id"
+    with store.transaction():
+        open_session(store, "a")
+        assert [row["id"] for row in store.read(named, id="a")] == ["a"]
+    assert [row["id"] for row in store.read(named, id="a")] == ["a"]
+    with pytest.raises(StoreUnavailable, match="no such table"):
+        store.read("SELECT * FROM no_table")
+    with pytest.raises(StoreUnavailable, match="no such table"), store.transaction():
+        store.read("SELECT * FROM no_table")
+    assert store.read(named, id="b") == []
+    assert store.purge(), "no reading is left open"
+
+
 def test_counters_never_repeat_and_are_kept(database: Path) -> None:
     """Numbers go up across restarts, and a raise never lowers one."""
     store = Store.open(database)

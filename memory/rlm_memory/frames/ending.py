@@ -27,6 +27,7 @@ from rlm_memory.frames.rows import (
     last_event,
     nearest_session,
     note,
+    remove,
     step,
     under,
     unfold,
@@ -216,7 +217,7 @@ def forget(store: Store, key: int) -> list[FrameRow]:
         summaries.forget(store, [found.key for found in gone])
         unfold(store, row)
         counts.removed(connection, [found.key for found in gone], row.parent, row.kind, row.status)
-        connection.execute(delete(frames).where(frames.c.key == key))
+        remove(store, key)
         if row.parent is not None:
             _clear(store, get(store, row.parent))
         return gone
@@ -248,8 +249,8 @@ def _clear(store: Store, row: FrameRow) -> None:
     """Delete a frame that stands for no session any more, if nothing is below it; then the one above likewise."""
     if row.kind is not Kind.SESSION or row.session is not None or children(store, row.key):
         return
-    with store.transaction() as connection:
-        connection.execute(delete(frames).where(frames.c.key == row.key))
+    with store.transaction():
+        remove(store, row.key)
         if row.parent is not None:
             _clear(store, get(store, row.parent))
 

@@ -6,15 +6,17 @@ Every function joins the transaction that is open, or is one. A status changes b
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from sqlite3 import Row
 from typing import Any
 
-from sqlalchemy import RowMapping, bindparam, insert, select, text, update
+from sqlalchemy import bindparam, insert, select, text, update
 
 from rlm_memory.errors import UnknownFrame
-from rlm_memory.frame_schema import compactions, events, frames
+from rlm_memory.frame_schema import events, frames
 from rlm_memory.frames import counts
 from rlm_memory.frames.states import OPEN, Kind, Status, Verb, check_step
 from rlm_memory.store import Store
@@ -38,8 +40,10 @@ __all__ = [
     "nearest_session",
     "note",
     "own_goal",
+    "remove",
     "root_of",
     "step",
+    "unchanged_while",
     "under",
     "unfold",
     "whole",
@@ -47,15 +51,12 @@ __all__ = [
 
 _ID = re.compile(r"f([1-9][0-9]{0,17})")
 
-# What every push and pop does; built once, because building a statement takes longer than SQLite takes to run it.
-_GET = select(frames).where(frames.c.key == bindparam("named"))
-_ROOT = select(frames).where(frames.c.tree == bindparam("of"), frames.c.parent.is_(None))
-_CHILDREN = select(frames).where(frames.c.parent == bindparam("named")).order_by(frames.c.key)
-_IN_SESSION = (
-    select(frames)
-    .where(frames.c.session == bindparam("of"), frames.c.status == Status.IN_PROGRESS.value)
-    .order_by(frames.c.key)
-)
+# Read by the driver itself, because every call reads some of these; the statements below are built once, because to
+# build one takes longer than SQLite takes to run it.
+_GET = "SELECT * FROM frames WHERE key = :named"
+_ROOT = "SELECT * FROM frames WHERE tree = :of AND parent IS NULL"
+_CHILDREN = "SELECT * FROM frames WHERE parent = :named ORDER BY key"
+_IN_SESSION = "SELECT * FROM frames WHERE session = :of AND status = 'in_progress' ORDER BY key"
 _NOTE = insert(events).returning(events.c.number)
 _STEP = (
     update(frames)
@@ -74,28 +75,33 @@ _STEP = (
 _UNFOLD = text(
     "UPDATE frames SET folded_count = folded_count - 1 WHERE key = :parent AND folded >= :ended AND folded_count > 0"
 )
-_ABOVE = text("""
+_ABOVE = """
     WITH RECURSIVE above(key, parent, step) AS (
         SELECT key, parent, 0 FROM frames WHERE key = :named
         UNION ALL SELECT frames.key, frames.parent, step + 1 FROM frames JOIN above ON frames.key = above.parent
-    ) SELECT frames.* FROM above JOIN frames ON frames.key = above.key ORDER BY step""")
+    ) SELECT frames.* FROM above JOIN frames ON frames.key = above.key ORDER BY step"""
 # Below what has ended otherwise than by invalidation nothing runs and nothing is planned: not to look there is what
 # keeps the end of one frame of ten thousand cheap.
-_UNDER = text("""
+_UNDER = """
     WITH RECURSIVE under(key) AS (
         SELECT key FROM frames WHERE parent = :named AND status IN ('planned', 'in_progress', 'blocked', 'invalidated')
         UNION ALL
         SELECT frames.key FROM frames JOIN under ON frames.parent = under.key
         WHERE frames.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
-    ) SELECT frames.* FROM under JOIN frames ON frames.key = under.key ORDER BY frames.depth, frames.key""")
-_WHOLE = text("""
+    ) SELECT frames.* FROM under JOIN frames ON frames.key = under.key ORDER BY frames.depth, frames.key"""
+_WHOLE = """
     WITH RECURSIVE whole(key) AS (
         SELECT key FROM frames WHERE key = :named
         UNION ALL SELECT frames.key FROM frames JOIN whole ON frames.parent = whole.key
-    ) SELECT frames.* FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key""")
-_COMPACTION = (
-    select(compactions).where(compactions.c.frame == bindparam("named")).order_by(compactions.c.number.desc()).limit(1)
-)
+    ) SELECT frames.* FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key"""
+_DELETE = text("DELETE FROM frames WHERE key = :named")
+_GONE = "frames gone"
+"""The counter of deletions."""
+_STATE = """
+    SELECT coalesce((SELECT max(number) FROM frame_events), 0),
+        coalesce((SELECT max(number) FROM frame_compactions), 0),
+        coalesce((SELECT value FROM counters WHERE scope = :gone), 0)"""
+_COMPACTION = "SELECT * FROM frame_compactions WHERE frame = :named ORDER BY number DESC LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,28 +193,25 @@ def get(store: Store, key: int) -> FrameRow:
     Raises:
         UnknownFrame: there is none.
     """
-    with store.transaction() as connection:
-        row = connection.execute(_GET, {"named": key}).mappings().one_or_none()
-    if row is None:
+    found = _list(store, _GET, named=key)
+    if not found:
         raise UnknownFrame(frame_id(key))
-    return _row(row)
+    return found[0]
 
 
 def root_of(store: Store, tree: str) -> FrameRow | None:
     """Return the root of a tree, or None: nobody has needed one yet."""
-    with store.transaction() as connection:
-        row = connection.execute(_ROOT, {"of": tree}).mappings().one_or_none()
-    return None if row is None else _row(row)
+    return next(iter(_list(store, _ROOT, of=tree)), None)
 
 
 def children(store: Store, key: int) -> list[FrameRow]:
     """List the children of a frame, the oldest first."""
-    return _list(store, _CHILDREN, {"named": key})
+    return _list(store, _CHILDREN, named=key)
 
 
 def in_session(store: Store, session: int) -> list[FrameRow]:
     """List the frames that run in a session, the oldest first."""
-    return _list(store, _IN_SESSION, {"of": session})
+    return _list(store, _IN_SESSION, of=session)
 
 
 def goals_running(store: Store, session: int) -> list[FrameRow]:
@@ -232,7 +235,7 @@ def goals_in(store: Store, session: int) -> bool:
 
 def above(store: Store, key: int) -> list[FrameRow]:
     """List the frame and those above it, up to the root."""
-    return _list(store, _ABOVE, {"named": key})
+    return _list(store, _ABOVE, named=key)
 
 
 def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
@@ -247,7 +250,7 @@ def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
 
 def under(store: Store, key: int) -> list[FrameRow]:
     """List what is planned, runs, is blocked or invalidated below a frame, the highest first."""
-    return _list(store, _UNDER, {"named": key})
+    return _list(store, _UNDER, named=key)
 
 
 def whole(store: Store, key: int) -> list[FrameRow]:
@@ -256,7 +259,7 @@ def whole(store: Store, key: int) -> list[FrameRow]:
     Raises:
         UnknownFrame: there is no such frame.
     """
-    found = _list(store, _WHOLE, {"named": key})
+    found = _list(store, _WHOLE, named=key)
     if not found:
         raise UnknownFrame(frame_id(key))
     return found
@@ -269,11 +272,10 @@ def nearest_session(store: Store, key: int) -> FrameRow | None:
 
 def compaction_of(store: Store, key: int) -> Compaction | None:
     """Return what counts as the compaction of a frame; None while it has none."""
-    with store.transaction() as connection:
-        row = connection.execute(_COMPACTION, {"named": key}).mappings().one_or_none()
-    if row is None:
-        return None
-    return Compaction(**{**row, "artifacts": tuple(row["artifacts"]), "decisions": tuple(row["decisions"])})
+    for row in store.read(_COMPACTION, named=key):
+        lists = {name: tuple(json.loads(row[name])) for name in ("artifacts", "decisions")}
+        return Compaction(**{**dict(row), **lists})
+    return None
 
 
 def events_of(
@@ -346,6 +348,22 @@ def step(
     return number
 
 
+def remove(store: Store, key: int) -> None:
+    """Delete a frame with all below it."""
+    with store.transaction() as connection:
+        connection.execute(_DELETE, {"named": key})
+        store.count(_GONE)
+
+
+def unchanged_while(store: Store) -> tuple[int, ...]:
+    """Return numbers that are others whenever the goal, the place, the status or what came of any frame is another.
+
+    A transaction that was rolled back counts, because the numbers that it has seen are given out again.
+    """
+    ((event, compaction, gone),) = store.read(_STATE, gone=_GONE)
+    return event, compaction, gone, store.rollbacks
+
+
 def unfold(store: Store, row: FrameRow) -> None:
     """Count a frame no more among the folded children of the one above: it starts again, or goes."""
     if row.ended is not None and row.parent is not None:
@@ -358,10 +376,10 @@ def _has_open(store: Store, key: int) -> bool:
     return any(row.status in {Status.PLANNED, Status.IN_PROGRESS} for row in goals)
 
 
-def _list(store: Store, statement: Any, values: Mapping[str, object]) -> list[FrameRow]:
-    with store.transaction() as connection:
-        return [_row(row) for row in connection.execute(statement, values).mappings()]
+def _list(store: Store, statement: str, **values: str | int) -> list[FrameRow]:
+    return [_row(row) for row in store.read(statement, **values)]
 
 
-def _row(values: RowMapping) -> FrameRow:
+def _row(found: Row) -> FrameRow:
+    values = dict(found)
     return FrameRow(**{**values, "kind": Kind(values["kind"]), "status": Status(values["status"])})

@@ -27,7 +27,7 @@ __all__ = ["Effects", "Operation", "Runtime", "Undelivered", "delivered", "hande
 
 log = logging.getLogger(__name__)
 
-_OWED = select(operations).order_by(operations.c.number)
+_OWED = "SELECT * FROM frame_operations ORDER BY number"
 _KEPT = delete(operations).where(operations.c.number == bindparam("done"))
 _LOGGED = update(frames).where(frames.c.key == bindparam("named")).values(log=bindparam("at"))
 _TO_BE_WRITTEN = text(
@@ -103,16 +103,20 @@ class Runtime:
     def __init__(self, store: Store, effects: Effects, step: Callable[[str], None] = lambda _name: None) -> None:
         self._store, self._effects, self._step = store, effects, step
 
-    async def push(self, key: int, *, author: str, now: float, fork: bool = True) -> FrameRow:
+    async def push(self, wanted: Callable[[], FrameRow], *, author: str, now: float, fork: bool = True) -> FrameRow:
         """Start a frame in a session forked from the nearest above that has one, or (``fork=False``) in that session.
+
+        ``wanted`` finds the frame, or plans it, in the transaction that starts it.
 
         Raises:
             UnknownFrame, FrameStatusRefused: as `rlm_memory.frames.tree.start`.
-            Exception: what `Effects.open_session` raised; the frame is planned again.
+            Exception: what ``wanted`` raised, or `Effects.open_session`: then the frame is planned.
         """
-        near = nearest_session(self._store, key)
-        shared = None if fork or near is None else near.session
-        row = tree.start(self._store, key, author=author, now=now, session=shared, push=shared is None)
+        with self._store.transaction():
+            key = wanted().key
+            near = nearest_session(self._store, key)
+            shared = None if fork or near is None else near.session
+            row = tree.start(self._store, key, author=author, now=now, session=shared, push=shared is None)
         self._step("push: rows")
         if shared is not None:
             return row
@@ -156,8 +160,7 @@ class Runtime:
 
     def owed(self) -> list[Operation]:
         """List what was promised and is still to be done, in the order of the promises."""
-        with self._store.transaction() as connection:
-            return [Operation(**row) for row in connection.execute(_OWED).mappings()]
+        return [Operation(**dict(row)) for row in self._store.read(_OWED)]
 
     async def keep(self, what: Collection[str] = ("log", "notebook", "end")) -> None:
         """Do ``what`` ends of frames have promised; what fails is tried again with the next call.

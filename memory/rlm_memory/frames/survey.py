@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping, text
 
-from rlm_memory.frames.rows import FrameRow, frame_id
+from rlm_memory.frames.context import assemble
+from rlm_memory.frames.rows import FrameRow, frame_id, unchanged_while
 from rlm_memory.store import Store
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "CameTo",
     "FrameGlance",
     "Survey",
+    "View",
+    "Views",
     "came_to",
     "children",
     "lines",
@@ -28,6 +31,7 @@ __all__ = [
 
 LONGEST_GLANCE = 240
 """Characters shown of a goal and of a summary."""
+_MOST_KEPT = 100
 
 _GLANCE = """
     SELECT f.key, f.parent, f.kind, substr(f.goal, 1, :longest) AS goal, f.status, s.id AS session, f.started_at,
@@ -144,6 +148,45 @@ class Survey:
                 found_rows = connection.execute(_ALL, {"longest": LONGEST_GLANCE}).mappings()
                 self.known = {found.id: found for found in map(_glance, found_rows)}
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A frame among the others: keys of its children, the lines of its tree, and its context."""
+
+    children: Sequence[int]
+    tree: Sequence[str]
+    context: str
+
+
+class Views:
+    """Views of frames, each kept for as long as no frame changes: many look at what few change.
+
+    A view has ``most`` children and lines of the tree at most.
+    """
+
+    def __init__(self, store: Store, most: int) -> None:
+        self._store, self._most = store, most
+        self._state: tuple[int, ...] = ()
+        self._kept: dict[tuple[int, int], View] = {}
+
+    def of(self, row: FrameRow, tokens: int) -> View:
+        """Return the view of a frame, with a context of so many tokens at most."""
+        with self._store.transaction():
+            state = unchanged_while(self._store)
+            if state != self._state or len(self._kept) >= _MOST_KEPT:
+                self._state, self._kept = state, {}
+            if (row.key, tokens) not in self._kept:
+                self._kept[row.key, tokens] = View(
+                    children(self._store, row.key, self._most),
+                    lines(self._store, row.tree, self._most),
+                    assemble(self._store, row.key, tokens=tokens),
+                )
+            return self._kept[row.key, tokens]
+
+    def clear(self) -> None:
+        """Keep none: nothing of a frame that is forgotten stays in memory."""
+        self._kept = {}
 
 
 def came_to(store: Store, session: int, most: int) -> dict[str, CameTo]:

@@ -92,10 +92,10 @@ def of_session(store: Store, session: SessionRow, *, author: str, now: float) ->
 
     Of several that share the session it is the highest in the tree.
     """
+    running = in_session(store, session.key)  # before a transaction, which takes longer to begin
+    if running:
+        return min(running, key=lambda row: (row.depth, row.key))
     with store.transaction():
-        running = in_session(store, session.key)
-        if running:
-            return min(running, key=lambda row: (row.depth, row.key))
         root = root_of(store, tree := tree_of(session.workspace, session.id))
         if root is None:
             made = _add(store, tree, None, name_of_tree(tree), Kind.SESSION, author=author, now=now)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from sqlite3 import Row
 from typing import TypeVar, cast
 from xml.etree import ElementTree as ET
 
@@ -75,6 +76,17 @@ class Fuse:
             raise Crash(place)
 
 
+class BurningStore(Store):
+    """A store whose reads by the driver are places too: no event tells of them."""
+
+    fuse: Fuse | None = None
+
+    def read(self, sql: str, **given: str | float) -> list[Row]:
+        if self.fuse is not None:
+            self.fuse(sql.split(maxsplit=1)[0])
+        return super().read(sql, **given)
+
+
 class Machine:
     """What a daemon's death leaves: kernels, stored values, log files. It does the effects of push and pop."""
 
@@ -91,7 +103,8 @@ class Machine:
         self.store = self._open()
 
     def _open(self) -> Store:
-        store = Store.open(self.path)
+        store = BurningStore.open(self.path)
+        store.fuse = self.fuse
 
         def before(*said: object) -> None:
             self.fuse(str(said[2]).split(maxsplit=1)[0])
@@ -237,12 +250,12 @@ def do(machine: Machine, dice: random.Random, found: dict[int, FrameRow]) -> Non
             tree.plan(store, goal or tree.Plan("do"), dice.choice(runs).key, author="t", now=now)
         case 2 | 3 | 4:
             planned = [row for row in found.values() if row.status in {Status.PLANNED, Status.BLOCKED}]
-            wanted = (
-                dice.choice(planned)
-                if planned
-                else tree.plan(store, tree.Plan("do"), dice.choice(runs).key, author="t", now=now)
-            )
-            _run(machine.runtime.push(wanted.key, author="t", now=now, fork=dice.random() < 0.7))
+            chosen, parent = dice.choice(planned) if planned else None, dice.choice(runs).key
+
+            def wanted() -> FrameRow:
+                return chosen or tree.plan(store, tree.Plan("do"), parent, author="t", now=now)
+
+            _run(machine.runtime.push(wanted, author="t", now=now, fork=dice.random() < 0.7))
         case 5 | 6 | 7 if mine:
             ended = dice.choice(mine)
             outcome = Outcome(
@@ -366,8 +379,8 @@ def test_a_session_does_not_end_before_all_its_frames_logs_are_written(
     root = tree.of_session(machine.store, sessions.get(machine.store, f"s{first}"), author="t", now=1.0)
     story = tree.plan(machine.store, tree.Plan("story", [tree.Plan("child")]), root.key, author="t", now=1.0)
     (child,) = rows.children(machine.store, story.key)
-    _run(machine.runtime.push(story.key, author="t", now=1.0))
-    shared = _run(machine.runtime.push(child.key, author="t", now=1.0, fork=False))
+    _run(machine.runtime.push(lambda: story, author="t", now=1.0))
+    shared = _run(machine.runtime.push(lambda: child, author="t", now=1.0, fork=False))
     machine.cell(shared)
     _run(machine.runtime.pop(story.key, Outcome(Status.FAILED, children="fail"), author="t", now=2.0))
     with monkeypatch.context() as broken:

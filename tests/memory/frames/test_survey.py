@@ -1,11 +1,15 @@
 """Frames at a glance: what somebody who watches knows is what the rows say, whatever has happened in between."""
 
+from collections.abc import Callable
+
+import pytest
 from frame_trees import Grown
 
 from rlm_memory import sessions
-from rlm_memory.frames import ending, results, survey
+from rlm_memory.errors import FrameStatusRefused
+from rlm_memory.frames import ending, results, survey, tree
 from rlm_memory.frames.states import Status
-from rlm_memory.frames.survey import Survey
+from rlm_memory.frames.survey import Survey, View, Views
 from rlm_memory.sessions import How
 
 
@@ -78,3 +82,57 @@ def test_the_lines_of_a_tree_have_each_frame_behind_its_parent_and_siblings_by_a
     assert survey.lines_below(grown.store, grown.again(second)) == ["f4 in_progress second", "  f6 planned part"]
     assert survey.children(grown.store, story.key, 2) == [first.key, second.key]
     assert part.id == "f6"
+
+
+def test_a_view_that_is_kept_is_the_view_that_would_be_made(grown: Grown) -> None:
+    """F-2, F-8: whatever changes in the tree, nobody is shown what was; and what has not changed is not read again."""
+    kept = Views(grown.store, 200)
+    story = grown.push("story")
+    child, other = grown.push("child", story), grown.push("other", story)
+    seen: View = kept.of(story, 4000)
+
+    def changes(change: Callable[[], object]) -> None:
+        nonlocal seen
+        change()
+        now = kept.of(story, 4000)
+        assert now == Views(grown.store, 200).of(story, 4000) != seen
+        assert kept.of(story, 4000) is now
+        seen = now
+
+    changes(lambda: grown.plan("later", story, tree.Plan("part")))
+    changes(lambda: grown.pop(child, ""))
+    changes(lambda: results.summarize(grown.store, child.key, "what a model says", now=9.0))
+    below = grown.push("below", other)
+    seen = kept.of(story, 4000)
+    changes(lambda: grown.pop(other, children="adopt"))
+    changes(lambda: ending.invalidate(grown.store, below.key, author="worker", now=9.0))
+    changes(lambda: ending.reopen(grown.store, other.key, author="worker", now=9.0))
+    changes(lambda: ending.forget(grown.store, below.key))
+    changes(lambda: ending.forget(grown.store, child.key))
+    assert kept.of(story, 600) is not seen, "one of another length is another"
+    kept.clear()
+    assert kept.of(story, 4000) is not seen
+
+
+def test_a_view_of_what_was_rolled_back_is_not_kept(grown: Grown) -> None:
+    """What comes in its place has the same numbers of events."""
+    kept = Views(grown.store, 200)
+
+    def half() -> None:
+        with grown.store.transaction():
+            grown.plan("never")
+            assert "never" in kept.of(grown.root, 4000).context
+            raise FrameStatusRefused("f2", Status.PLANNED, "plan", "not now")
+
+    with pytest.raises(FrameStatusRefused):
+        half()
+    grown.plan("instead")
+    assert "instead" in kept.of(grown.root, 4000).context
+
+
+def test_views_have_a_bound(grown: Grown) -> None:
+    """A client that asks for contexts of every length fills no memory."""
+    kept = Views(grown.store, 200)
+    for tokens in range(600, 900):
+        kept.of(grown.root, tokens)
+    assert len(kept._kept) <= 100

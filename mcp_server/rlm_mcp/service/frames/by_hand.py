@@ -73,10 +73,14 @@ class FramesByHand:
 
     async def push(self, frame: str, goal: str | None, *, fork: bool) -> JsonObject:
         """Start a planned or blocked frame; with a goal, start that below the frame."""
-        row = self._get(frame)
-        if goal is not None:
-            row = tree.plan(self._store, Plan(goal), row.key, author=_AUTHOR, now=self._clock())
-        started = await self._frames.start(row, self._frames.effects(), _AUTHOR, fork=fork)
+
+        def wanted() -> FrameRow:
+            row = self._get(frame)
+            if goal is None:
+                return row
+            return tree.plan(self._store, Plan(goal), row.key, author=_AUTHOR, now=self._clock())
+
+        started = await self._frames.start(wanted, self._frames.effects(), _AUTHOR, fork=fork)
         return {"frame": started.id, "session": self._session_of(started)}
 
     async def pop(self, frame: str, outcome: Outcome) -> JsonObject:

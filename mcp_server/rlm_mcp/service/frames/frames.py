@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeGuard
 
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
@@ -75,12 +74,13 @@ class Frames:
         self._holders = holders
         self._keeping = asyncio.Lock()
         self._currents = Currents()
+        self._views = survey.Views(store, _MOST_LISTED)
 
     # --- who asks ---------------------------------------------------------------------------------
 
     def session_named(self, asked: str | None) -> str | None:
         """Return the session that a call's argument means: that of a frame, if it is the id of one that runs."""
-        if not _names_frame(asked):
+        if not is_frame_id(asked):
             return asked
         near = rows.nearest_session(self._store, rows.frame_key(asked))
         if near is None or near.session is None:
@@ -91,7 +91,7 @@ class Frames:
         """Return the frame that a call is made for: the one named, the client's current one, the session's own."""
         here = rows.goals_running(self._store, session.key)
         named = self._currents.get(client, asked)
-        if _names_frame(asked):
+        if is_frame_id(asked):
             named = rows.frame_key(asked)
         if any(row.key == named for row in here):
             return named
@@ -101,7 +101,7 @@ class Frames:
     def current(self, session: Session, client: ClientInfo, asked: str | None) -> FrameRow:
         """Return the frame that a call is about if it names none; the session gets one if it has none."""
         own = tree.of_session(self._store, session.row, author=_author(client), now=self._clock())
-        if _names_frame(asked):
+        if is_frame_id(asked):
             return self.same_tree(own, asked)
         row = self._find(self._currents.get(client, asked))
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
@@ -152,20 +152,22 @@ class Frames:
 
         ``name`` is that of the fork.
         """
-        at = self.current(session, client, asked)
-        now, author = self._clock(), _author(client)
-        if is_frame_id(goal):
-            row = self.same_tree(at, goal)
-        else:
+        at, author = self.current(session, client, asked), _author(client)
+
+        def wanted() -> FrameRow:
+            if is_frame_id(goal):
+                return self.same_tree(at, goal)
             above = at if parent is None else self.same_tree(at, parent)
-            row = tree.plan(self._store, Plan(goal), above.key, author=author, now=now)
+            return tree.plan(self._store, Plan(goal), above.key, author=author, now=self._clock())
+
         effects = self.effects(session, policy, name)
-        started = await self.start(row, effects, author, fork=fork)
+        started = await self.start(wanted, effects, author, fork=fork)
         fields: JsonObject = {"session": self._session_of(started)}
         if effects.forked is not None:
             known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
             fields |= {name: effects.forked[name] for name in known if name in effects.forked}
-        beside = self._running(self._currents.pushed(client, asked))
+        pushed = map(self._find, self._currents.pushed(client, asked))
+        beside = [row for row in pushed if row and row.status is Status.IN_PROGRESS]
         parallel = any(row.parent == started.parent for row in beside)
         self._currents.put_pushed(client, asked, {started.key, *(row.key for row in beside)})
         if parallel:
@@ -175,12 +177,18 @@ class Frames:
         fields["context"] = self.context_of(session, started)
         return self.told(started, started if not parallel else at, fields, ("context",))
 
-    async def start(self, row: FrameRow, effects: FrameEffects, author: str, *, fork: bool) -> FrameRow:
-        """Start a frame that is planned or blocked; what its code writes from now on is an artifact."""
+    async def start(
+        self, wanted: Callable[[], FrameRow], effects: FrameEffects, author: str, *, fork: bool
+    ) -> FrameRow:
+        """Start the frame that is found or planned; what its code writes from now on is an artifact."""
+
+        def marked() -> FrameRow:
+            if (row := wanted()).status is not Status.IN_PROGRESS:
+                self.logs.begin(row.id)
+            return row
+
         await self.keep()
-        if row.status is not Status.IN_PROGRESS:
-            self.logs.begin(row.id)
-        return await Runtime(self._store, effects).push(row.key, author=author, now=self._clock(), fork=fork)
+        return await Runtime(self._store, effects).push(marked, author=author, now=self._clock(), fork=fork)
 
     async def pop(
         self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, outcome: Outcome
@@ -190,7 +198,7 @@ class Frames:
         ended = await self.end(row.key, outcome, _author(client), session, by=self._holders.known(client))
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
-        if sessions.find(self._store, session.id) is not None and not _names_frame(asked):
+        if sessions.find(self._store, session.id) is not None and not is_frame_id(asked):
             at = self.current(session, client, asked)
         happened = {name: value for name, value in asdict(ended).items() if value != []}
         fields: JsonObject = {**happened, **told_of(boundaries(self._store, row.key))}
@@ -242,10 +250,11 @@ class Frames:
             if frame is not None and row.status in OPEN:
                 self._currents.put(client, asked, row.key)
                 at = row
+            view = self._views.of(row, session.policy.limits.context_tokens)
             fields: JsonObject = {
                 "kind": row.kind.value,
                 "session": self._session_of(row),
-                "children": [rows.frame_id(key) for key in survey.children(self._store, row.key, _MOST_LISTED)],
+                "children": [rows.frame_id(key) for key in view.children],
                 "log": row.log,
             }
             if row.status is not Status.PLANNED and (kept := rows.compaction_of(self._store, row.key)) is not None:
@@ -253,8 +262,7 @@ class Frames:
                 fields |= {"artifacts": list(kept.artifacts), "decisions": list(kept.decisions)}
                 if values := [value.name for value in handed_over(self._store, row.key)]:
                     fields["handed_over"] = values
-            fields["tree"] = survey.lines(self._store, row.tree, _MOST_LISTED)
-            fields["context"] = self.context_of(session, row)
+            fields |= {"tree": list(view.tree), "context": view.context}
             return self.told(row, at, fields)
 
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
@@ -290,8 +298,8 @@ class Frames:
     def delete(self, key: int) -> list[str]:
         """Delete a frame with all below it, in rows and files; returns their ids."""
         gone = [row.id for row in ending.forget(self._store, key)]
-        for found in gone:
-            self.logs.forget(found)
+        self.logs.forget(gone)
+        self._views.clear()
         self._store.purge()
         return gone
 
@@ -366,10 +374,6 @@ class Frames:
         except UnknownFrame:
             return None
 
-    def _running(self, keys: Iterable[int]) -> list[FrameRow]:
-        """List those of the frames that run."""
-        return [row for key in keys if (row := self._find(key)) and row.status is Status.IN_PROGRESS]
-
     def _session_of(self, row: FrameRow) -> str | None:
         if row.session is None or row.status is not Status.IN_PROGRESS:
             return None
@@ -388,10 +392,6 @@ class Frames:
         if warned := [upper.id for upper in above[1:] if upper.status is Status.INVALIDATED]:
             said.setdefault("notice", f"{', '.join(warned)} above it was invalidated")
         return ToolAnswer(said, tuple(cuttable))
-
-
-def _names_frame(asked: str | None) -> TypeGuard[str]:
-    return asked is not None and is_frame_id(asked)
 
 
 def _author(client: ClientInfo) -> str:

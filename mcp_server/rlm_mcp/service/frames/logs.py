@@ -103,9 +103,10 @@ class FrameLogs:
             self._append(frame, over)
             journal.let_go(self._store, over)
 
-    def forget(self, frame: str) -> None:
-        """Remove all files of a frame."""
-        shutil.rmtree(self._folder / frame, ignore_errors=True)
+    def forget(self, frames: Sequence[str]) -> None:
+        """Remove all files of frames."""
+        for frame in frames:
+            shutil.rmtree(self._folder / frame, ignore_errors=True)
 
     async def cells(self, frame: FrameRow) -> list[JournalEntry]:
         """List the frame's cells, the oldest first, those of its file included."""

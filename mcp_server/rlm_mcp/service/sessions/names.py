@@ -13,6 +13,7 @@ import keyword
 import re
 import unicodedata
 from pathlib import Path
+from typing import TypeGuard
 
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault, invalid_name
@@ -79,9 +80,9 @@ def check_session_id(session: str) -> str:
     return session
 
 
-def is_frame_id(session: str) -> bool:
+def is_frame_id(session: str | None) -> TypeGuard[str]:
     """Tell whether a session argument names a frame."""
-    return _FRAME_ID.fullmatch(session) is not None
+    return session is not None and _FRAME_ID.fullmatch(session) is not None
 
 
 def session_id_for(handshake: ClientInfo, asked: str | None) -> str:
@@ -99,7 +100,7 @@ def named_session(handshake: ClientInfo) -> str | None:
 def frame_named(handshake: ClientInfo) -> str | None:
     """Return the frame that stands for a session in a client's environment."""
     named = named_session(handshake)
-    return named if named is not None and is_frame_id(named) else None
+    return named if is_frame_id(named) else None
 
 
 def workspace_for(handshake: ClientInfo) -> str:
