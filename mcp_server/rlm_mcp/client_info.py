@@ -31,7 +31,8 @@ class ClientInfo:
     or else what tells it from other clients of its process.
 
     ``connection`` and ``peer`` are no claims: which connection it is (0: none of our socket's), and the process there
-    (-1: not known).
+    (-1: not known). ``admitted`` are the sessions that this connection may use, each by its key and the hash of the
+    policy that it had. A new connection is compared anew, because the client's policy may be another one by then.
     """
 
     cwd: str = ""
@@ -41,6 +42,7 @@ class ClientInfo:
     lock: str = ""
     connection: int = 0
     peer: int = -1
+    admitted: set[tuple[int, str]] = field(default_factory=set, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from policy_calls import ESCAPE, NO_WALLS, call, cell, cli, flipping, fork, is_held, kill_everything, until_idle
 
+from rlm_client.client import Client
+from rlm_ipc.errors import ToolFailed
+
 pytestmark = pytest.mark.usefixtures("ended")
 
 
@@ -163,9 +166,25 @@ def test_the_name_of_a_policy_that_has_changed_since_is_no_pass(isolation: Any) 
     own.write_text("extends: default\n")
     assert cell("closed", "n = 1", "named")["success"]
     own.write_text("extends: trusted\n")
+    assert call("eval_code", "closed", "named", code="n")["error"] == "policy_conflict"
+    own.write_text("extends: strict\n")  # forbids what the session may do
+    assert call("eval_code", "closed", "named", code="n")["error"] == "policy_conflict"
+    own.write_text("extends: trusted\n")
     kill_everything()
-    refused = call("eval_code", "closed", "named", code="n")
-    assert refused["error"] == "policy_conflict"
+    assert call("eval_code", "closed", "named", code="n")["error"] == "policy_conflict"
+
+
+def test_a_connection_goes_on_under_the_policy_with_which_it_began(isolation: Any) -> None:
+    """K-28: what the file says later counts for the next connection of the same process."""
+    own = Path(isolation.config, "policies", "named.yaml")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text("extends: default\n")
+    with Client("s", policy="named") as client:
+        assert client.eval_code("1").success
+        own.write_text("extends: strict\n")
+        assert client.eval_code("1").success
+    with Client("s", policy="named") as client, pytest.raises(ToolFailed, match="permits more"):
+        client.eval_code("1")
 
 
 def test_a_client_that_lets_data_out_is_kept_from_sessions_that_do_not(safe: Path) -> None:

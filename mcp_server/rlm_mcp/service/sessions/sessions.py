@@ -68,8 +68,6 @@ class Session:
     listed: tuple[str, ...] = ()
     """The queries that the last cell has listed that asked any."""
     calls: int = field(default=0)
-    let_in: set[tuple[int, str | None]] = field(default_factory=set)
-    """The clients that may use the session, by process id and what they say of their policy."""
     _written: float = field(default=0.0)
 
     @property
@@ -86,6 +84,11 @@ class Session:
     def key(self) -> int:
         """What its rows are keyed by: never that of another session, of the same name or not."""
         return self.row.key
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """Its key and the hash of its policy: what a connection is admitted to."""
+        return self.key, self.pinned.digest
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing uses the session, and nothing has for longer than its policy allows."""
@@ -186,13 +189,12 @@ class Sessions:
             PolicyError: the policy cannot be read, or was not kept.
         """
         name = session_id_for(handshake, asked)
-        stated = handshake.pid, handshake.env.get("RLM_KERNEL_POLICY")
         session = self._open.get(name)
         if session is None:
             session = await self._begin(name, handshake, given)
-        if given is not None or stated not in session.let_in:
+        if given is not None or session.identity not in handshake.admitted:
             await self._policies.refuse_client(session.row, session.pinned, session.family.policy, handshake, given)
-            session.let_in.add(stated)
+            handshake.admitted.add(session.identity)
         return session
 
     async def _begin(self, name: str, handshake: ClientInfo, given: PinnedPolicy | None) -> Session:
@@ -223,7 +225,7 @@ class Sessions:
         if reason := self._expelled.pop(name, ""):
             session.kernel.notice = f"the session before this one was ended: {reason}"
         if earlier is None:
-            session.let_in.add((handshake.pid, handshake.env.get("RLM_KERNEL_POLICY")))
+            handshake.admitted.add(session.identity)
         return session
 
     def admit_fork(self, row: SessionRow, parent: Session, info: KernelInfo) -> Session:
@@ -246,7 +248,6 @@ class Sessions:
         session = self.of_key(row.key)
         if session is not None:
             session.row, session.pinned, session.family = changed, pinned, family
-            session.let_in.clear()
             await session.kernel.change_policy(changed, pinned)
             self._expect([session])
         return session
