@@ -24,6 +24,7 @@ from rlm_mcp.hook import program
 from rlm_mcp.service import overview
 from rlm_mcp.service.cells.runs import Waiting
 from rlm_mcp.service.frames import artifacts, changes, frames
+from rlm_mcp.service.queries import providers
 from rlm_mcp.service.sessions import journal
 from rlm_mcp.web import listener
 from rlm_memory import sessions
@@ -108,6 +109,7 @@ def test_numbers_that_the_pages_write_in_words(root: Path) -> None:
     assert cell_log.MOST_CHARS == MIB  # "the latest mebibyte of code and output"
     assert fork_broker.PAUSE_SECONDS == 1 / 50  # "a fiftieth of a second"
     assert PRIVATE["_GATHER_SECONDS"] == 1 / 20  # "the last twentieth of a second"
+    assert vars(providers)["_REST"] == 1 / 2  # "at most half a second after it came"
     assert vars(helper_requests)["_ARCHIVE_SECONDS"] == PRIVATE["_SECONDS"]  # "ten minutes"
 
 
