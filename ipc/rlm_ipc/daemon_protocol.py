@@ -2,8 +2,8 @@
 
 A connection has one role. `ROLES` is the table of them: the name on the wire, the type of the request and the type of
 the reply. The daemon dispatches by it; the Python client and the command line make their requests of the same types.
-The types stand in `daemon_requests`, `session_requests` and `attachment_requests`. The generic parameter of a request
-is the type of its reply, so mypy knows what ``DaemonConnection(request).reply`` is.
+The types stand in `daemon_requests`, `session_requests`, `chain_requests` and `attachment_requests`. The generic
+parameter of a request is the type of its reply, so mypy knows what ``DaemonConnection(request).reply`` is.
 
 On the wire, a request stands in the handshake line under ``request``, or behind the line when it is long. A reply
 stands in the daemon's first line, an `Accepted` or a `Refused`. The role ``mcp`` then goes on with JSON-RPC.
@@ -28,6 +28,16 @@ from rlm_ipc.attachment_requests import (
     EnterAttachment,
     ListAttachments,
     RevokeAttachment,
+)
+from rlm_ipc.chain_requests import (
+    BatchNoted,
+    ChainOpened,
+    NoteChain,
+    Noted,
+    NoteRun,
+    OpenChain,
+    SurveyWork,
+    WorkSurveyed,
 )
 from rlm_ipc.daemon_requests import (
     DaemonStatus,
@@ -138,6 +148,10 @@ ROLES: Mapping[str, Role] = {
     "web": _role(ServeWeb, WebServed),
     "hook": _role(NoteHook, HookNoted),
     "prime": _role(ShowPrime, PrimeShown),
+    "chain": _role(OpenChain, ChainOpened),
+    "note_chain": _role(NoteChain, BatchNoted),
+    "note_run": _role(NoteRun, Noted),
+    "survey": _role(SurveyWork, WorkSurveyed),
     "sessions": _role(ListSessions, SessionList),
     "overview": _role(ShowOverview, SessionsSeen),
     "journal": _role(ListJournal, JournalPage),

@@ -1,4 +1,4 @@
-"""The tables of the queue beside those of frames: holders, paths, work in progress, hand-offs, batches, aliases.
+"""The tables of the queue beside those of frames: holders, paths, progress, hand-offs, batches, chains, aliases.
 
 What hangs on a frame goes with it. Holders outlive their leases, so that the log of a tree can name them.
 """
@@ -9,7 +9,18 @@ from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, 
 
 from rlm_memory.schema import metadata
 
-__all__ = ["aliases", "handoffs", "holders", "items", "machine", "paths", "progress", "session_metrics"]
+__all__ = [
+    "aliases",
+    "chain_runs",
+    "chains",
+    "handoffs",
+    "holders",
+    "items",
+    "machine",
+    "paths",
+    "progress",
+    "session_metrics",
+]
 
 
 def _of_frame(*, primary: bool = True) -> Column[int]:
@@ -116,4 +127,30 @@ aliases = Table(
     _of_frame(primary=False),
     Column("data", JSON, nullable=False),
     Index("frame_aliases_by_frame", "frame"),
+)
+
+chains = Table(
+    "work_chains",
+    metadata,
+    # The work of one loop on one scope; empty: on the whole tree. What it knows besides is in `data`, as its client's.
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("tree", Text, nullable=False),
+    Column("scope", Integer, ForeignKey("frames.key", ondelete="CASCADE")),
+    # The process that runs the loop.
+    Column("loop", Text, nullable=False),
+    Column("ended_at", Float),
+    Column("data", JSON, nullable=False),
+    Index("work_chains_by_tree", "tree", "number"),
+)
+
+chain_runs = Table(
+    "work_chain_runs",
+    metadata,
+    # One run of an agent program for one task.
+    Column("chain", Integer, ForeignKey("work_chains.number", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    _of_frame(primary=False),
+    Column("ended_at", Float),
+    Column("data", JSON, nullable=False),
+    Index("work_chain_runs_by_frame", "frame"),
 )

@@ -1,4 +1,4 @@
-"""``rlm-kernel work next|claim|renew|release|done|add|list|handoff``: the queue of this repository's tasks."""
+"""``rlm-kernel work run|next|claim|renew|release|done|add|list|handoff``: the queue of this repository's tasks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import typer
 
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject
+from rlm_mcp.cli import loop
 from rlm_mcp.cli.output import JsonFlag, SessionOption, failing, show, show_known, table
 from rlm_mcp.errors import WrongUsage
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Share a queue of tasks: what is next, who works on it, what came of it.", no_args_is_help=True)
+app = typer.Typer(
+    help="Share a queue of tasks: what is next, who works on it, what came of it.", no_args_is_help=True, cls=loop.Group
+)
+app.command("run")(loop.run)
 
 Fields = Literal["minimal", "standard", "full"]
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task, such as f7; `rlm-kernel work list` shows them.")]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
+from rlm_mcp.loop.prompts import INTERACTIVE
 from rlm_memory.frames.prompts import completion, overflow
 
 __all__ = ["INSTRUCTIONS", "get_prompt", "list_prompts"]
@@ -114,6 +115,12 @@ _PROMPTS = {
         ("goal", "what must not be lost"),
     ),
     "status": _Prompt("Status", "Tell what has been reached, what runs, what is planned.", _STATUS),
+    "work": _Prompt(
+        "Work",
+        "Work on the tasks of a story or an epic until none is ready.",
+        INTERACTIVE,
+        ("scope", "the story or epic, such as f7"),
+    ),
     "frame": _Prompt("Frame", "Go to a goal and go on with it.", _FRAME, ("id", "the frame, such as f7")),
 }
 

@@ -13,6 +13,7 @@ from rlm_ipc.attachment_requests import (
     ListAttachments,
     RevokeAttachment,
 )
+from rlm_ipc.chain_requests import NoteChain, NoteRun, OpenChain, SurveyWork
 from rlm_ipc.daemon_protocol import role_of
 from rlm_ipc.daemon_requests import NoteHook, PrimeShown, Request, ShowPrime, Tidy
 from rlm_ipc.session_requests import (
@@ -63,6 +64,8 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
             caller.accept(request, applied)
         case ListJournal() | ShowRecord() | ShowTree():
             await _answer_with_records(caller, service, request)
+        case OpenChain() | NoteChain() | NoteRun() | SurveyWork():
+            await _answer_the_loop(caller, service, request)
         case _:
             await _answer_of_others(caller, service, request)
 
@@ -86,6 +89,24 @@ async def _answer_with_records(caller: Caller, service: Service, request: Reques
             caller.accept(request, await service.record(request.session, request.last))
         case ShowTree():
             caller.accept(request, await service.trees.record(request.frame, cells=request.cells))
+
+
+async def _answer_the_loop(caller: Caller, service: Service, request: Request[Any]) -> None:
+    from rlm_mcp.service.errors import fault_from
+    from rlm_memory.errors import RowRequestError
+
+    try:
+        match request:
+            case OpenChain():
+                caller.accept(request, await service.chains.open(request, caller.client))
+            case NoteChain():
+                caller.accept(request, service.chains.note(request))
+            case NoteRun():
+                caller.accept(request, service.chains.note_run(request))
+            case SurveyWork():
+                caller.accept(request, service.chains.survey(request))
+    except RowRequestError as error:
+        raise fault_from(error) from error
 
 
 async def _answer_of_others(caller: Caller, service: Service, request: Request[Any]) -> None:

@@ -96,6 +96,21 @@ class Holders:
         found = self.find(client, said)
         return "" if found is None else found.id
 
+    def writer(self, client: ClientInfo, said: str | None, held_by: str | None) -> str:
+        """Return the id of the holder by which a call writes to a frame that ``held_by`` has claimed; see `known`.
+
+        A client writes for a process above it: an agent has the lease of the process that has started it.
+        """
+        own = self.known(client, said)
+        if held_by is None or own == held_by or said not in (None, ANCESTOR) or client.peer < 0:
+            return own
+        holder = holders.find(self._store, held_by)
+        if holder is None or holder.anchor != "process":
+            return own
+        proof = holder.proof.removeprefix(_PROCESS)
+        above = process_identity.pid_in(proof) in process_identity.ancestors(client.peer)
+        return held_by if above and process_identity.is_alive(proof) else own
+
     def of(self, client: ClientInfo, said: str | None = None) -> tuple[Holder, str | None]:
         """Return the holder for which a call claims, and the token of one that is new and lives until a time.
 

@@ -64,6 +64,7 @@ from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.sessions.supervisor_gateway import Connect, KernelGateway, connect_host
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer, encode, fit, whole_of
+from rlm_mcp.service.work.chains import Chains
 from rlm_mcp.service.work.hand_offs import HandOffs
 from rlm_mcp.service.work.work import Work
 from rlm_memory import queries
@@ -127,6 +128,7 @@ class Service:
         self.trees = FrameTrees(store, self.frames, self.journal)
         self.turns = FrameTurns(store, self.frames, clock)
         self.work = Work(store, self.frames, self.holders, clock)
+        self.chains = Chains(store, self.sessions, self.frames, clock)
         self.hand_offs = HandOffs(store, self._texts, self.contexts, self.frames, self.holders, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
         self.hooks = Hooks(store, self.frames, self.holders, clock, Path(hooks_folder(str(files.root.parent))))

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_verbs_of_goals_are_prompts(connect) -> None:
-    """F-15: each names its tool; what the user types behind the command is in the text, as it is."""
+    """F-15, E-16: each names its tool; what the user types behind the command is in the text, as it is."""
     async with connect() as agent:
         listed = {prompt.name: prompt for prompt in (await agent.client.list_prompts()).prompts}
         tools = {
@@ -19,6 +19,7 @@ async def test_the_verbs_of_goals_are_prompts(connect) -> None:
             "frame-completion": "pop(",
             "overflow-compaction": "frame(note=",
             "status": "frame(",
+            "work": 'work(do="next"',
             "frame": "frame(",
         }
         assert list(listed) == ["context-kernel", *tools]

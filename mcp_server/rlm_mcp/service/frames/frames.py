@@ -195,7 +195,9 @@ class Frames:
     ) -> ToolAnswer:
         """End a frame; the same pop again gets the same answer."""
         row, _ = self.named(session, client, asked, frame)
-        ended = await self.end(row.key, outcome, _author(client), session, by=self._holders.known(client))
+        ended = await self.end(
+            row.key, outcome, _author(client), session, by=self._holders.writer(client, None, row.holder)
+        )
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
         if sessions.find(self._store, session.id) is not None and not is_frame_id(asked):

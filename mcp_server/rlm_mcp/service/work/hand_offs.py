@@ -55,7 +55,7 @@ class HandOffs:
         row = self._row(session, client, named, frame)
         status, summary, lists, details = _checked(data)
         limit = session.policy.limits.content_bytes
-        holder = self._holders.known(client)
+        holder = self._holders.writer(client, None, row.holder)
         with holding():
             kept = await self._texts.take(details, limit) if details else None
             with self._store.transaction():

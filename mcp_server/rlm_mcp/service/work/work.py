@@ -190,7 +190,8 @@ class Work:
 
     def _renew(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
         """Prolong a lease, and merge what is given into the work in progress of its frame."""
-        holder, row = self._holders.known(client, asked.holder), self._row(at, asked)
+        row = self._row(at, asked)
+        holder = self._holders.writer(client, asked.holder, row.holder)
         data = dict(asked.data or {})
         fence = data.pop("fence", None)
         with self._store.transaction():
@@ -205,7 +206,7 @@ class Work:
     def _release(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
         row, data = self._row(at, asked), asked.data or {}
         by_hand = bool(data.get("force"))
-        holder = None if by_hand else self._holders.known(client, asked.holder)
+        holder = None if by_hand else self._holders.writer(client, asked.holder, row.holder)
         author = holder or f"client {client.pid}"
         fence = data.get("fence")
         leases.release(self._store, row.key, holder, now=self._clock(), author=author, fence=fence)
@@ -213,7 +214,7 @@ class Work:
 
     async def _done(self, session: Session, client: ClientInfo, at: FrameRow, asked: Asked) -> JsonObject:
         row, data = self._row(at, asked), dict(asked.data or {})
-        holder = None if data.get("force") else self._holders.known(client, asked.holder)
+        holder = None if data.get("force") else self._holders.writer(client, asked.holder, row.holder)
         status = _ABOVE_ENDS.get(str(data.get("status", "completed")))
         if status is None:
             raise _refused(f"status is one of {', '.join(_ABOVE_ENDS)}")

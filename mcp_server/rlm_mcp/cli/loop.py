@@ -1,0 +1,175 @@
+"""``rlm-kernel work run``, in short ``rlm-kernel work --epic ID``: the loop that sets agents to a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rlm_ipc import process_identity
+from rlm_ipc.chain_requests import Chain, ChainOpened, OpenChain, SurveyWork
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.messages import plain, read
+from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, errors, failing, printable
+from rlm_mcp.errors import WrongUsage
+from rlm_mcp.loop.driver import Event, work_on
+from rlm_mcp.loop.options import Options
+from rlm_mcp.loop.prompts import interactive
+
+__all__ = ["Group", "run"]
+
+_LOUD = {"blocked", "failed", "stuck", "ended"}
+"""What a notification is made of."""
+_KINDS = ("epic", "story")
+_MOST_AGENTS = 64
+
+
+class Group(TyperGroup):
+    """The commands of the queue; options without a command are those of the loop."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Begin with `run` when an option comes first that is not for help."""
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return list(super().parse_args(ctx, args))
+
+
+@failing
+def run(
+    epic: Annotated[str | None, typer.Option(help="Work on what is below this epic.")] = None,
+    story: Annotated[str | None, typer.Option(help="Work on what is below this story.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Work on everything in the repository's queue.")] = False,
+    agent_cmd: Annotated[
+        str | None,
+        typer.Option(
+            help="The command of an agent, such as: claude -p {prompt}. Also {task}, {folder}, {prompt_file}."
+        ),
+    ] = None,
+    parallel: Annotated[
+        str, typer.Option("-n", "--parallel", help="Agents at once: a number, or auto, which begins with 2.")
+    ] = "auto",
+    go_on: Annotated[bool, typer.Option("--continue", help="Go on with the chain that was cut short.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Start agents; needs --agent-cmd.")] = False,
+    test: Annotated[
+        list[str] | None, typer.Option(help="A command that must succeed before a task is done; repeatable.")
+    ] = None,
+    worktrees: Annotated[bool, typer.Option("--worktrees", help="Give each task a git worktree of its own.")] = False,
+    max_chains: Annotated[int, typer.Option(min=0, help="Agents that may go on from another, in all.")] = 10,
+    max_retries: Annotated[int, typer.Option(min=0, help="Fixes of one task whose agent or tests failed.")] = 3,
+    no_fix: Annotated[bool, typer.Option("--no-fix", help="Fix nothing: what fails is blocked.")] = False,
+    notify: Annotated[str, typer.Option(help="A command that gets each notification as JSON on its input.")] = "",
+    session: SessionOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set agents to the tasks of a scope until it is done, or nothing more can be done."""
+    scope = _scope(epic, story, everything)
+    size = _size(parallel)
+    if not headless:
+        if agent_cmd:
+            raise WrongUsage("--agent-cmd needs --headless: agents work without a terminal")
+        print(interactive(scope or ""))
+        return
+    if not agent_cmd and not go_on:
+        raise WrongUsage("--headless needs --agent-cmd, such as: --agent-cmd 'claude -p {prompt}'")
+    options = Options(
+        agent=tuple(shlex.split(agent_cmd or "")),
+        tests=tuple(test or ()),
+        size=size,
+        max_chains=max_chains,
+        max_retries=max_retries,
+        fix=not no_fix,
+        worktrees=worktrees,
+        notify=notify,
+    )
+    folder, loop = os.getcwd(), process_identity.identity(os.getpid()) or ""
+    given = plain(options) if options.agent else None
+    opened = ask(OpenChain(session, scope, loop, given, size or 0, go_on), start=True)
+    _check_kind(scope, "epic" if epic else "story" if story else None)
+    kept = read(Options, opened.chain.options)
+    chain = asyncio.run(_work(opened, session, folder, _Display(kept.notify, as_json=as_json)))
+    if chain is None or chain.outcome != "completed":
+        raise typer.Exit(FAILED)
+
+
+def _scope(epic: str | None, story: str | None, everything: bool) -> str | None:
+    """Return the frame below which to work, None: everywhere; one of the three has to be said."""
+    if [epic is not None, story is not None, everything].count(True) != 1:
+        raise WrongUsage("say what to work on: --epic ID, --story ID, or --all for everything in the queue")
+    return epic or story
+
+
+def _size(said: str) -> int | None:
+    if said == "auto":
+        return None
+    if not said.isdecimal() or not 0 < int(said) <= _MOST_AGENTS:
+        raise WrongUsage(f"-n is auto or a number from 1 to {_MOST_AGENTS}")
+    return int(said)
+
+
+def _check_kind(scope: str | None, kind: str | None) -> None:
+    """Refuse a story where an epic was named, and the other way round."""
+    if scope is not None and (found := ask(SurveyWork(scope)).frames[0]).kind != kind:
+        raise WrongUsage(
+            f"{scope} is a {found.kind}: use --{found.kind} {scope}"
+            if found.kind in _KINDS
+            else f"{scope} is a {found.kind}: name the story or epic above it"
+        )
+
+
+async def _work(opened: ChainOpened, session: str | None, folder: str, display: _Display) -> Chain | None:
+    """Work on a chain until it ends; None: somebody has stopped it, and it can be gone on with."""
+    working = asyncio.ensure_future(work_on(opened, session, folder, display.show))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, working.cancel)
+    try:
+        return await working
+    except asyncio.CancelledError:
+        display.show(Event("stopped", f"chain {opened.chain.number} stopped; --continue goes on with it"))
+        return None
+    finally:
+        await display.aclose()
+
+
+class _Display:
+    """Prints what happens, a line each, and tells whoever is to be notified."""
+
+    def __init__(self, notify: str, *, as_json: bool) -> None:
+        self._notify, self._as_json = notify, as_json
+        self._told: list[subprocess.Popen[str]] = []
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        now = datetime.now().astimezone()
+        if self._as_json:
+            print(json.dumps({"at": now.isoformat(timespec="milliseconds"), **asdict(event)}), flush=True)
+        else:
+            console.print(printable(f"{now:%H:%M:%S} {event.text}"), markup=False)
+        if event.what in _LOUD and self._notify:
+            self._run(json.dumps(asdict(event)))
+        if event.what == "ended" and errors.is_terminal:
+            errors.bell()
+
+    def _run(self, said: str) -> None:
+        """Start the command of the user with a notification; a failure of it is its own."""
+        with contextlib.suppress(OSError):
+            process = subprocess.Popen(["/bin/sh", "-c", self._notify], stdin=subprocess.PIPE, text=True)
+            assert process.stdin is not None
+            with contextlib.suppress(OSError), process.stdin as given:
+                given.write(said + "\n")
+            self._told.append(process)
+
+    async def aclose(self) -> None:
+        """Wait for what was started."""
+        for process in self._told:
+            await asyncio.to_thread(process.wait)

@@ -1,0 +1,115 @@
+"""The rows of a loop in the daemon, and its calls: all of them are made again when the daemon ended under them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from rlm_client.async_client import AsyncClient
+from rlm_ipc.chain_requests import AgentRun, Chain, NoteChain, NoteRun, SurveyWork, TaskLine, WorkSurveyed
+from rlm_ipc.daemon_connection_async import AsyncDaemonConnection
+from rlm_ipc.daemon_requests import Request
+from rlm_ipc.discovery import DiscoveryError
+from rlm_ipc.errors import CallerError, KernelError, ToolFailed
+from rlm_ipc.messages import JsonObject
+
+__all__ = ["Rows", "ask"]
+
+Reply = TypeVar("Reply")
+_TRIES = 60
+_PAUSE_SECONDS = 0.2
+
+
+class Rows:
+    """The daemon as one chain sees it. ``top`` is the frame that is all of its scope."""
+
+    def __init__(self, session: str | None, top: str, scope: str | None) -> None:
+        self._top, self._scope = top, scope
+        self._client = AsyncClient(session)
+
+    async def survey(self) -> WorkSurveyed:
+        """Look at all frames of the scope."""
+        return await ask(SurveyWork(self._top))
+
+    async def look(self, task: str) -> TaskLine:
+        """Look at one frame."""
+        return (await ask(SurveyWork(task))).frames[0]
+
+    async def note(self, chain: Chain, **batch: Any) -> int:
+        """Keep the chain, and how a batch has ended; returns how many tasks the next one is to have."""
+        return (await ask(NoteChain(chain, **batch))).next_size
+
+    async def note_run(self, chain: int, run: AgentRun) -> None:
+        """Keep a run."""
+        await ask(NoteRun(chain, run))
+
+    async def next(self, most: int, *, wait: bool = False) -> JsonObject:
+        """Ask what is ready, or why nothing is."""
+        data = {"limit": most, **({"scope": self._scope} if self._scope else {})}
+        return await _again(lambda: self._client.work("next", data=data, wait=wait))
+
+    async def claim(self, task: str, pid: int, process: str) -> int | None:
+        """Claim a task for a process; returns the fence, None if somebody else was faster."""
+        try:
+            said = await _again(lambda: self._client.work("claim", task, holder=f"pid:{pid}"))
+            return int(said["fence"])
+        except ToolFailed as refused:
+            if refused.answer.get("error") not in {"not_ready", "path_taken", "frame_not_found", "frame_status"}:
+                raise
+        line = await self.look(task)  # of a call whose answer was lost nobody knows whether it was made
+        return line.fence if line.process == process else None
+
+    async def done(self, task: str, data: Mapping[str, Any], pid: int | None) -> JsonObject:
+        """End a task, for the process that holds it, or by hand."""
+        if pid is None:
+            return await _again(lambda: self._client.work("done", task, {**data, "force": True}))
+        return await _again(lambda: self._client.work("done", task, data, holder=f"pid:{pid}"))
+
+    async def release(self, task: str, pid: int) -> None:
+        """Give a task back."""
+        await _again(lambda: self._client.work("release", task, holder=f"pid:{pid}"))
+
+    async def hand_off(self, task: str, data: Mapping[str, Any]) -> None:
+        """Write a hand-off."""
+        await _again(lambda: self._client.handoff(task, data))
+
+    async def reopen(self, task: str) -> None:
+        """Plan an ended task again."""
+        await _again(lambda: self._client.frame(task, do="reopen"))
+
+    async def context(self, task: str) -> str:
+        """Return what a model is told of a frame."""
+        return str((await _again(lambda: self._client.call("frame", id=task))).get("context", ""))
+
+    async def load(self, name: str, text: str) -> None:
+        """Let the session of the folder have a text under a name."""
+        await _again(lambda: self._client.load_context(name, content=text))
+
+    async def aclose(self) -> None:
+        """Hang up."""
+        await self._client.aclose()
+
+
+async def ask(request: Request[Reply]) -> Reply:
+    """Make a request of the daemon, which is started if there is none."""
+
+    async def made() -> Reply:
+        connection = await AsyncDaemonConnection.open(request)
+        connection.close()
+        reply: Reply = connection.reply
+        return reply
+
+    return await _again(made)
+
+
+async def _again(call: Callable[[], Awaitable[Reply]]) -> Reply:
+    """Make a call until the daemon answers: one that ends is started anew."""
+    for _ in range(_TRIES):
+        try:
+            return await call()
+        except CallerError:
+            raise
+        except (KernelError, DiscoveryError, OSError):
+            await asyncio.sleep(_PAUSE_SECONDS)
+    return await call()

@@ -1,0 +1,35 @@
+"""What a command that failed has told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlm_ipc.chain_requests import Failure
+from rlm_mcp.hook.runners import read_report
+
+__all__ = ["failure", "tail"]
+
+_LONGEST = 4_000
+_READ = 400_000
+
+
+def failure(command: str, status: int, log: Path, since: int = 0) -> Failure:
+    """Return what a command has told that ended with ``status``, by its output in ``log`` from ``since`` on."""
+    output = tail(log, since, _READ)
+    report = read_report(command, output) or read_report("run", output)
+    if report is None:
+        return Failure(command[:500], status, output=output[-_LONGEST:])
+    return Failure(
+        command[:500], status, report.runner, report.passed, report.failed, report.failing, output[-_LONGEST:]
+    )
+
+
+def tail(log: Path, since: int = 0, most: int = _LONGEST) -> str:
+    """Return the end of an output."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(since, size - most))
+            return file.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""

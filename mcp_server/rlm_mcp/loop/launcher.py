@@ -1,0 +1,69 @@
+"""The process that a lease of the loop is tied to: it runs commands one after the other, as its input says.
+
+A line of input is an order: ``{"argv": […], "cwd": …, "log": …}``. A line of output is the exit status of that command,
+which also stands in the file ``LOG.status``: a loop that was killed meanwhile finds it there. At the end of its input
+the process ends, but not before the command that runs. A command never outlives it: who has no lease must not write.
+
+Run by its path, with the standard library only: it starts once for every task.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def main() -> None:
+    """Run what the input orders."""
+    libc = ctypes.CDLL(None)
+    running: list[subprocess.Popen[bytes]] = []
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for command in running:
+            end_group(command)
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the loop, which then ends this process
+    for line in sys.stdin:
+        order = json.loads(line)
+        with open(order["log"], "ab") as log:
+            try:
+                command = subprocess.Popen(
+                    order["argv"], cwd=order["cwd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,
+                    preexec_fn=lambda: libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
+                )  # fmt: skip
+            except OSError as error:
+                log.write(f"cannot run {order['argv'][0]}: {error.strerror}\n".encode())
+                status = 127
+            else:
+                running[:] = [command]
+                status = command.wait()
+                running.clear()
+                end_group(command)
+        beside = f"{order['log']}.status.new"
+        with open(beside, "w", encoding="ascii") as file:
+            file.write(str(status))
+        os.replace(beside, f"{order['log']}.status")
+        try:
+            print(status, flush=True)
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def end_group(command: subprocess.Popen[bytes]) -> None:
+    """End what a command has left running in its process group, or the command itself."""
+    try:
+        os.killpg(command.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Starting launchers and talking to them; waiting for one that another loop has started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from rlm_ipc import process_identity
+from rlm_mcp.loop import launcher
+
+__all__ = ["Launcher", "command", "end_adopted", "ended", "status_of"]
+
+
+class Launcher:
+    """A launcher of this loop. ``identity`` names its process for ever."""
+
+    def __init__(self, process: asyncio.subprocess.Process, identity: str) -> None:
+        self._process, self.identity = process, identity
+
+    @classmethod
+    async def start(cls) -> Self:
+        """Start one; it does nothing until it is told to."""
+        # Agents are told to run `rlm-kernel`, which need not be installed where they look.
+        places = [*filter(None, [os.environ.get("PATH")]), os.path.dirname(sys.executable)]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", launcher.__file__, env={**os.environ, "PATH": os.pathsep.join(places)},
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        return cls(process, process_identity.identity(process.pid) or "")
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def lives(self) -> bool:
+        """Whether it can run something more."""
+        return self._process.returncode is None
+
+    async def run(self, argv: Sequence[str], folder: str, log: Path) -> int | None:
+        """Run a command with its output in a file; returns its exit status, None if the launcher has died."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        order = json.dumps({"argv": list(argv), "cwd": folder, "log": str(log)})
+        with suppress(ConnectionError):
+            self._process.stdin.write(order.encode() + b"\n")
+            await self._process.stdin.drain()
+        said = await self._process.stdout.readline()
+        return int(said) if said.strip() else status_of(log)
+
+    async def close(self) -> None:
+        """End it, and what it runs: the lease of its task is free."""
+        if self.lives():
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+        await self._process.wait()
+
+
+async def ended(identity: str) -> None:
+    """Wait until the process of that identity, no child of this one, has ended."""
+    try:
+        descriptor = os.pidfd_open(process_identity.pid_in(identity))
+    except OSError:
+        return
+    try:
+        if not process_identity.is_alive(identity):
+            return
+        loop, gone = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(descriptor, gone.set)
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def end_adopted(identity: str) -> None:
+    """End a launcher that another loop has started, with what it runs."""
+    with suppress(ProcessLookupError):
+        if process_identity.is_alive(identity):
+            os.kill(process_identity.pid_in(identity), signal.SIGTERM)
+
+
+def status_of(log: Path) -> int | None:
+    """Return the exit status of the last command with its output in that file; None: nobody has seen its end."""
+    try:
+        return int(log.with_name(f"{log.name}.status").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def command(template: Sequence[str], prompt: str, task: str, folder: str, prompt_file: Path) -> list[str]:
+    """Return the command of an agent: a template in which names are replaced, each part for itself, by no shell."""
+    values = {"{prompt_file}": str(prompt_file), "{prompt}": prompt, "{task}": task, "{folder}": folder}
+    return [_filled(part, values) for part in template]
+
+
+def _filled(part: str, values: dict[str, str]) -> str:
+    """Replace names from the left to the right once, so that what a prompt says is not replaced again."""
+    filled, rest = "", part
+    while rest:
+        at, name = min(((rest.find(name), name) for name in values if name in rest), default=(-1, ""))
+        if at < 0:
+            break
+        filled, rest = filled + rest[:at] + values[name], rest[at + len(name) :]
+    return filled + rest

@@ -1,0 +1,143 @@
+"""Chains: what a loop over the queue has done in its scope, so that one that is killed goes on where it was.
+
+A chain has runs of agents, one after the other for each task. What both hold is the loop's: `data` is kept as it comes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import bindparam, select, text
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory.errors import RowRequestError
+from rlm_memory.frames.rows import FrameRow, frame_id, whole
+from rlm_memory.store import Store
+from rlm_memory.work.items import Item
+from rlm_memory.work.progress import Progress
+from rlm_memory.work_schema import chain_runs, chains
+
+__all__ = ["ChainRow", "Surveyed", "begin", "latest", "note", "note_run", "open_ones", "runs", "survey"]
+
+_put = insert(chains)
+_PUT = _put.on_conflict_do_update(
+    index_elements=[chains.c.number], set_={name: _put.excluded[name] for name in ("loop", "ended_at", "data")}
+)
+_put_run = insert(chain_runs)
+_PUT_RUN = _put_run.on_conflict_do_update(
+    index_elements=[chain_runs.c.chain, chain_runs.c.number],
+    set_={name: _put_run.excluded[name] for name in ("ended_at", "data")},
+)
+_OF_TREE = select(chains).where(chains.c.tree == bindparam("of")).order_by(chains.c.number)
+_RUNS = select(chain_runs.c.data).where(chain_runs.c.chain == bindparam("of")).order_by(chain_runs.c.number)
+_IN = "IN (SELECT value FROM json_each(:keys))"
+_ITEMS = text(f"SELECT frame, type, description, acceptance FROM frame_items WHERE frame {_IN}")
+_PROGRESS = text(f"SELECT frame, data, updated_at FROM frame_progress WHERE frame {_IN}")
+_EDGES = text(f"""
+    SELECT frame, target FROM frame_edges WHERE frame {_IN} AND type IN ('blocks', 'waits_for', 'on_failure')
+    ORDER BY frame, target""")
+_BADLY = text(f"""
+    SELECT parent, count(*) AS number FROM frames WHERE parent {_IN} AND status IN ('failed', 'blocked')
+    GROUP BY parent""")
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRow:
+    """A chain. ``scope`` is a frame's key, None for the whole tree; ``loop`` the process that runs it."""
+
+    number: int
+    tree: str
+    scope: int | None
+    loop: str
+    ended_at: float | None
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A frame with what hangs on it. ``after`` is what it waits for or has waited for, ``badly`` counts children."""
+
+    row: FrameRow
+    item: Item = field(default_factory=Item)
+    progress: Progress = field(default_factory=Progress)
+    after: Sequence[str] = ()
+    badly: int = 0
+
+
+def begin(store: Store, tree: str, scope: int | None, loop: str, data: Mapping[str, Any]) -> ChainRow:
+    """Begin a chain; its number is never given out twice."""
+    with store.transaction():
+        made = ChainRow(store.count("chain") + 1, tree, scope, loop, None, data)
+        note(store, made)
+    return made
+
+
+def note(store: Store, chain: ChainRow) -> None:
+    """Keep a chain as it is now."""
+    with store.transaction() as connection:
+        connection.execute(_PUT, {name: getattr(chain, name) for name in chain.__slots__})
+
+
+def latest(store: Store, number: int) -> ChainRow:
+    """Return a chain.
+
+    Raises:
+        RowRequestError: there is none with that number, or no longer.
+    """
+    with store.transaction() as connection:
+        row = connection.execute(select(chains).where(chains.c.number == number)).mappings().one_or_none()
+    if row is None:
+        raise RowRequestError(f"there is no chain {number}")
+    return ChainRow(**row)
+
+
+def open_ones(store: Store, tree: str) -> list[ChainRow]:
+    """List the chains of a tree that have not ended, the oldest first."""
+    with store.transaction() as connection:
+        found = [ChainRow(**row) for row in connection.execute(_OF_TREE, {"of": tree}).mappings()]
+    return [chain for chain in found if chain.ended_at is None]
+
+
+def note_run(
+    store: Store, chain: int, number: int, frame: int, data: Mapping[str, Any], ended_at: float | None
+) -> None:
+    """Keep a run of an agent as it is now."""
+    with store.transaction() as connection:
+        latest(store, chain)
+        values = {"chain": chain, "number": number, "frame": frame, "ended_at": ended_at, "data": dict(data)}
+        connection.execute(_PUT_RUN, values)
+
+
+def runs(store: Store, chain: int) -> list[object]:
+    """List the runs of a chain, in the order of their numbers."""
+    with store.transaction() as connection:
+        return list(connection.execute(_RUNS, {"of": chain}).scalars())
+
+
+def survey(store: Store, top: int) -> list[Surveyed]:
+    """List a frame and all below it with what hangs on them, the highest first."""
+    with store.transaction() as connection:
+        found = whole(store, top)
+        keys = {"keys": json.dumps([row.key for row in found])}
+        described = {row.frame: Item(*row[1:]) for row in connection.execute(_ITEMS, keys)}
+        known = {
+            row.frame: Progress(json.loads(row.data), row.updated_at) for row in connection.execute(_PROGRESS, keys)
+        }
+        badly = {row.parent: row.number for row in connection.execute(_BADLY, keys)}
+        after: defaultdict[int, list[str]] = defaultdict(list)
+        for row in connection.execute(_EDGES, keys):
+            after[row.frame].append(frame_id(row.target))
+    return [
+        Surveyed(
+            row,
+            described.get(row.key, Item()),
+            known.get(row.key, Progress()),
+            tuple(dict.fromkeys(after[row.key])),
+            badly.get(row.key, 0),
+        )
+        for row in found
+    ]
