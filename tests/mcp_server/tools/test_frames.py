@@ -318,7 +318,7 @@ async def test_files_that_a_frame_has_written_are_its_artifacts(connect_own) -> 
 
 
 async def test_nothing_is_pushed_or_popped_that_nobody_asked_for(connect_own) -> None:
-    """F-15: whatever runs or is loaded, the tree has the frames that somebody has asked for."""
+    """F-14, F-15: whatever runs, is loaded or leaves, the tree has what somebody has asked for, as it was."""
     async with connect_own("root") as agent:
         await agent("load_context", name="log", content="one\ntwo\n")
         for _ in range(3):
@@ -326,16 +326,27 @@ async def test_nothing_is_pushed_or_popped_that_nobody_asked_for(connect_own) ->
         assert (await agent("frame"))["tree"] == ["f1 in_progress root"]
         await agent("push", goal="task")
         await agent.run("print('done: the task is completed')", session="f2")
+        async with connect_own("root") as helper:
+            await helper.run("print('done too')", session="f2")
         assert (await agent("frame"))["tree"] == ["f1 in_progress root", "  f2 in_progress task"]
 
 
 async def test_the_old_names_show_the_same(connect) -> None:
-    """F-3: flame_status and flame_navigate are there for who knows them, and not listed in core."""
+    """F-2, F-3: flame_status and flame_navigate, not listed in core; each answer leads to parent and children."""
     async with connect("root") as agent:
-        await agent("plan", goal="story")
+        await agent("plan", goal="story", children=["one", "two"])
         status = await agent("flame_status")
-        assert status["tree"] == ["f1 in_progress root", "  f2 planned story"]
-        assert (await agent("flame_navigate", id="f2"))["current"] == "f2"
+        assert status["tree"] == [
+            "f1 in_progress root",
+            "  f2 planned story",
+            "    f3 planned one",
+            "    f4 planned two",
+        ]
+        for tool in ("flame_navigate", "frame"):
+            below = await agent(tool, id="f3")
+            assert (below["current"], below["parent"], below["children"]) == ("f3", "f2", [])
+            above = await agent(tool, id=below["parent"])
+            assert (above["current"], above["parent"], above["children"]) == ("f2", "f1", ["f3", "f4"])
         assert [tool.tier for tool in TOOLS.tools("compat") if tool.name.startswith("flame")] == ["compat", "compat"]
 
 

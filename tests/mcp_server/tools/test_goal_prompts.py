@@ -9,7 +9,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_verbs_of_goals_are_prompts(connect) -> None:
-    """F-15, E-16: each names its tool; what the user types behind the command is in the text, as it is."""
+    """F-3, E-16: each names its tool; what the user types behind the command is in the text, as it is."""
     async with connect() as agent:
         listed = {prompt.name: prompt for prompt in (await agent.client.list_prompts()).prompts}
         tools = {
@@ -47,7 +47,7 @@ async def test_an_end_and_an_overflow_are_condensed_by_different_prompts(connect
 
 
 async def test_the_tree_a_context_and_a_log_are_resources(connect_own) -> None:
-    """F-13, F-15: what the tools tell, to be read without a call, and without a change of the current frame."""
+    """F-9: what the tools tell, to be read without a call, and without a change of the current frame."""
     async with connect_own("root") as agent:
         await agent("plan", goal="story", children=["read", "write"])
         await agent("push", goal="f3")

@@ -57,7 +57,7 @@ def opener(request: pytest.FixtureRequest, http: dict[str, str]) -> Opener:
 async def test_who_follows_a_frame_is_notified_of_what_another_client_does(
     opener: Opener, project: str, mode: str
 ) -> None:
-    """F-13: of the tree by each verb, of a context by what is in it, of a log when it is written; of no other tree."""
+    """F-9: of the tree by each verb, of a context by what is in it, of a log when it is written; of no other tree."""
     story = call_tool("plan", {"goal": "story", "children": ["part"]}, session=project)["frame"]
     part = f"f{int(story[1:]) + 1}"
     context, log = f"{TREE}/{story}/context", f"{TREE}/{part}/log"

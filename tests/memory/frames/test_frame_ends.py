@@ -25,7 +25,7 @@ def owed(grown: Grown) -> list[tuple[str, str]]:
 
 
 def test_a_pop_keeps_what_came_of_the_frame_and_says_where_to_go_on(grown: Grown) -> None:
-    """F-5: status, summary, artifacts and decisions; log, notebook and the kernel's end are promised with it."""
+    """F-1, F-5: status, summary, artifacts and decisions; log, notebook and the kernel's end are promised with it."""
     task = grown.push("task")
     ended = grown.pop(task, "All is well.", artifacts=["a.py"], decisions=["use a"])
     assert (ended.frame, ended.status, ended.summary, ended.source) == (task.id, "completed", "All is well.", "caller")
@@ -254,12 +254,12 @@ def test_values_wait_for_the_nearest_session_above(grown: Grown) -> None:
 
 
 def test_the_end_of_a_session_blocks_its_goals_and_pops_nothing(grown: Grown) -> None:
-    """What the journal holds is copied into an extract before it goes with the session."""
-    task, shared = grown.push("task"), grown.push("shared")
-    planned = grown.plan("planned", task)
+    """What the journal holds is copied into an extract before it goes with the session; what is below ends first."""
+    task = grown.push("task")
+    shared, planned = grown.push("shared", task), grown.plan("planned", task)
     grown.cell(task, "1 + 1", "the answer is 2")
     blocked = ending.end_session(grown.store, grown.session.key, author="t", now=2.0)
-    assert {row.id for row in blocked} == {task.id, shared.id}
+    assert [row.id for row in blocked] == [shared.id, task.id]
     assert {what for _, what in owed(grown)} == {"log", "notebook"}
     sessions.end(grown.store, grown.session.key, How.ENDED, 2.0)
     assert grown.status(task, shared, planned, grown.root) == [B, B, P, R]
