@@ -81,6 +81,7 @@ from rlm_ipc.session_requests import (
     TurnKept,
 )
 from rlm_ipc.tree_record import TreeRecord
+from rlm_ipc.work_requests import ExportWork, ImportWork, WorkExported, WorkImported
 
 __all__ = [
     "ROLES",
@@ -157,6 +158,8 @@ ROLES: Mapping[str, Role] = {
     "journal": _role(ListJournal, JournalPage),
     "record": _role(ShowRecord, SessionRecord),
     "tree": _role(ShowTree, TreeRecord),
+    "import_work": _role(ImportWork, WorkImported),
+    "export_work": _role(ExportWork, WorkExported),
     "queries": _role(ListQueries, QueryList),
     "turn": _role(KeepTurn, TurnKept),
     "save": _role(SaveSession, SessionSaved),

@@ -25,6 +25,7 @@ from rlm_mcp.cli import (
     sessions,
     skill,
     snapshots,
+    trackers,
     watching,
     work,
 )
@@ -43,6 +44,8 @@ app.add_typer(daemon.app, name="daemon")
 app.add_typer(attachments.app, name="attachments")
 app.add_typer(policy.app, name="policy")
 app.add_typer(work.app, name="work")
+work.app.command("import")(trackers.import_)
+work.app.command("export")(trackers.export)
 app.command("ask")(ask.ask)
 app.command("serve")(daemon.serve)
 app.command("web")(watching.web)

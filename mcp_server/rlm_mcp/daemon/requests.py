@@ -31,6 +31,7 @@ from rlm_ipc.session_requests import (
     ShowRecord,
     ShowTree,
 )
+from rlm_ipc.work_requests import ExportWork, ImportWork, WorkExported
 from rlm_mcp.daemon.caller import Caller
 
 if TYPE_CHECKING:
@@ -115,6 +116,13 @@ async def _answer_of_others(caller: Caller, service: Service, request: Request[A
             caller.accept(request, service.hooks.note(request))
         case ShowPrime():
             caller.accept(request, PrimeShown(service.hooks.prime(request.folder)))
+        case ImportWork():
+            named, file = service.work.tree_for(caller.client, request.session), Path(request.file)
+            imported = await service.work.import_file(named, file, request.tracker, request.skip_missing)
+            caller.accept(request, imported)
+        case ExportWork():
+            named = service.work.tree_for(caller.client, request.session)
+            caller.accept(request, WorkExported(service.work.export_file(named, request.tracker)))
         case ListAttachments():
             caller.accept(request, AttachmentList(service.attachments.rows()))
         case AddAttachment():

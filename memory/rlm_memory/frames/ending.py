@@ -36,7 +36,18 @@ from rlm_memory.frames.rows import (
 from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, resolves
 from rlm_memory.store import Store
 
-__all__ = ["Allowed", "anybody", "check_pop", "end_session", "forget", "invalidate", "pop", "popped", "reopen"]
+__all__ = [
+    "Allowed",
+    "anybody",
+    "check_pop",
+    "end_session",
+    "forget",
+    "invalidate",
+    "pop",
+    "popped",
+    "record_end",
+    "reopen",
+]
 
 Allowed = Callable[[FrameRow], None]
 """Raises if the caller may not change the frame."""
@@ -173,6 +184,20 @@ def invalidate(store: Store, key: int, *, author: str, now: float, why: str = ""
         _invalidate_all(store, planned, number, author, now, why)
         running = [found.id for found in below if found.status is Status.IN_PROGRESS]
     return Invalidated(row.id, [row.id, *(found.id for found in planned)], running)
+
+
+def record_end(store: Store, key: int, status: Status, why: str, *, author: str, now: float) -> None:
+    """Write down that a goal has ended elsewhere: nothing ran for it here, so it has no log, and nothing follows below.
+
+    Raises:
+        UnknownFrame, FrameStatusRefused: there is none, or it has ended.
+    """
+    with store.transaction():
+        row = get(store, key)
+        step(store, row, Verb.RECORD, status, author=author, now=now)
+        if status is not Status.INVALIDATED:
+            compact(store, row, Outcome(status, why or status.value), now)
+        fold(store, row.parent)
 
 
 def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]:

@@ -75,6 +75,7 @@ class Verb(StrEnum):
     UNDO = "undo"
     POP = "pop"
     END_SESSION = "end_session"
+    RECORD = "record"
     INVALIDATE = "invalidate"
     REOPEN = "reopen"
 
@@ -102,6 +103,7 @@ STEPS: Mapping[Verb, Mapping[Status, frozenset[Status]]] = {
     Verb.UNDO: {_RUNS: frozenset({_PLANNED})},
     Verb.POP: {_RUNS: OUTCOMES},
     Verb.END_SESSION: {_RUNS: frozenset({_BLOCKED})},
+    Verb.RECORD: dict.fromkeys((_PLANNED, _RUNS), frozenset({_COMPLETED, _BLOCKED, _INVALIDATED})),
     Verb.INVALIDATE: dict.fromkeys((_PLANNED, _RUNS, _BLOCKED), frozenset({_INVALIDATED})),
     Verb.REOPEN: dict.fromkeys((_COMPLETED, _FAILED, _BLOCKED, _INVALIDATED), frozenset({_PLANNED})),
 }

@@ -14,12 +14,26 @@ from rlm_memory.errors import RowRequestError
 from rlm_memory.frame_schema import frames
 from rlm_memory.frames.rows import get as get_frame
 from rlm_memory.frames.rows import note
+from rlm_memory.frames.tree import LONGEST_GOAL
 from rlm_memory.store import Store
 from rlm_memory.work.ready import PRIORITIES
-from rlm_memory.work_schema import aliases
+from rlm_memory.work_schema import aliases as names
 from rlm_memory.work_schema import items as table
 
-__all__ = ["TYPES", "Alias", "Item", "aliases_of", "by_alias", "describe", "get", "name", "set_priority"]
+__all__ = [
+    "TYPES",
+    "Alias",
+    "Item",
+    "aliases",
+    "aliases_of",
+    "by_alias",
+    "describe",
+    "get",
+    "kept",
+    "name",
+    "set_goal",
+    "set_priority",
+]
 
 TYPES = ("feature", "bug", "spike", "chore", "api", "test")
 """The kinds of work; the first is meant if nobody says."""
@@ -27,8 +41,8 @@ _LONGEST = 16_384
 _LONGEST_NAME = 200
 
 _GET = select(table).where(table.c.frame == bindparam("of"))
-_BY_ALIAS = select(aliases.c.frame).where(
-    aliases.c.tree == bindparam("there"), aliases.c.source == bindparam("of"), aliases.c.alias == bindparam("called")
+_BY_ALIAS = select(names.c.frame).where(
+    names.c.tree == bindparam("there"), names.c.source == bindparam("of"), names.c.alias == bindparam("called")
 )
 
 
@@ -94,14 +108,33 @@ def set_priority(store: Store, frame: int, priority: int, *, author: str, now: f
         note(store, frame, "priority", author, now, was=was, priority=priority)
 
 
+def set_goal(store: Store, frame: int, goal: str, *, author: str, now: float) -> None:
+    """Say otherwise what is to be reached.
+
+    Raises:
+        UnknownFrame: there is no such frame.
+    """
+    with store.transaction() as connection:
+        was = get_frame(store, frame).goal
+        connection.execute(update(frames).where(frames.c.key == frame).values(goal=limits.storable(goal, LONGEST_GOAL)))
+        note(store, frame, "goal", author, now, was=was)
+
+
+def kept(name: str, value: Any) -> Any:
+    """Return a value of a task as it is kept: texts are cut."""
+    if not isinstance(value, str):
+        return value
+    return limits.storable(value, LONGEST_GOAL if name == "goal" else _LONGEST)
+
+
 def name(store: Store, frame: int, alias: Alias) -> None:
     """Note by which name another tracker knows a frame."""
     with store.transaction() as connection:
         tree = get_frame(store, frame).tree
         called = limits.storable(alias.alias, _LONGEST_NAME)
         values = {"frame": frame, "data": dict(alias.data)}
-        put = insert(aliases).values(tree=tree, source=alias.source, alias=called, **values)
-        keys = [aliases.c.tree, aliases.c.source, aliases.c.alias]
+        put = insert(names).values(tree=tree, source=alias.source, alias=called, **values)
+        keys = [names.c.tree, names.c.source, names.c.alias]
         connection.execute(put.on_conflict_do_update(index_elements=keys, set_=values))
 
 
@@ -112,8 +145,15 @@ def by_alias(store: Store, tree: str, source: str, alias: str) -> int | None:
         return connection.execute(_BY_ALIAS, values).scalar_one_or_none()
 
 
+def aliases(store: Store, tree: str, source: str) -> list[tuple[int, Alias]]:
+    """List the frames of a tree that another tracker knows, with what it says of them."""
+    wanted = select(names).where(names.c.tree == tree, names.c.source == source).order_by(names.c.frame)
+    with store.transaction() as connection:
+        return [(row.frame, Alias(row.source, row.alias, row.data)) for row in connection.execute(wanted)]
+
+
 def aliases_of(store: Store, frame: int) -> list[Alias]:
     """List the names by which other trackers know a frame."""
-    wanted = select(aliases).where(aliases.c.frame == frame).order_by(aliases.c.source, aliases.c.alias)
+    wanted = select(names).where(names.c.frame == frame).order_by(names.c.source, names.c.alias)
     with store.transaction() as connection:
         return [Alias(row.source, row.alias, row.data) for row in connection.execute(wanted)]

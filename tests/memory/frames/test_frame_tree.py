@@ -173,6 +173,7 @@ def test_each_verb_says_from_where_it_may_start(verb: Verb) -> None:
         Verb.UNDO: {Status.IN_PROGRESS},
         Verb.POP: {Status.IN_PROGRESS},
         Verb.END_SESSION: {Status.IN_PROGRESS},
+        Verb.RECORD: {Status.PLANNED, Status.IN_PROGRESS},
         Verb.INVALIDATE: {Status.PLANNED, Status.IN_PROGRESS, Status.BLOCKED},
         Verb.REOPEN: {Status.COMPLETED, Status.FAILED, Status.BLOCKED, Status.INVALIDATED},
     }

@@ -10,23 +10,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlm_ipc.messages import JsonObject
+from rlm_ipc.work_requests import WorkImported
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.boundaries import told_of
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.holders import Holders
+from rlm_mcp.service.sessions.names import session_id_for, workspace_for
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_mcp.service.work.adding import add
 from rlm_mcp.service.work.by_hand import WorkByHand
 from rlm_mcp.service.work.shown import Fields, shown
+from rlm_mcp.service.work.trackers import export_tasks, import_tasks, read_file
+from rlm_memory import sessions
+from rlm_memory.errors import UnknownSession
 from rlm_memory.frames import rows
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Kind, Status
+from rlm_memory.places import tree_of
 from rlm_memory.store import Store
 from rlm_memory.work import holders, leases, progress
 from rlm_memory.work.board import state
@@ -90,6 +97,28 @@ class Work:
             case _:
                 fields = self._list(at, asked)
         return ToolAnswer(fields, ("frames", "progress"))
+
+    # --- other trackers ---------------------------------------------------------------------------
+
+    def tree_for(self, client: ClientInfo, asked: str | None) -> str:
+        """Return the name of the tree that a call means which opens no session."""
+        name = session_id_for(client, asked)
+        try:
+            return tree_of(sessions.get(self._store, name).workspace, name)
+        except UnknownSession:
+            return tree_of(workspace_for(client), name)
+
+    async def import_file(self, named: str, file: Path, tracker: str, skip_missing: bool) -> WorkImported:
+        """Take the tasks of a tracker's file into a tree; raises ToolFault when that cannot be."""
+        try:
+            text = await asyncio.to_thread(read_file, file)
+        except (OSError, ValueError) as error:
+            raise ToolFault("invalid_arguments", f"{file} cannot be read ({error})", "name a file of UTF-8") from error
+        return import_tasks(self._store, named, tracker, text, now=self._clock(), skip_missing=skip_missing)
+
+    def export_file(self, named: str, tracker: str) -> str:
+        """Return a tree as the file of a tracker."""
+        return export_tasks(self._store, named, tracker, now=self._clock())
 
     # --- what is next -----------------------------------------------------------------------------
 

@@ -1,0 +1,44 @@
+"""What a client may ask of the daemon about a queue as a whole: files of other trackers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlm_ipc.daemon_requests import Request
+
+__all__ = ["ExportWork", "ImportWork", "WorkExported", "WorkImported"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportWork(Request["WorkImported"]):
+    """Take the tasks of a tracker's file into the queue of a session's repository: all of them or none."""
+
+    session: str | None
+    file: str
+    tracker: str
+    skip_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkImported:
+    """How many tasks came, changed and were the same; ``kept`` says in a sentence each what stayed otherwise here."""
+
+    added: int
+    changed: int
+    same: int
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportWork(Request["WorkExported"]):
+    """Write the queue of a session's repository as the file of a tracker."""
+
+    session: str | None
+    tracker: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkExported:
+    """The file."""
+
+    text: str
