@@ -2,29 +2,19 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import cli
 
-RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
 ISSUE = '{"id":"bd-1","title":"do it","status":"open","priority":0,"x":{"y":[]}}\n'
 
 
 @pytest.fixture(autouse=True)
-def repository(bytecode: Path, daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the commands share a real daemon, in a repository of their own."""
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(bytecode))
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+def repository(daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repository of its own, and so a queue of its own."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     monkeypatch.chdir(tmp_path)
-
-
-def cli(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command and check its exit code."""
-    done = subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
 
 
 def test_a_file_goes_into_the_queue_and_out_again(tmp_path: Path) -> None:

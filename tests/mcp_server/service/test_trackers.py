@@ -224,7 +224,7 @@ def test_what_changed_here_is_changed_in_the_file_and_nothing_else(store: Store)
     add(store, root, late.id, {"priority": 750, "description": "soon", "found_in": [form.id]}, "", now=1.0)
     lines = [json.loads(line) for line in export_tasks(store, TREE, "beads", now=0.0).splitlines()]
     time = "1970-01-01T00:00:00Z"
-    changed = {
+    changed: dict[str, dict[str, Any]] = {
         "bd-a1.1": {"status": "closed", "closed_at": time, "close_reason": "It posts.", "updated_at": time},
         "bd-f": {
             "priority": 1,

@@ -147,8 +147,8 @@ class TaskMaster:
 
     def write(self, tasks: Sequence[tuple[str, JsonObject]]) -> str:
         """Return the file: as JavaScript writes it, indented by two."""
-        document: dict[str, Any] = {}
-        named: dict[str, Any] = {}
+        document: JsonObject = {}
+        named: JsonObject = {}
         for alias, data in sorted(tasks, key=lambda one: _depth(one[0])):
             tag, number = _parts(alias)
             own, dot, _ = number.partition(".")
