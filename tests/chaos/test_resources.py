@@ -154,7 +154,7 @@ def test_the_daemon_does_not_grow_with_what_cells_print() -> None:
     for _ in range(5):
         call("eval_code", code="print('x' * 900_000)")
     before = held()
-    for _ in range(80):
+    for _ in range(50):
         call("eval_code", code="print('x' * 900_000)")
     assert held() - before < 30_000_000
 

@@ -69,13 +69,13 @@ async def test_the_supervisor_gives_back_what_deaths_and_large_outputs_took(own_
     """Half messages outlived their kernels, and 200 cells that print 0.9 MB left 340 MB: for ever, of any session."""
     first, second, native = sessions
     base = memory(own_supervisor)
-    for _ in range(50):
+    for _ in range(10):
         died = await own_supervisor.execute(native, HALF).result()
         assert died.error is not None
         assert "was killed by" in died.error.evalue
     assert peak(own_supervisor) > base[0] + 40 * MIB  # so much of each had arrived
     await returns_to(own_supervisor, base)
-    for _ in range(500):
+    for _ in range(100):
         results = await asyncio.gather(
             *(own_supervisor.execute(kernel, "print('x' * 900_000)").result() for kernel in (first, second))
         )
@@ -99,7 +99,7 @@ async def test_the_supervisor_gives_back_what_deaths_and_large_outputs_took(own_
 async def test_whatever_a_session_sent_goes_with_it(own_supervisor, sessions, code) -> None:
     """Text over the cap, values, errors, many pieces, and the prompts of queries, which wait until then."""
     base = memory(own_supervisor)
-    for _ in range(60):
+    for _ in range(20):
         await own_supervisor.execute(sessions[0], code).result()
     for kernel in sessions:
         await own_supervisor.shutdown(kernel)
