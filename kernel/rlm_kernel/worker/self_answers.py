@@ -44,7 +44,12 @@ class GivenWatch:
         try:
             if type(found) not in (list, tuple, dict):
                 raise NotPlain(f"llm_answers takes a list of texts or {{id: text}}, not {name_of(type(found))}")
-            return GivenAnswers(_Copy().of(found), assigned=True)
+            given = _Copy().of(found)
+            if isinstance(found, dict):
+                # Who adds to the answers gives the others again: the very objects that are known.
+                known = {name for name, answer in said.items() if found.get(name) is answer}
+                given = {name: answer for name, answer in given.items() if name not in known}
+            return GivenAnswers(given, assigned=True)
         except (NotPlain, RuntimeError) as error:  # "dictionary changed size": a thread of the user's is at work
             return GivenAnswers(problem=str(error), assigned=True)
 

@@ -51,6 +51,17 @@ async def test_an_answer_that_reads_like_a_failure_is_an_answer(connect_own, own
         assert again["result"] == "('answered', '[FAILED:q_000] is how it begins', 'failed')"
 
 
+async def test_an_answer_of_code_that_reads_like_its_failure_is_an_answer(connect_own) -> None:
+    """K-23: only the very text that code was shown is the failure itself, which is not given a second time."""
+    async with connect_own("answers") as agent:
+        await agent.run("asked = llm_query('why?')")
+        await agent("answer_queries", answers={"q_000": {"error": "no"}})
+        assert "notice" not in await agent.run("llm_answers = dict(llm_answers, extra='x')")
+        assert (await agent.run("asked.status"))["result"] == "'failed'"
+        await agent.run("llm_answers = {'q_000': ' '.join(['[FAILED:q_000]', 'no'])}")
+        assert (await agent.run("asked.status, str(asked)"))["result"] == "('answered', '[FAILED:q_000] no')"
+
+
 async def test_a_query_asked_by_a_tool_is_not_taken_for_one_of_code(connect_own) -> None:
     """K-23: a fork inherits those of code alone, because it has their placeholders."""
     async with connect_own("asks") as agent:
