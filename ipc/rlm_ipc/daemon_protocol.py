@@ -81,7 +81,7 @@ from rlm_ipc.session_requests import (
     TurnKept,
 )
 from rlm_ipc.tree_record import TreeRecord
-from rlm_ipc.work_requests import ExportWork, ImportWork, WorkExported, WorkImported
+from rlm_ipc.work_requests import ExportWork, ImportWork, MeasuresShown, ShowMeasures, WorkExported, WorkImported
 
 __all__ = [
     "ROLES",
@@ -160,6 +160,7 @@ ROLES: Mapping[str, Role] = {
     "tree": _role(ShowTree, TreeRecord),
     "import_work": _role(ImportWork, WorkImported),
     "export_work": _role(ExportWork, WorkExported),
+    "measures": _role(ShowMeasures, MeasuresShown),
     "queries": _role(ListQueries, QueryList),
     "turn": _role(KeepTurn, TurnKept),
     "save": _role(SaveSession, SessionSaved),

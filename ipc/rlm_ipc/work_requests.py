@@ -1,4 +1,4 @@
-"""What a client may ask of the daemon about a queue as a whole: files of other trackers."""
+"""What a client may ask of the daemon about a queue as a whole: files of other trackers, and how the work goes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from rlm_ipc.daemon_requests import Request
 
-__all__ = ["ExportWork", "ImportWork", "WorkExported", "WorkImported"]
+__all__ = [
+    "ExportWork",
+    "ImportWork",
+    "MeasuredLine",
+    "MeasuresShown",
+    "ShowMeasures",
+    "WorkExported",
+    "WorkImported",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +50,33 @@ class WorkExported:
     """The file."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowMeasures(Request["MeasuresShown"]):
+    """Show how the work in the queue of a session's repository goes."""
+
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLine:
+    """One number, which rests on so many ``events``, of that kind; None: nothing has happened yet.
+
+    ``share`` says that it is a part of 1; ``met`` is None where the target is no number.
+    """
+
+    name: str
+    value: float | None
+    share: bool
+    target: str
+    met: bool | None
+    events: int
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuresShown:
+    """The table of targets."""
+
+    lines: tuple[MeasuredLine, ...]

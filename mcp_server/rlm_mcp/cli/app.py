@@ -20,6 +20,7 @@ from rlm_mcp.cli import (
     doctor,
     frames,
     hooks,
+    metrics,
     notebooks,
     policy,
     sessions,
@@ -46,6 +47,7 @@ app.add_typer(policy.app, name="policy")
 app.add_typer(work.app, name="work")
 work.app.command("import")(trackers.import_)
 work.app.command("export")(trackers.export)
+app.command("metrics")(metrics.metrics)
 app.command("ask")(ask.ask)
 app.command("serve")(daemon.serve)
 app.command("web")(watching.web)

@@ -31,7 +31,7 @@ from rlm_ipc.session_requests import (
     ShowRecord,
     ShowTree,
 )
-from rlm_ipc.work_requests import ExportWork, ImportWork, WorkExported
+from rlm_ipc.work_requests import ExportWork, ImportWork, ShowMeasures, WorkExported
 from rlm_mcp.daemon.caller import Caller
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ async def _answer_of_others(caller: Caller, service: Service, request: Request[A
         case ExportWork():
             named = service.work.tree_for(caller.client, request.session)
             caller.accept(request, WorkExported(service.work.export_file(named, request.tracker)))
+        case ShowMeasures():
+            caller.accept(request, service.work.measured(service.work.tree_for(caller.client, request.session)))
         case ListAttachments():
             caller.accept(request, AttachmentList(service.attachments.rows()))
         case AddAttachment():

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlm_ipc.messages import JsonObject
-from rlm_ipc.work_requests import WorkImported
+from rlm_ipc.messages import JsonObject, read
+from rlm_ipc.work_requests import MeasuredLine, MeasuresShown, WorkImported
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.boundaries import told_of
@@ -40,6 +40,7 @@ from rlm_memory.work.board import state
 from rlm_memory.work.handoffs import boundaries, decay
 from rlm_memory.work.holders import Holder
 from rlm_memory.work.leases import Lease
+from rlm_memory.work.measures import measures
 from rlm_memory.work.ready import count_ready, next_batch, stuck
 
 __all__ = ["Asked", "Work"]
@@ -119,6 +120,10 @@ class Work:
     def export_file(self, named: str, tracker: str) -> str:
         """Return a tree as the file of a tracker."""
         return export_tasks(self._store, named, tracker, now=self._clock())
+
+    def measured(self, named: str) -> MeasuresShown:
+        """Return how the work in a tree goes."""
+        return MeasuresShown(tuple(read(MeasuredLine, asdict(line)) for line in measures(self._store, named)))
 
     # --- what is next -----------------------------------------------------------------------------
 

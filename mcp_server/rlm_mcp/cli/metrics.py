@@ -1,0 +1,27 @@
+"""``rlm-kernel metrics``: how the work in this repository's queue goes, beside what is aimed at."""
+
+from __future__ import annotations
+
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.messages import plain
+from rlm_ipc.work_requests import MeasuredLine, ShowMeasures
+from rlm_mcp.cli.output import JsonFlag, SessionOption, failing, show, table
+
+__all__ = ["metrics"]
+
+_MET = {True: "met", False: "missed", None: ""}
+
+
+@failing
+def metrics(session: SessionOption = None, as_json: JsonFlag = False) -> None:
+    """Show how the work in the queue goes: each number with its target, and on how many events it rests."""
+    shown = ask(ShowMeasures(session), start=True)
+    rows = [(line.name, _value(line), line.target, _MET[line.met], f"{line.events} {line.of}") for line in shown.lines]
+    heads = ("measure", "value", "target", "", "rests on")
+    show(plain(shown)["lines"], as_json, lambda: table("", heads, rows))
+
+
+def _value(line: MeasuredLine) -> str:
+    if line.value is None:
+        return "no data"
+    return f"{line.value:.0%}" if line.share else f"{line.value:.1f}"
