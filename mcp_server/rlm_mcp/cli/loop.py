@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 from dataclasses import asdict
 from datetime import datetime
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +34,8 @@ _LOUD = {"blocked", "failed", "stuck", "ended"}
 """What a notification is made of."""
 _KINDS = ("epic", "story")
 _MOST_AGENTS = 64
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
+_SHELL_OPTION = re.compile(r"-[a-z]*c")
 
 
 class Group(TyperGroup):
@@ -82,7 +86,7 @@ def run(
     if not agent_cmd and not go_on:
         raise WrongUsage("--headless needs --agent-cmd, such as: --agent-cmd 'claude -p {prompt}'")
     options = Options(
-        agent=tuple(shlex.split(agent_cmd or "")),
+        agent=_agent(agent_cmd or ""),
         tests=tuple(test or ()),
         size=size,
         max_chains=max_chains,
@@ -114,6 +118,20 @@ def _size(said: str) -> int | None:
     if not said.isdecimal() or not 0 < int(said) <= _MOST_AGENTS:
         raise WrongUsage(f"-n is auto or a number from 1 to {_MOST_AGENTS}")
     return int(said)
+
+
+def _agent(command: str) -> tuple[str, ...]:
+    """Return the parts of an agent's command, in none of which a shell would read the prompt."""
+    parts = tuple(shlex.split(command))
+    for option, script in pairwise(parts):
+        if "{prompt}" in script and _SHELL_OPTION.fullmatch(option) and not _SHELLS.isdisjoint(map(_name, parts)):
+            said = "a shell would take what a task says for commands"
+            raise WrongUsage(f"{said}: pass the prompt beside the script, as in sh -c 'agent \"$1\"' sh {{prompt}}")
+    return parts
+
+
+def _name(program: str) -> str:
+    return os.path.basename(program)
 
 
 def _check_kind(scope: str | None, kind: str | None) -> None:

@@ -51,6 +51,10 @@ def shell(daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shel
         (["--all", "--epic", "f1", "--headless", "--agent-cmd", "true"], "say what to work on"),
         (["--all", "--headless"], "--headless needs --agent-cmd"),
         (["--all", "--agent-cmd", "true"], "--agent-cmd needs --headless"),
+        (
+            ["--all", "--headless", "--agent-cmd", "env bash -lc 'agent {prompt}'"],
+            "a shell would take what a task says",
+        ),
         (["--all", "-n", "many"], "-n is auto or a number from 1 to 64"),
         (["--epic", "STORY", "--headless", "--agent-cmd", "true"], "is a story: use --story"),
     ],

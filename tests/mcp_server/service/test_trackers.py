@@ -1,16 +1,19 @@
 """Tasks of Beads and of task-master in the queue, and back: nothing is lost, and what cannot be is named."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlm_contexts.errors import SourceError
+from rlm_ipc.json_size import MOST_VALUES
 from rlm_ipc.work_requests import WorkImported
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.work.adding import add
-from rlm_mcp.service.work.trackers import export_tasks, import_tasks
+from rlm_mcp.service.work.trackers import export_tasks, import_tasks, read_file
 from rlm_memory.frames import ending, rows, tree
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
@@ -379,3 +382,17 @@ def test_what_is_open_below_what_is_closed_can_be_worked_on(store: Store) -> Non
     take(store, text)
     assert (state(store, "bd-1"), state(store, "bd-2")) == ("completed", "ready")
     assert export_tasks(store, TREE, "beads", now=2000.0) == text
+
+
+def test_a_file_that_would_fill_the_daemon_is_not_read(tmp_path: Path) -> None:
+    """It may come from anybody: no device, nothing that never ends, and no more than is looked at as objects."""
+    file = tmp_path / "issues.jsonl"
+    file.write_text(json.dumps(issue("bd-1")))
+    assert json.loads(read_file(file))["id"] == "bd-1"
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(SourceError, match=r"not a regular file|is a directory"):
+            read_file(endless)
+    file.write_text("[" + "[]," * MOST_VALUES + "1]")
+    with pytest.raises(ValueError, match="values"):
+        read_file(file)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rlm_contexts.loading.places import PathReach
+from rlm_ipc.json_size import MOST_VALUES, has_too_many_values
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.work_requests import WorkImported
 from rlm_mcp.formats.trackers.beads import Beads
@@ -69,10 +71,14 @@ class _Import:
 
 
 def read_file(file: Path) -> str:
-    """Return the text of a tracker's file; raises OSError or ValueError."""
-    if (size := file.stat().st_size) > _MOST_BYTES:
-        raise ValueError(f"{size:,} bytes are more than {_MOST_BYTES:,}")
-    return file.read_text(encoding="utf-8")
+    """Return the text of a tracker's file, which may come from anybody; raises SourceError, OSError or ValueError."""
+    with PathReach().opened(file) as place, place.read() as descriptor, open(descriptor, "rb", closefd=False) as opened:
+        data = opened.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+    if has_too_many_values(data):
+        raise ValueError(f"it has more than {MOST_VALUES:,} values")
+    return data.decode()
 
 
 def import_tasks(

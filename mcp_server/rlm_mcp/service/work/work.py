@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rlm_contexts.errors import SourceError
 from rlm_ipc.messages import JsonObject, read
 from rlm_ipc.work_requests import MeasuredLine, MeasuresShown, WorkImported
 from rlm_mcp.client_info import ClientInfo
@@ -113,7 +114,7 @@ class Work:
         """Take the tasks of a tracker's file into a tree; raises ToolFault when that cannot be."""
         try:
             text = await asyncio.to_thread(read_file, file)
-        except (OSError, ValueError) as error:
+        except (SourceError, OSError, ValueError) as error:
             raise ToolFault("invalid_arguments", f"{file} cannot be read ({error})", "name a file of UTF-8") from error
         return import_tasks(self._store, named, tracker, text, now=self._clock(), skip_missing=skip_missing)
 
