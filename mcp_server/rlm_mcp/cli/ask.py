@@ -29,19 +29,23 @@ def ask(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files, directories or patterns; `-` reads standard input.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A configured model; default: the configured default.")] = None,
+    model: Annotated[str | None, typer.Option(help="Name of a configured model; default: the default one.")] = None,
     sub_model: Annotated[str | None, typer.Option(help="The model that answers the code's queries.")] = None,
     policy: Annotated[str, typer.Option(help="Policy of the session.")] = "recursive",
     session: Annotated[
         str | None, typer.Option("--session", "-s", help="Work in this session and keep it; default: a new one.")
     ] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Most turns of the model.")] = 30,
-    calls: Annotated[int, typer.Option(min=1, help="Most model calls, including the code's queries.")] = 1000,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens, in and out; default: no limit.")] = None,
-    cost: Annotated[
-        float | None, typer.Option(help="Most US dollars, by the configured prices; default: no limit.")
+    turns: Annotated[int, typer.Option(min=1, help="At most this many turns of the model.")] = 30,
+    calls: Annotated[
+        int, typer.Option(min=1, help="At most this many calls of models, with the code's queries.")
+    ] = 1000,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="At most this many tokens, in and out; default: no limit.")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Most seconds of wall time.")] = 3600.0,
+    cost: Annotated[
+        float | None, typer.Option(help="At most this many US dollars, by the configured prices; default: no limit.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.0, help="At most this many seconds of wall time.")] = 3600.0,
     depth: Annotated[int, typer.Option(min=0, help="How deep rlm_query may nest.")] = 1,
     trajectory: Annotated[
         Path | None,
@@ -49,7 +53,7 @@ def ask(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer a question about files: a model works on them with code, in turns. Exit code 4: no model configured."""
+    """Answer a question about files of any size: a model works on them with code. Exit code 4: no model configured."""
     from rlm_client.rlm.budget import RunLimits
     from rlm_client.rlm.rlm import RLM
 

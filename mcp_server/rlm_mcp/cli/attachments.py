@@ -56,7 +56,7 @@ def add(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add an attachment to a session, also after one was revoked."""
+    """Add an attachment to a session, so that Jupyter front ends can open it."""
     show(plain(make(session, watch=watch, trusted=trusted, yes=yes)), as_json)
 
 
@@ -66,7 +66,7 @@ def revoke(
     attachment: Annotated[str, typer.Argument(help="Attachment to end; `rlm-kernel attachments list` names them.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Revoke an attachment for good: front ends that have it open lose it at once, and the session goes on."""
+    """Revoke an attachment: front ends that have it open are disconnected at once. The session goes on."""
     answer = ask(RevokeAttachment(attachment), start=True, seconds=None)
     said = f"revoked {attachment}; {answer.closed} front ends had it open"
     show(plain(answer), as_json, lambda: console.print(said))

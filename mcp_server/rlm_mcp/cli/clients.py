@@ -174,7 +174,7 @@ def config(
         str | None, typer.Option(help="Command that starts rlm-kernel; default: this installation's.")
     ] = None,
     hooks: Annotated[
-        bool, typer.Option("--hooks", help="Print the hooks, by which the daemon sees what the agent does.")
+        bool, typer.Option("--hooks", help="Print the client's hooks, which report to the daemon what the agent does.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:

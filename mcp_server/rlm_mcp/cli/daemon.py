@@ -30,11 +30,11 @@ app = typer.Typer(help="Manage the daemon, the process that all your clients sha
 @failing
 def start(
     idle: Annotated[
-        float, typer.Option(min=1.0, help="Seconds that the daemon stays when nobody is connected.")
+        float, typer.Option(min=1.0, help="Seconds without any client after which the daemon ends.")
     ] = IDLE_SECONDS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start the daemon if it is not running. Clients do this by themselves."""
+    """Start the daemon if it does not run. Clients do this by themselves."""
     start_daemon("--idle", str(idle)).close()
     state = _state()
     show(state, as_json, lambda: console.print(f"the daemon is running (process {state['pid']})"))
@@ -43,9 +43,7 @@ def start(
 @app.command()
 @failing
 def stop(
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also end the supervisor, with every kernel and its variables.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also end every kernel, with its variables.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Stop the daemon. Kernels go on without it, and clients start a new one when they need it."""
@@ -88,7 +86,7 @@ def end_host() -> bool:
 @app.command()
 @failing
 def status(as_json: JsonFlag = False) -> None:
-    """Show whether the daemon is running, for how long and for how many clients. Exit code 3: it is not."""
+    """Show whether the daemon runs, since when and for how many clients. Exit code 3: it does not run."""
     try:
         state = _state()
     except DaemonUnavailable as error:

@@ -35,7 +35,8 @@ FrameId = Annotated[str, typer.Argument(metavar="ID", help="The frame, such as f
 @failing
 def tree(
     frame_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Only this frame and those below it; default: the whole tree.")
+        str | None,
+        typer.Argument(metavar="[ID]", help="Only this frame and the frames below it; default: the whole tree."),
     ] = None,
     export: Annotated[
         Path | None, typer.Option("--export", dir_okay=False, help="Write the tree with all its cells to this file.")
@@ -63,13 +64,15 @@ def tree(
 
 @failing
 def plan(
-    goal: Annotated[str, typer.Argument(help="What is to be reached.")],
+    goal: Annotated[str, typer.Argument(help="The goal, in a few words.")],
     children: Annotated[list[str] | None, typer.Argument(help="Goals below it.")] = None,
-    parent: Annotated[str | None, typer.Option(help="The frame to plan below; default: that of the session.")] = None,
+    parent: Annotated[
+        str | None, typer.Option(help="The frame that the goal goes below; default: the session's.")
+    ] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a goal down, with goals below it. Nothing starts."""
+    """Write down a goal, with goals below it. Nothing starts."""
     given = {"goal": goal, "children": children or [], "parent": parent}
     answer = call_tool("plan", given, session=session)
     show(answer, as_json, lambda: _lines(answer["planned"]))
@@ -77,11 +80,11 @@ def plan(
 
 @failing
 def push(
-    goal: Annotated[str, typer.Argument(help="What is to be reached, or the id of a planned frame.")],
+    goal: Annotated[str, typer.Argument(help="The goal, in a few words, or the id of a planned frame.")],
     parent: Annotated[
-        str | None, typer.Option(help="The frame to start it below; default: that of the session.")
+        str | None, typer.Option(help="The frame that the goal goes below; default: the session's.")
     ] = None,
-    fork: Annotated[bool, typer.Option(help="Work in a fork, or in the session above itself.")] = True,
+    fork: Annotated[bool, typer.Option(help="Work in a fork of the session above, or in that session itself.")] = True,
     policy: Annotated[str | None, typer.Option(help="A stricter policy for the fork; default: the same.")] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
@@ -102,21 +105,22 @@ def _print_pushed(answer: JsonObject) -> None:
 def pop(
     frame_id: FrameId,
     status: Annotated[
-        Literal["completed", "failed", "blocked"], typer.Option(help="What has become of it.")
+        Literal["completed", "failed", "blocked"], typer.Option(help="How it ended.")
     ] = "completed",
     summary: Annotated[
-        str, typer.Option(help="What others need to know of it; default: an extract of its cells.")
+        str, typer.Option(help="What other frames need to know of it; default: an extract of its cells.")
     ] = "",
     artifact: Annotated[list[str] | None, typer.Option(help="A file that it made; repeatable.")] = None,
-    decision: Annotated[list[str] | None, typer.Option(help="A decision that it took; repeatable.")] = None,
+    decision: Annotated[list[str] | None, typer.Option(help="A decision that was taken in it; repeatable.")] = None,
     hand_over: Annotated[list[str] | None, typer.Option(help="A variable for the session above; repeatable.")] = None,
     children: Annotated[
-        Literal["refuse", "adopt", "fail"], typer.Option(help="What becomes of frames that run below.")
+        Literal["refuse", "adopt", "fail"],
+        typer.Option(help="What to do with running frames below: move them up, or let them fail."),
     ] = "refuse",
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """End a frame: its summary, log, notebook and values stay, its kernel goes."""
+    """End a frame. Its kernel ends; its summary, log, notebook and the values handed over stay."""
     given: JsonObject = {"id": frame_id, "status": status, "summary": summary, "children": children}
     given |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
     answer = call_tool("pop", given, session=session)
@@ -126,19 +130,17 @@ def pop(
 
 @failing
 def frame(
-    frame_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The frame; default: that of the session.")
-    ] = None,
+    frame_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The frame; default: the session's.")] = None,
     do: Annotated[
         Literal["invalidate", "reopen", "forget", "turns"] | None,
-        typer.Option(help="Show the turns of the frame, or change what has become of it."),
+        typer.Option(help="Show the frame's turns, give it up, plan it again, or delete its records."),
     ] = None,
     note: Annotated[str | None, typer.Option(help="Keep a note with the frame.")] = None,
-    context: Annotated[bool, typer.Option("--context", help="Print what a model is told of the tree.")] = False,
+    context: Annotated[bool, typer.Option("--context", help="Print what a model should know of the frame.")] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a frame or its turns, or invalidate it, plan it again, or delete it with all that was kept of it."""
+    """Show a frame or its turns. --do also gives it up, plans it again, or deletes its records."""
     if do is not None and (frame_id is None or context):
         fail(f"--do {do} needs the id of a frame, without --context; list the ids with: rlm-kernel tree", USAGE)
     answer = call_tool("frame", {"id": frame_id, "do": do, "note": note}, session=session)
@@ -157,11 +159,13 @@ def frame(
 @failing
 def log(
     frame_id: FrameId,
-    path: Annotated[bool, typer.Option("--path", help="Print where log and notebook are, not the log.")] = False,
+    path: Annotated[
+        bool, typer.Option("--path", help="Print where the log and the notebook are, not the log itself.")
+    ] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the log of a frame that has ended: what came of it, and every cell with its output."""
+    """Print the log of a frame that has ended: its result, and every cell with its output."""
     answer = call_tool("frame", {"id": frame_id}, session=session)
     file = None if answer["log"] is None else Path(answer["log"])
     if file is None or not file.is_file():

@@ -28,7 +28,7 @@ def hook(
     event: Annotated[str, typer.Argument(help="The client's name of the event, such as PostToolUse.")],
     client: ClientOption = "claude-code",
 ) -> None:
-    """Do what a hook does: read a client's event from standard input, tell the daemon, and print what it answers."""
+    """Do by hand what a client's hook does: read an event from standard input, report it, print the answer."""
     folder = Path(hooks_folder(discovery.state_folder()))
     folder.mkdir(mode=0o700, exist_ok=True)
     program.main(str(folder), client, event)
@@ -36,7 +36,7 @@ def hook(
 
 @failing
 def prime(as_json: JsonFlag = False) -> None:
-    """Print where the work on the goals of this repository stands: what an agent reads that begins here."""
+    """Print the state of the goals of this repository, for an agent that begins to work here."""
     here = os.getcwd()
     try:
         text = ask(ShowPrime(here)).text

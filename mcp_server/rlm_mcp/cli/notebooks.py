@@ -32,7 +32,7 @@ __all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
 
 @failing
 def export(
-    session: Annotated[str, typer.Argument(help="Session to export; it may have ended.")],
+    session: Annotated[str, typer.Argument(help="Session to export.")],
     file: Annotated[
         Path | None, typer.Argument(dir_okay=False, help="FILE.ipynb, FILE.md or FILE.jsonl; default: SESSION.ipynb.")
     ] = None,

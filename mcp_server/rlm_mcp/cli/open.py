@@ -45,7 +45,7 @@ def open_session(
 ) -> None:
     """Open a live session in JupyterLab (or an editor), on the notebook of what has run in it.
 
-    A notebook that is there already is opened as it is. What follows `--` is passed on to the program.
+    If the notebook file exists, it is opened unchanged. Arguments after `--` go to the program.
     """
     attachment = make(session, watch=watch, trusted=trusted, yes=yes)
     path = file or default_file(session)

@@ -117,14 +117,14 @@ def fork(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fork a session: the new one has every variable, and each goes its own way from then on."""
+    """Fork a session: the new one begins with every variable, and changes in one do not reach the other."""
     _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
     show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
 
 
 @failing
 def load(
-    name: Annotated[str, typer.Argument(help="Name of the variable to create.")],
+    name: Annotated[str, typer.Argument(help="Name for the text, by which agents use it.")],
     paths: Annotated[
         list[str] | None, typer.Argument(help="Files, directories, patterns or a URL; `-` reads standard input.")
     ] = None,

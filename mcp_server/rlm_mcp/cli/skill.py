@@ -42,9 +42,13 @@ def skill(
         str | None,
         typer.Argument(metavar="[CLIENT|FOLDER]", help=f"Where to install it: {', '.join(CLIENTS)}, or a folder."),
     ] = None,
-    install: Annotated[bool, typer.Option("--install", help="Put it where the client looks for skills.")] = False,
-    user: Annotated[bool, typer.Option("--user", help="For all your projects, not for this folder.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that says something else.")] = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Write the skill where the client looks for skills.")
+    ] = False,
+    user: Annotated[
+        bool, typer.Option("--user", help="Install it for all your projects, not for this folder only.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that has other content.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the skill for agents, or install it for a client."""

@@ -15,18 +15,20 @@ from rlm_mcp.errors import WrongUsage
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Share a queue of tasks: what is next, who works on it, what came of it.", no_args_is_help=True, cls=loop.Group
+    help="Share a queue of tasks between agents: see what is next, claim it, end it.",
+    no_args_is_help=True,
+    cls=loop.Group,
 )
 app.command("run")(loop.run)
 
 Fields = Literal["minimal", "standard", "full"]
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task, such as f7; `rlm-kernel work list` shows them.")]
-ScopeOption = Annotated[str | None, typer.Option(help="Only what is below this story or epic.")]
-PidOption = Annotated[int | None, typer.Option(help="The process whose end ends the lease; in a shell: $$.")]
-TtlOption = Annotated[float | None, typer.Option(help="Seconds after which the lease ends, unless it is renewed.")]
-LeaseOption = Annotated[str | None, typer.Option(help="The token of a lease that was claimed with --ttl.")]
-ForceFlag = Annotated[bool, typer.Option("--force", help="Do it though somebody else has claimed the task.")]
-SummaryOption = Annotated[str, typer.Option(help="What others need to know of it, in two or three sentences.")]
+ScopeOption = Annotated[str | None, typer.Option(help="Only tasks below this story or epic.")]
+PidOption = Annotated[int | None, typer.Option(help="Claim for this process, until it ends; in a shell: $$.")]
+TtlOption = Annotated[float | None, typer.Option(help="Claim for this many seconds, unless renewed.")]
+LeaseOption = Annotated[str | None, typer.Option(help="The token that a claim with --ttl printed.")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Do it although somebody else has claimed the task.")]
+SummaryOption = Annotated[str, typer.Option(help="The result for others, in two or three sentences.")]
 FileOption = Annotated[list[str] | None, typer.Option(help="A file that was changed; repeatable.")]
 DecisionOption = Annotated[list[str] | None, typer.Option(help="A decision that was taken; repeatable.")]
 
@@ -55,14 +57,14 @@ def _work(do: str, session: str | None, **given: object) -> JsonObject:
 def next_(
     limit: Annotated[int, typer.Option(help="How many at most.")] = 3,
     scope: ScopeOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s until something is ready.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s for a task.")] = False,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Show what is claimed and has not stirred for 15 min.")
+        bool, typer.Option("--stale", help="Show claimed tasks whose holder has done nothing for 15 min.")
     ] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what may be worked on now, side by side, or what keeps everything waiting."""
+    """Show tasks that can be done side by side now, or why there are none."""
     answer = _work("next", session, data={"limit": limit, **_stated(scope=scope, stale=stale)}, wait=wait)
     show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
@@ -72,16 +74,18 @@ def next_(
 def claim(
     task: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task; default: the best one.")] = None,
     scope: ScopeOption = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s until something is ready.")] = False,
-    stale: Annotated[bool, typer.Option("--stale", help="Take one whose holder has not stirred for 15 min.")] = False,
-    steal: Annotated[str | None, typer.Option(help="Take the task from whoever has it, for this reason.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s for a task.")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Take a task whose holder has done nothing for 15 min.")
+    ] = False,
+    steal: Annotated[str | None, typer.Option(help="Take the task from its holder, for this reason.")] = None,
     pid: PidOption = None,
     ttl: TtlOption = None,
     lease: LeaseOption = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take a task, for the agent that has started this command, a process, or a time."""
+    """Claim a task: for the agent that started this command, a process, or a time."""
     if steal is not None and task is None:
         raise WrongUsage("--steal needs the id of a task")
     data = _stated(scope=scope, stale=stale, steal=steal)
@@ -101,7 +105,7 @@ def renew(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Prolong a lease, and add to the work in progress of its task."""
+    """Prolong a claim, and add notes of progress to its task."""
     data = _stated(phase=phase, next_step=next_step, decisions=decision)
     answer = _work("renew", session, id=task, data=data, holder=_holder(pid, None, lease))
     show(answer, as_json, lambda: show_known(answer, always=("next",)))
@@ -117,7 +121,7 @@ def release(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a task back: others may go on with what was done."""
+    """Give a task back, so that others can claim it."""
     holder = None if force else _holder(pid, None, lease)
     answer = _work("release", session, id=task, data=_stated(force=force), holder=holder)
     show(answer, as_json, lambda: show_known(answer, always=("next",)))
@@ -127,9 +131,7 @@ def release(
 @failing
 def done(
     task: TaskId,
-    status: Annotated[
-        Literal["completed", "failed", "blocked"], typer.Option(help="What has become of it.")
-    ] = "completed",
+    status: Annotated[Literal["completed", "failed", "blocked"], typer.Option(help="How it ended.")] = "completed",
     summary: SummaryOption = "",
     file: FileOption = None,
     decision: DecisionOption = None,
@@ -149,29 +151,33 @@ def done(
 @app.command()
 @failing
 def add(
-    goal: Annotated[str, typer.Argument(help="What is to be done, or the id of a task to change.")],
-    kind: Annotated[Literal["task", "story", "epic"], typer.Option(help="Only tasks are handed out.")] = "task",
-    parent: Annotated[str | None, typer.Option(help="The story, epic or task that it is a part of.")] = None,
+    goal: Annotated[str, typer.Argument(help="What to do, or the id of a task to change.")],
+    kind: Annotated[
+        Literal["task", "story", "epic"], typer.Option(help="task, story or epic; only tasks can be claimed.")
+    ] = "task",
+    parent: Annotated[str | None, typer.Option(help="The story, epic or task that it belongs to.")] = None,
     priority: Annotated[int | None, typer.Option(help="1000, 750, 500 or 250; default: 500.")] = None,
     task_type: Annotated[
         str | None, typer.Option("--type", help="feature, bug, spike, chore, api or test; default: feature.")
     ] = None,
-    description: Annotated[str | None, typer.Option(help="What whoever claims it has to know.")] = None,
-    acceptance: Annotated[str | None, typer.Option(help="How one sees that it is done.")] = None,
+    description: Annotated[str | None, typer.Option(help="What its holder has to know.")] = None,
+    acceptance: Annotated[str | None, typer.Option(help="How to tell that it is done.")] = None,
     path: Annotated[
         list[str] | None,
-        typer.Option(help="A file or folder (with / at its end) that it is going to write; repeatable."),
+        typer.Option(help="A file or folder (with / at its end) that the task will write; repeatable."),
     ] = None,
-    after: Annotated[list[str] | None, typer.Option(help="It waits until this has completed; repeatable.")] = None,
-    after_children_of: Annotated[list[str] | None, typer.Option(help="It waits for all below this one.")] = None,
-    on_failure_of: Annotated[list[str] | None, typer.Option(help="It is only wanted if this fails.")] = None,
-    found_in: Annotated[list[str] | None, typer.Option(help="It was found while somebody worked on this.")] = None,
-    supersedes: Annotated[list[str] | None, typer.Option(help="It takes the place of this.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="A task that it waits for no longer; repeatable.")] = None,
+    after: Annotated[list[str] | None, typer.Option(help="Wait until this task has completed; repeatable.")] = None,
+    after_children_of: Annotated[
+        list[str] | None, typer.Option(help="Wait until everything below this frame has ended.")
+    ] = None,
+    on_failure_of: Annotated[list[str] | None, typer.Option(help="Do it only if this task fails.")] = None,
+    found_in: Annotated[list[str] | None, typer.Option(help="The task during which it was found.")] = None,
+    supersedes: Annotated[list[str] | None, typer.Option(help="The task that it replaces.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Wait no longer for this task; repeatable.")] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add a task to the queue, or change one that is named by its id."""
+    """Add a task to the queue, or change one."""
     texts = {"type": task_type, "description": description, "acceptance": acceptance, "priority": priority}
     lists = {"paths": path, "blocks": after, "waits_for": after_children_of, "on_failure": on_failure_of}
     lists |= {"found_in": found_in, "supersedes": supersedes, "drop": drop}
@@ -191,7 +197,9 @@ def list_(
         str | None, typer.Option(help="ready, waiting, stale, or a status such as in_progress or failed.")
     ] = None,
     scope: ScopeOption = None,
-    fields: Annotated[Fields | None, typer.Option(help="How much of each; default: minimal, of one: standard.")] = None,
+    fields: Annotated[
+        Fields | None, typer.Option(help="How much to show; default: minimal, for one task standard.")
+    ] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -208,16 +216,16 @@ def list_(
 def handoff(
     task: TaskId,
     summary: SummaryOption = "",
-    status: Annotated[Literal["PASS", "FAIL", "BLOCKED"], typer.Option(help="How it went.")] = "PASS",
+    status: Annotated[Literal["PASS", "FAIL", "BLOCKED"], typer.Option(help="How the task ended.")] = "PASS",
     file: FileOption = None,
     decision: DecisionOption = None,
     details: Annotated[
-        typer.FileText | None, typer.Option(help="A file with the whole details, kept until the story is done.")
+        typer.FileText | None, typer.Option(help="A file with the details, which are kept until the story is done.")
     ] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what a task has left for others; with --summary write it."""
+    """Show the result of a task; with --summary write it."""
     if details is not None and not summary:
         raise WrongUsage("--details needs --summary")
     data: JsonObject = {}
