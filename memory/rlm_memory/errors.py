@@ -117,7 +117,7 @@ class InvalidTransition(RowRequestError):
     """The state machine of ``noun`` has no step from ``current`` to ``wanted``."""
 
     code = "already_resolved"
-    hint = "it needs no other answer"
+    hint = "nothing is left to do"
 
     def __init__(self, noun: str, key: str, current: str, wanted: str) -> None:
         self.noun, self.key, self.current, self.wanted = noun, key, current, wanted
@@ -137,7 +137,7 @@ class UnknownFrame(RowRequestError):
 
     def __init__(self, frame: str) -> None:
         self.frame = frame
-        super().__init__(f"no frame {frame[:80]!r}; ask for the tree to see the ids that there are")
+        super().__init__(f"no frame {frame[:80]!r}; the tree shows the ids")
 
     def details(self) -> dict[str, object]:
         """The id that was asked for."""

@@ -54,7 +54,7 @@ def run(spec: JobSpec, request: ReadRemote, say: Say) -> None:
         name = type(problem).__name__
         why = rule_of(url).hints.get(name) or f"{name}: {problem}"
         if gate.refused is not None:
-            why = f"it leads to the host {gate.refused!r}, and only {' and '.join(gate.hosts)} may be asked for it"
+            why = f"it leads to the host {gate.refused!r}, but only {' and '.join(gate.hosts)} may be contacted for it"
         what = f"{url} cannot be read ({why})"
         raise JobFault(FaultKind.SOURCE, what, "give the URL of a file that can") from None
     say(UrlFetched())

@@ -149,7 +149,7 @@ class Members:
         for piece in pieces:
             self._unpacked -= len(piece)
             if self._unpacked < 0:
-                raise LeftOut(f"document or table after {_UNPACKED >> 20} MiB of such in an archive")
+                raise LeftOut(f"document or table beyond {_UNPACKED >> 20} MiB of them in an archive")
             try:
                 file.write(piece)
                 file.flush()
@@ -167,7 +167,7 @@ class Members:
     def _confined(self, pieces: Iterator[bytes], missing: str) -> Iterator[bytes]:
         """What a helper process says of a file.  The time that is left is for the next ones."""
         if self._seconds <= 0:
-            raise LeftOut(f"document or table after {_SECONDS:g} seconds of reading such")
+            raise LeftOut(f"document or table after {_SECONDS:g} seconds of reading them")
         began, any_yet = time.monotonic(), False
         try:
             for piece in pieces:

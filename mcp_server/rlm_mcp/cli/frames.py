@@ -104,9 +104,7 @@ def _print_pushed(answer: JsonObject) -> None:
 @failing
 def pop(
     frame_id: FrameId,
-    status: Annotated[
-        Literal["completed", "failed", "blocked"], typer.Option(help="How it ended.")
-    ] = "completed",
+    status: Annotated[Literal["completed", "failed", "blocked"], typer.Option(help="How it ended.")] = "completed",
     summary: Annotated[
         str, typer.Option(help="What other frames need to know of it; default: an extract of its cells.")
     ] = "",

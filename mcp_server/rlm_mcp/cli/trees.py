@@ -39,13 +39,13 @@ def read_tree(file: Path) -> TreeRecord:
     except OSError as error:
         raise ClientFault(f"{file} cannot be read ({error.strerror}); {hint}") from error
     except ValueError as error:
-        raise ClientFault(f"{file} is no JSON ({error}); {hint}") from error
+        raise ClientFault(f"{file} is not JSON ({error}); {hint}") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise ClientFault(f"{file} holds no tree of this version; {hint}")
+        raise ClientFault(f"{file} does not contain a tree of this version; {hint}")
     try:
         return read(TreeRecord, {name: value.get(name) for name in ("frame", "frames")})
     except ProtocolError as error:
-        raise ClientFault(f"{file} holds no tree ({error}); {hint}") from error
+        raise ClientFault(f"{file} does not contain a tree ({error}); {hint}") from error
 
 
 @dataclass(frozen=True)

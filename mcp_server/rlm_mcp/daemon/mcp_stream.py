@@ -205,7 +205,7 @@ def _wrong_member(raw: JsonObject, error: ValidationError | None) -> MessageRefu
     elif _cleaned(text := json.dumps(raw, ensure_ascii=False)) != text:
         return MessageRefused(
             PARSE_ERROR,
-            "a string holds half of a surrogate pair (\\ud800 to \\udfff alone), which is no text; "
+            "a string holds half of a surrogate pair (\\ud800 to \\udfff alone), which is not text; "
             "replace it, in JavaScript with text.toWellFormed()",
             request_id,
         )

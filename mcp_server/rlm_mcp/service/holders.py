@@ -119,8 +119,8 @@ class Holders:
         """
         if said is None:
             if not client.connection:
-                hint = "pass holder='ttl:120', and the token of the answer from then on"
-                raise ToolFault("no_holder", "nothing ties the lease of this caller to a life", hint)
+                hint = "pass holder='ttl:120', and later the token of the answer as holder"
+                raise ToolFault("no_holder", "this caller has no connection that could hold a lease", hint)
             return self._enlisted(client), None
         if said == ANCESTOR:
             kind, proof, label = self._above(client)
@@ -283,7 +283,7 @@ class Holders:
         """
         if not 0 < seconds <= LONGEST_SECONDS:
             hint = f"give seconds, {LONGEST_SECONDS:,.0f} at most: holder='ttl:{DEFAULT_SECONDS:.0f}'"
-            raise ToolFault("invalid_arguments", f"{seconds:g} seconds are no time for a lease", hint)
+            raise ToolFault("invalid_arguments", f"{seconds:g} seconds are not a valid time for a lease", hint)
         token = f"lease-{secrets.token_urlsafe(18)}"
         proof = f"{seconds:g}:{_hash(token)}"
         found = holders.enlist(
@@ -299,8 +299,8 @@ class Holders:
             if holder.anchor == "time" and secrets.compare_digest(proof, hashed):
                 holders.beat(self._store, holder, now=self._clock(), seconds=float(seconds))
                 return holder
-        hint = "claim again: holder='ttl:120' gives another one"
-        raise ToolFault("lease_over", "no lease has that token, or its time is over", hint)
+        hint = "claim again with holder='ttl:120'"
+        raise ToolFault("lease_over", "the token is unknown, or the time of its lease is over", hint)
 
     def _of_pid(self, said: str) -> str:
         number = said.removeprefix("pid:")
@@ -314,7 +314,9 @@ class Holders:
         """Return what a command claims for, as `_nearest`; raises ToolFault if there is nothing."""
         if (found := self._nearest(client)) is None:
             hint = "pass --pid of a process that lasts (in a shell: --pid $$), or --ttl SECONDS"
-            raise ToolFault("no_holder", "nothing to tie the lease to: no agent with an MCP client started this", hint)
+            raise ToolFault(
+                "no_holder", "nothing can hold the lease: no agent with an MCP client started this command", hint
+            )
         return found
 
     def _nearest(self, client: ClientInfo) -> tuple[holders.Anchor, str, str] | None:

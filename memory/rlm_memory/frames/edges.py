@@ -86,7 +86,9 @@ def add(store: Store, frame: int, target: int, type_: EdgeType, *, author: str, 
             return known[type_]
         _check(row, other, type_, known)
         if max(connection.execute(_COUNT, {"frame": frame, "target": target}).one()) >= MOST_EDGES:
-            raise EdgeRefused(row.id, other.id, f"{MOST_EDGES} edges are the most of one frame: put a frame between")
+            raise EdgeRefused(
+                row.id, other.id, f"{MOST_EDGES} edges are the most that a frame may have: put a frame between"
+            )
         if type_ in WAITING_TYPES:
             _check_circle(store, row, other, type_)
         resolved = other.open_children == 0 if type_ is EdgeType.WAITS_FOR else resolves(type_, other.status)
@@ -143,7 +145,7 @@ def _check(row: FrameRow, other: FrameRow, type_: EdgeType, known: Collection[Ed
     if Kind.SESSION in {row.kind, other.kind}:
         raise EdgeRefused(row.id, other.id, "a frame that stands for a session has no edges: name goals")
     if row.tree != other.tree:
-        raise EdgeRefused(row.id, other.id, "they are of different trees")
+        raise EdgeRefused(row.id, other.id, "they belong to different trees")
     if row.key == other.key:
         raise EdgeRefused(row.id, other.id, "it would wait for itself")
     if type_ not in WAITING_TYPES:
@@ -151,7 +153,7 @@ def _check(row: FrameRow, other: FrameRow, type_: EdgeType, known: Collection[Ed
     if row.status not in OPEN:
         raise EdgeRefused(row.id, other.id, f"{row.id} is {row.status}: reopen it first")
     if WAITING_TYPES & set(known):
-        raise EdgeRefused(row.id, other.id, "it waits for that already in another way: remove that edge first")
+        raise EdgeRefused(row.id, other.id, "it already waits for that frame in another way: remove that edge first")
     if type_ is EdgeType.ON_FAILURE and other.status in {Status.COMPLETED, Status.INVALIDATED}:
         raise EdgeRefused(row.id, other.id, f"{other.id} is {other.status}: it cannot fail any more")
 

@@ -80,7 +80,7 @@ class Turn:
         assistant = data.get("assistant")
         for message in (data["user"], assistant, *(data.get("steps") or ())):
             if message is not None and not isinstance(message, dict):
-                raise ValueError(f"{message!r} is no message; give a dictionary with role and content")
+                raise ValueError(f"{message!r} is not a message; give a dictionary with role and content")
         if assistant is not None and not assistant.get("content") and not has_tools(assistant):
             assistant = None
         moment = data.get("timestamp")

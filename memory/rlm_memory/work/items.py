@@ -101,7 +101,7 @@ def set_priority(store: Store, frame: int, priority: int, *, author: str, now: f
         RowRequestError: it is none of the priorities.
     """
     if priority not in PRIORITIES:
-        raise RowRequestError(f"a priority is one of {', '.join(map(str, PRIORITIES))}")
+        raise RowRequestError(f"a priority must be one of {', '.join(map(str, PRIORITIES))}")
     with store.transaction() as connection:
         was = get_frame(store, frame).priority
         connection.execute(update(frames).where(frames.c.key == frame).values(priority=priority))

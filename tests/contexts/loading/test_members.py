@@ -147,7 +147,7 @@ def test_what_an_archive_unpacks_to_is_bounded(
     assert path.stat().st_size < 20_000
     monkeypatch.setattr(members, "_UNPACKED", 2 << 20)
     loaded = put_file(store, path)
-    assert (loaded.files, loaded.skipped) == (2, {"document or table after 2 MiB of such in an archive": 1})
+    assert (loaded.files, loaded.skipped) == (2, {"document or table beyond 2 MiB of them in an archive": 1})
     with pytest.raises(errors.TextTooLarge):
         put_file(store, zipped(folder, folder.parent / "few.zip", "sales.csv", "report.pdf"), limit=60)
 
@@ -239,7 +239,7 @@ def test_documents_have_their_time_and_a_load_that_nobody_waits_for_ends(
     monkeypatch.setattr(members, "_SECONDS", 0.0)
     found, loaded = load(store, folder)
     assert sorted(found) == ["events.jsonl", "sales.csv"]
-    assert loaded.skipped == {"document or table after 0 seconds of reading such": 3}
+    assert loaded.skipped == {"document or table after 0 seconds of reading them": 3}
 
 
 def test_a_directory_with_more_text_than_allowed_is_refused_whatever_it_comes_from(

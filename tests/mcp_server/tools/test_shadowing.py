@@ -164,7 +164,7 @@ async def test_unloading_a_shadowed_text_leaves_the_variable(agent) -> None:
     await agent.run("log = 5")
     assert await agent("unload", name="log") == {
         "unloaded": "log",
-        "notice": "the text is gone; the variable of code stays",
+        "notice": "the text is unloaded; the variable stays",
     }
     assert await listed(agent) == [("int", False, False)]
     assert (await agent.run("log"))["result"] == "5"

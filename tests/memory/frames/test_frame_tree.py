@@ -103,7 +103,7 @@ def test_an_id_is_never_given_out_twice(grown: Grown) -> None:
 @pytest.mark.parametrize("said", ["", "f", "f0", "f01", "7", "F7", "f7 ", "f-1", "f" + "9" * 30, "f\u0667"])
 def test_what_is_no_id_is_refused(said: str) -> None:
     """Ids are whole: nothing is guessed from a part of one."""
-    with pytest.raises(UnknownFrame, match="ask for the tree"):
+    with pytest.raises(UnknownFrame, match="the tree shows"):
         rows.frame_key(said)
     assert rows.frame_key("f70") == 70
 

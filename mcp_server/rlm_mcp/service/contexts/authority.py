@@ -160,7 +160,7 @@ class Authority:
         path = Path(os.path.expanduser(given))
         base = self.client.cwd or self.session.workspace
         if not path.is_absolute() and not base:
-            said = f"{given!r} is relative, and to which folder is not known"
+            said = f"{given!r} is relative, and the client did not say to which folder"
             raise ToolFault("cannot_read", said, "give an absolute path")
         return Path(base) / path
 
@@ -168,6 +168,6 @@ class Authority:
         prefixes = self.policy.urls
         if permits(prefixes, url):
             return
-        said = f"policy {self.session.policy!r} does not permit to load {url[:200]!r}"
+        said = f"policy {self.session.policy!r} does not permit the URL {url[:200]!r}"
         hint = f"load a file below one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
         raise ToolFault("cannot_read", said, hint)

@@ -73,7 +73,7 @@ class Contexts:
         self._texts.close_unused()
         fields = {"unloaded": name}
         if name in shadowed:
-            fields["notice"] = "the text is gone; the variable of code stays"
+            fields["notice"] = "the text is unloaded; the variable stays"
         return ToolAnswer(fields)
 
     def find(self, session: Session, name: str) -> StoredContent | None:

@@ -85,7 +85,9 @@ def _url(given: Sequence[str]) -> Url:
         raise ToolFault("cannot_read", "a URL cannot be one of several paths", "load each URL by itself")
     [url] = given
     if unread := unread_scheme(url):
-        raise ToolFault("cannot_read", f"{url[:200]!r} has the scheme {unread!r}, which is not read", instead(unread))
+        raise ToolFault(
+            "cannot_read", f"{url[:200]!r} has the scheme {unread!r}, which cannot be loaded", instead(unread)
+        )
     return Url(url)
 
 

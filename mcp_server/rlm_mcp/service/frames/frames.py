@@ -275,7 +275,7 @@ class Frames:
         fields: JsonObject = {"invalidated": list(done.invalidated)}
         if done.running:
             fields["still_running"] = list(done.running)
-            fields["notice"] = "these run below what is no longer wanted: pop them"
+            fields["notice"] = "these still run below an invalidated frame: pop them"
         return self.told(rows.get(self._store, row.key), self.current(session, client, asked), fields)
 
     async def call_off(self, key: int, author: str) -> Invalidated:

@@ -21,10 +21,10 @@ def plan_of(given: Any, depth: int = 1) -> Plan:
     if isinstance(given, str):
         return Plan(given)
     if not isinstance(given, dict) or not isinstance(given.get("goal"), str) or given.keys() - {"goal", "children"}:
-        raise _refused(f"{str(given)[:80]!r} is no goal")
+        raise _refused(f"{str(given)[:80]!r} is not a goal")
     below = given.get("children", [])
     if not isinstance(below, list):
-        raise _refused(f"{str(below)[:80]!r} is no list of goals")
+        raise _refused(f"{str(below)[:80]!r} is not a list of goals")
     return Plan(given["goal"], [plan_of(child, depth + 1) for child in below])
 
 

@@ -95,4 +95,4 @@ def _given(name: str, answer: object) -> GivenAnswer:
     content = answer.content if isinstance(answer, CreateMessageResult) else None
     if isinstance(content, TextContent):
         return GivenAnswer(name, content.text)
-    return GivenAnswer(name, problem="the client's model answered with something else than text")
+    return GivenAnswer(name, problem="the client's model did not answer with text")

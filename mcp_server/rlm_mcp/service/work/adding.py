@@ -42,7 +42,7 @@ def add(
             kind = _KINDS[data.get("kind", "task")]
             wanted = Plan(data["goal"], kind=kind, priority=data.get("priority", 500))
             if wanted.priority not in PRIORITIES:
-                raise _refused(f"priority is one of {', '.join(map(str, PRIORITIES))}")
+                raise _refused(f"priority must be one of {', '.join(map(str, PRIORITIES))}")
             row = tree.plan(store, wanted, above.key, author=_AUTHOR, now=now)
         else:
             row = _same_tree(store, at, frame)
@@ -65,7 +65,7 @@ def add(
 def _same_tree(store: Store, at: FrameRow, frame: str) -> FrameRow:
     row = rows.get(store, rows.frame_key(frame))
     if row.tree != at.tree:
-        raise _refused(f"{frame} is of another tree")
+        raise _refused(f"{frame} belongs to another tree")
     return row
 
 
@@ -75,20 +75,20 @@ def _check(data: Mapping[str, Any], *, new: bool) -> None:
     if new and not isinstance(data.get("goal"), str):
         raise _refused("a new task needs a goal")
     if not new and {"goal", "parent", "kind"} & set(data):
-        raise _refused("goal, parent and kind of a frame stay as they are: add another, and note what it supersedes")
+        raise _refused("goal, parent and kind of a frame cannot change: add another one that supersedes it")
     if bad := [name for name in _TEXTS if not isinstance(data.get(name, ""), str)]:
-        raise _refused(f"{bad[0]} is a text")
+        raise _refused(f"{bad[0]} must be a text")
     if data.get("kind", "task") not in _KINDS:
-        raise _refused(f"kind is one of {', '.join(_KINDS)}")
+        raise _refused(f"kind must be one of {', '.join(_KINDS)}")
     if type(data.get("priority", 500)) is not int:
-        raise _refused("priority is a number")
+        raise _refused("priority must be a number")
 
 
 def _list(data: Mapping[str, Any], name: str) -> Sequence[str]:
     value = data.get(name, [])
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise _refused(f"{name} is a text or a list of texts")
+        raise _refused(f"{name} must be a text or a list of texts")
     return found
 
 

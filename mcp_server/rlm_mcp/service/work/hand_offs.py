@@ -113,7 +113,7 @@ def _checked(data: Mapping[str, Any]) -> tuple[Result, str, dict[str, list[str]]
     if unknown := sorted(set(data) - set(_KNOWN)):
         raise _refused(f"{unknown[0][:80]!r} is not known")
     if data.get("status", "PASS") not in list(Result):
-        raise _refused(f"status is one of {', '.join(Result)}")
+        raise _refused(f"status must be one of {', '.join(Result)}")
     summary, details = data.get("summary"), data.get("details", "")
     if not isinstance(summary, str) or not summary.strip() or not isinstance(details, str):
         raise _refused("summary is a text of two or three sentences, details a text of any length")

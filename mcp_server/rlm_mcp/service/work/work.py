@@ -146,7 +146,7 @@ class Work:
         said: JsonObject = {"next": []}
         running = self._held(at.tree, scope)
         if count_ready(self._store, at.tree, scope=scope):
-            said["notice"] = "what is ready declares paths on which others work"
+            said["notice"] = "the ready tasks declare paths on which others work now"
         if running:
             said["in_progress"] = [row.id for row in running[:_MOST_STUCK]]
         elif found := stuck(self._store, at.tree):
@@ -214,10 +214,10 @@ class Work:
         if token:
             said |= {"token": token, "until": holder.expires_at}
         if lease.returned:
-            said["notice"] = "yours again, with the same fence: it was lost when its connection ended"
+            said["notice"] = "yours again, with the same fence: you lost it when your connection ended"
         elif lease.attempt > 1:
             said["attempt"] = lease.attempt
-            said["notice"] = f"attempt {lease.attempt}: whoever had it before has left what `progress` says"
+            said["notice"] = f"attempt {lease.attempt}: `progress` has the notes of the holder before you"
         if lease.progress:
             said["resuming"] = progress.resuming(lease.frame, progress.get(self._store, lease.key))
             said["progress"] = lease.progress
@@ -252,7 +252,7 @@ class Work:
         holder = None if data.get("force") else self._holders.writer(client, asked.holder, row.holder)
         status = _ABOVE_ENDS.get(str(data.get("status", "completed")))
         if status is None:
-            raise _refused(f"status is one of {', '.join(_ABOVE_ENDS)}")
+            raise _refused(f"status must be one of {', '.join(_ABOVE_ENDS)}")
         outcome = Outcome(status, str(data.get("summary", "")), _texts(data, "files"), _texts(data, "decisions"))
         ended = await self._frames.end(
             row.key, outcome, holder or f"client {client.pid}", session, by=holder, fence=data.get("fence")
@@ -303,7 +303,7 @@ def _in_the_way(status: str) -> str:
 def _number(asked: Asked, name: str, default: int) -> int:
     value = (asked.data or {}).get(name, default)
     if type(value) is not int or value < 1:
-        raise _refused(f"{name} is a whole number from 1")
+        raise _refused(f"{name} must be a whole number from 1")
     return min(value, _MOST_LISTED)
 
 
@@ -313,4 +313,4 @@ def _texts(data: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _refused(why: str) -> ToolFault:
-    return ToolFault("invalid_arguments", f"work: {why}", "see docs/work.md")
+    return ToolFault("invalid_arguments", f"work: {why}", "call work again with that corrected")
