@@ -85,7 +85,7 @@ async def unload(service: Service, session: Session, given: take.Named, caller: 
 
 
 @TOOLS.add(
-    "Share a variable with other sessions by a handle; share_with: session ids or *, else workspace.",
+    "Share a text with other sessions by a handle; share_with: session ids or *, else workspace.",
     take.RegisterHandle,
     tier="core",
     in_turns=True,
@@ -119,7 +119,7 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 
 
 @TOOLS.add(
-    "Answer pending_llm_queries: waiting code resumes, other code has them in llm_answers and its values.",
+    "Answer pending_llm_queries: waiting code resumes; other code finds them in its variables and llm_answers.",
     take.AnswerQueries,
     tier="core",
 )
@@ -153,7 +153,7 @@ async def plan(service: Service, session: Session, given: take.PlanGoal, caller:
 
 
 @TOOLS.add(
-    "Start a goal or a planned id in a fork (fork=false: here); pass session=its id.",
+    "Start a goal or planned id in a fork (fork=false: here); pass session=its id.",
     take.Push,
     tier="core",
 )
@@ -166,7 +166,7 @@ async def push(service: Service, session: Session, given: take.Push, caller: Cal
 
 
 @TOOLS.add(
-    "End a frame; hand_over variables go up.",
+    "End a frame; hand_over: variables to pass up.",
     take.Pop,
     tier="core",
 )
@@ -212,7 +212,7 @@ async def work(service: Service, session: Session, given: take.WorkArguments, ca
 
 
 @TOOLS.add(
-    "Read what a task's end left, or write it: data={status: PASS|FAIL|BLOCKED, summary, files, decisions, details}.",
+    "Read a task's result, or write it: data={status: PASS|FAIL|BLOCKED, summary, files, decisions, details}.",
     take.HandOffArguments,
     tier="all",
 )
