@@ -161,10 +161,10 @@ class CellResult:
 
     ``stdout`` and ``stderr`` end at the policy's cap with a marker; then ``truncated`` is set and the file ``spool``
     holds the whole (the caller removes it; not ``spool_complete`` if even that was cut). ``result`` is the text of
-    the last expression, ``data`` its rich forms and other displays by MIME type, ``queries`` the deferred queries of
-    the cell, ``defined`` the names it bound, ``shadowed`` the contexts whose names it took, ``returned`` those that
-    have their names again, though it took or deleted them, ``given`` the answers that its code has assigned to
-    ``llm_answers``.
+    the last expression, ``data`` its rich forms and other displays by MIME type, ``queries`` the ids of the queries
+    that the cell has asked (`AskedQuery` told the rest when it asked them), ``defined`` the names it bound,
+    ``shadowed`` the contexts whose names it took, ``returned`` those that have their names again, though it took or
+    deleted them, ``given`` the answers that its code has assigned to ``llm_answers``.
     ``seconds`` is how long it ran. ``error`` is what to show of an error, and nothing else: session code chooses its
     name and text. ``ended`` is what has ended the cell, ``reason`` why in words unless it ended by itself, ``loss``
     what went with its worker.
@@ -185,7 +185,7 @@ class CellResult:
     loss: Loss | None
     execution_count: int | None
     seconds: float
-    queries: tuple[AskedQuery, ...]
+    queries: tuple[str, ...]
     defined: tuple[str, ...]
     shadowed: tuple[str, ...]
     returned: tuple[str, ...]

@@ -194,8 +194,8 @@ class NewQuery:
 def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) -> list[QueryRow]:
     """Note queries that the kernel has numbered itself, in their order.
 
-    Returns those that were not known: a kernel reports a query when it is asked and again when the cell ends. The same
-    id with another prompt is a new query: the kernel is the one that holds its placeholder.
+    Returns those that were not known: a daemon that starts is told again of all that are pending. The same id with
+    another prompt is a new query: the kernel is the one that holds its placeholder.
     """
     told = {query.id: query for query in asked}
     with store.transaction() as connection:

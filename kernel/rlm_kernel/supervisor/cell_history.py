@@ -40,8 +40,7 @@ class CellHistory:
         self._forget_from(number)
         content = content_of(request) or {}
         code = str(content.get("code", ""))[:PREVIEW_CHARS]
-        asked = [query.id for query in request.queries]
-        self._cells.append(UndoneCell(number, code, list(defined[:MOST_NAMES]), asked))
+        self._cells.append(UndoneCell(number, code, list(defined[:MOST_NAMES]), list(request.queries)))
 
     def latest(self, count: int) -> list[str]:
         """The beginning of the code of the last ``count`` cells, the newest first."""

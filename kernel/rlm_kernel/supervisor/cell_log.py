@@ -49,7 +49,7 @@ class CellLog:
             ended=ended,
             status=CellStatus.ABORTED if request.reply is None else request.reply.status,
             output=_output(request)[:LONGEST_OUTPUT],
-            queries=tuple(query.id for query in request.queries),
+            queries=tuple(request.queries),
             displays=tuple(kept(request.data)),
         )
         self._notes.append(note)

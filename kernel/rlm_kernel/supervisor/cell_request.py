@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_ipc.jupyter_wire import DELIMITER
-from rlm_ipc.kernel_reports import AskedQuery, CellError, CellResult
+from rlm_ipc.kernel_reports import CellError, CellResult
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Ended, Loss
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RunCell
@@ -48,7 +48,7 @@ class CellRequest:
     result: str | None = None
     data: list[JsonObject] = field(default_factory=list)
     data_bytes: int = 0
-    queries: list[AskedQuery] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
     shadowed: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
     started: float = 0.0

@@ -58,7 +58,7 @@ class KernelMessages:
             self._relay.limits.stop(Ended.QUERY_LIMIT, FULL)
         self._processes.number_queries_from(self._queries.next_number)
         if self._relay.current is not None:
-            self._relay.current.queries.extend(rows)
+            self._relay.current.queries.extend(row.id for row in rows)
         for some in at_once(rows):
             self._report(QueriesAsked(some))
 

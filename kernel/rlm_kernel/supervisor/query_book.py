@@ -113,13 +113,12 @@ class QueryBook:
         self._wait_for(query)
         return query
 
-    def claim(self, ids: Iterable[str], asked: Iterable[AskedQuery]) -> set[str]:
+    def claim(self, ids: Iterable[str], asked: Iterable[str]) -> set[str]:
         """Those of ``ids`` that the cell which ``asked`` them may wait for.
 
         Each id counts once: the cell's clock stands still during a wait, and must not do so for ever.
         """
-        own = {row.id for row in asked}
-        claimed = (set(ids) & own) - self._awaited
+        claimed = set(ids).intersection(asked) - self._awaited
         self._awaited |= claimed
         return claimed
 

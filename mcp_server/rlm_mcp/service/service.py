@@ -111,7 +111,7 @@ class Service:
         self.queries = QueryService(store, self.budgets, clock)
         self.providers = Providers(store, self.queries, self.budgets, Recursion(self, store, self.budgets), clock)
         self.journal = Journal(store, clock)
-        self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.queries, self.budgets)
+        self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.queries)
         snapshots = files.root.parent / "snapshots"
         asking = self.budgets, self.providers.asked
         self.snapshots = Snapshots(store, files, self.sessions, self.policies, self.journal, clock, snapshots, *asking)
@@ -350,7 +350,7 @@ class Service:
         session.kernel.budget_changed()  # what was used last, it may not have been told
         with suppress(KernelError, OSError):
             client = await self.gateway.client(start=False)
-            self.runs.note_queries(session, await client.pending_queries(info.kernel_id))
+            self.queries.note(session, await client.pending_queries(info.kernel_id))
             self.providers.asked(session, queries.pending(self._store, session.key))
             for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):
                 self.journal.told(session.key, info.kernel_id, note)

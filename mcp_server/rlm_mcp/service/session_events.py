@@ -168,7 +168,7 @@ class KernelEvents:
         if (session := self._session()) is None:
             return
         try:
-            rows = self._parts.runs.note_queries(session, told)
+            rows = self._parts.queries.note(session, told)
         except StoreFault as error:
             session.kernel.refuse([query.id for query in told], f"it could not be written down: {error}")
             return

@@ -12,7 +12,6 @@ import pytest
 from waiting import until
 
 from rlm_ipc import worker_protocol
-from rlm_ipc.kernel_reports import AskedQuery
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.worker_requests import Bind, Export, Peek, Resolve, Restore, Save, Scan, Shadowed, Unbind, Variables
 from rlm_kernel.supervisor import checkpoint_timer, kernel_processes
@@ -268,7 +267,7 @@ def test_of_a_cell_that_binds_very_many_names_the_first_thousand_are_remembered(
     history = CellHistory(1)
     names = [f"n{number}" for number in range(1001)]
     request = CellRequest(worker_protocol.RunCell.TAG, "execute_request", cell=worker_protocol.RunCell("x" * 201))
-    request.queries = [AskedQuery(0, "why?", None, "deferred", None, recursive=False)]
+    request.queries = ["q_000"]
     history.note(1, request, names)
     assert history.undo_after(0) == [UndoneCell(1, "x" * 200, names[:1000], ["q_000"])]
 

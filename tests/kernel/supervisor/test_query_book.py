@@ -100,7 +100,7 @@ def test_a_session_that_may_ask_nothing_still_has_a_rate() -> None:
 def test_a_cell_waits_once_for_what_it_has_asked_itself() -> None:
     """K-18: a cell whose clock stands for a query cannot make it stand for that one again."""
     asked = book()
-    rows = asked.ask([query(0), query(1)])
+    rows = [row.id for row in asked.ask([query(0), query(1)])]
     assert asked.claim(["q_000", "q_009"], rows) == {"q_000"}
     assert asked.claim([], rows) == set()
     assert asked.claim(["q_000", "q_001"], rows) == {"q_001"}

@@ -103,7 +103,7 @@ async def test_query_ids_are_not_reused_by_the_process_that_takes_over(superviso
     first = await supervisor.execute(kernel.kernel_id, "a = llm_query('one')").result()
     await supervisor.execute(kernel.kernel_id, "import os; os._exit(1)").result()
     second = await supervisor.execute(kernel.kernel_id, "b = llm_query('two')").result()
-    assert [q.id for q in first.queries + second.queries] == ["q_000", "q_001"]
+    assert first.queries + second.queries == ("q_000", "q_001")
     await supervisor.shutdown(kernel.kernel_id)
 
 

@@ -10,7 +10,7 @@ import pytest
 from waiting import until
 
 from rlm_ipc import messages
-from rlm_ipc.kernel_reports import AskedQuery, CellError, CellNote, CellResult
+from rlm_ipc.kernel_reports import CellError, CellNote, CellResult
 from rlm_mcp.service.sessions import journal as writer
 from rlm_mcp.service.sessions.journal import Journal, entry_row
 from rlm_memory import journal, sessions
@@ -59,7 +59,7 @@ async def test_cells_are_written_by_themselves_a_moment_later(store, session, cl
     book.ran(key, "first", began, result())
     assert written(store, key) == []
     await until(lambda: written(store, key))
-    book.died(key, "second", 9.0, "it broke", {"q_001", "q_000"})
+    book.died(key, "second", 9.0, "it broke", ["q_000", "q_001"])
     first, second = book.of_session(key)
     assert (first.started_at, first.ended_at, first.author, first.status) == (7.0, 9.0, Author.AGENT, "ok")
     assert (second.code, second.status, second.output, second.queries) == (
@@ -78,8 +78,7 @@ async def test_what_a_cell_wrote_showed_and_raised_is_its_output(store, session,
     """Each part without its last line end, as much of it as is kept, and nothing where there was nothing."""
     key, book = session("a"), Journal(store, clock)
     error = CellError("ValueError", "no", ())
-    query = AskedQuery(0, "why?", None, "deferred", None, recursive=False)
-    book.ran(key, "all", 1.0, result("out\n", stderr="err\n\n", result="4", error=error, queries=(query,)))
+    book.ran(key, "all", 1.0, result("out\n", stderr="err\n\n", result="4", error=error, queries=("q_000",)))
     book.ran(key, "none", 1.0, result())
     longest = journal.LONGEST_OUTPUT
     book.ran(key, "long", 1.0, result("x" * longest, result=None))

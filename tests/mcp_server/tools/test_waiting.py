@@ -119,18 +119,20 @@ async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> No
 
 
 async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_cancelled(agent, live) -> None:
-    """K-18: nobody waits for the answer any more; the next cell runs."""
+    """K-18: nobody waits for the answer any more; the next cell runs. What earlier cells asked is still pending."""
+    await agent.run("kept = llm_query('earlier', mode='deferred')")
     asked = await agent.run("llm_query('p')")
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
     await session.kernel.ask(lambda client, kernel_id: client.call(protocol.SIGNAL, protocol.Signal(kernel_id, 9)))
     died = await until(
         lambda: agent("wait", run=asked["run"]), lambda told: told.get("status") not in ("waiting", "running")
     )
-    assert (died["error"], died["cancelled_llm_queries"]) == ("kernel_died", ["q_000"])
-    assert (await agent.answered(q_000="?"))["answered"] == []
+    assert (died["error"], died["cancelled_llm_queries"]) == ("kernel_died", ["q_001"])
+    assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
+    assert (await agent.answered(q_001="?"))["answered"] == []
     asked = await agent.run("llm_query('again')")
-    assert [row["id"] for row in asked["pending_llm_queries"]] == ["q_001"]
-    assert (await agent.answered(q_001="yes"))["result"] == "'yes'"
+    assert [row["id"] for row in asked["pending_llm_queries"]] == ["q_002"]
+    assert (await agent.answered(q_002="yes"))["result"] == "'yes'"
 
 
 async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:

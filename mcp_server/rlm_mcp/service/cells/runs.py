@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
-from rlm_ipc.kernel_reports import AskedQuery, CellResult
+from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
 from rlm_mcp.service.cells.cell_answers import (
@@ -26,12 +26,11 @@ from rlm_mcp.service.cells.pictures import PictureStore, pictures_in
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import QueryService
-from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text
+from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import queries
-from rlm_memory.queries import NewQuery, QueryRow, QueryState
+from rlm_memory.queries import Asker, QueryRow, QueryState
 from rlm_memory.store import Store
 
 __all__ = ["Run", "Runs", "Waiting"]
@@ -70,7 +69,8 @@ class Run:
     began: bool = False
     ahead: tuple[tuple[str, str], ...] = ()
     """The session's runs that had not finished when it was queued: their ids and their code."""
-    asked: set[str] = field(default_factory=set)
+    first_query: int = 0
+    """The number from which on code's queries are its own."""
 
     @property
     def state(self) -> str:
@@ -134,11 +134,9 @@ class Runs:
         waiting: Waiting,
         journal: Journal,
         given: QueryService,
-        budgets: Budgets,
     ) -> None:
         self._store = store
         self._queries = given
-        self._budgets = budgets
         self._journal = journal
         self._clock = clock
         self._waiting = waiting
@@ -270,6 +268,7 @@ class Runs:
             async with kernel.exclusive():
                 seconds = asyncio.get_running_loop().time() - queued
                 waited, run.ahead = told_of_waiting(run.ahead, seconds), ()
+                run.first_query = queries.next_in_code(self._store, run.session.row.id)
                 run.execution, run.began = await kernel.execute(run.code), True
                 notice, kernel.notice = "; ".join(filter(None, (kernel.notice, waited))), ""
                 began = self._journal.now()
@@ -284,10 +283,11 @@ class Runs:
         except KernelError as error:
             if isinstance(error, KernelDied | SupervisorGone):
                 kernel.notice = ""  # the error tells it
-            self._journal.died(run.session.key, run.code, began, str(error), run.asked, run.frame)
-            queries.cancel_pending(self._store, run.session.key, self._clock(), among=run.asked)
-            gone = queries.of_session(self._store, run.session.key, QueryState.CANCELLED)
-            cancelled = [row.id for row in gone if row.id in run.asked]
+            rows = queries.of_session(self._store, run.session.key)
+            asked = [row for row in rows if row.asked_by is Asker.CODE and row.number >= run.first_query]
+            self._journal.died(run.session.key, run.code, began, str(error), [row.id for row in asked], run.frame)
+            cancelled = [row.id for row in asked if row.state in {QueryState.PENDING, QueryState.CANCELLED}]
+            queries.cancel_pending(self._store, run.session.key, self._clock(), among=cancelled)
             fault = fault_from(error)
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
             raise fault from error
@@ -296,8 +296,6 @@ class Runs:
         """Write down what the cell changed, and shape its answer."""
         session = run.session
         notices = [notice, session.kernel.finished(result)]
-        if untold := [query for query in result.queries if query.id not in run.asked]:
-            self.note_queries(session, untold)
         if result.given:
             notices.append(await self._queries.given(session, result.given))
         notices.append(told_of_loss(result))
@@ -312,31 +310,8 @@ class Runs:
 
     def _unanswered(self, session: Session, result: CellResult) -> list[QueryRow]:
         """The cell's queries without those that were answered while it waited for them."""
-        if not result.queries:
-            return []
-        asked = {query.id for query in result.queries}
-        return [row for row in queries.pending(self._store, session.key) if row.id in asked]
-
-    def note_queries(self, session: Session, told: Sequence[AskedQuery]) -> list[QueryRow]:
-        """Write down queries of code; returns the new ones: each is told when it is asked, and at the cell's end.
-
-        Those beyond the session's budget are not written down: they fail.
-        """
-        asked = [_asked(query) for query in told]
-        for run in self.active(session):
-            if run.state == "running":
-                run.asked.update(query.id for query in asked)
-        with self._store.transaction():
-            left, beyond = self._budgets.calls_left(session), []
-            if len(asked) > left:
-                beyond = queries.unknown(self._store, session.key, asked)[left:]
-                asked = [query for query in asked if query.id not in set(beyond)]
-            rows = queries.record(self._store, session.key, asked, self._clock())
-            if rows:
-                self._budgets.ask(session, len(rows))
-        if beyond:
-            session.kernel.refuse(beyond, self._budgets.over(session, "calls"), over=True)
-        return rows
+        asked = set(result.queries)
+        return [row for row in queries.pending(self._store, session.key) if row.id in asked] if asked else []
 
     def _next_number(self) -> int:
         number = next(self._numbers, None)
@@ -352,19 +327,6 @@ class Runs:
         task.add_done_callback(self._stopping.discard)
         # Its outcome is looked at, so that one nobody waits for is not reported as forgotten.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-def _asked(query: AskedQuery) -> NewQuery:
-    """A query as the supervisor tells it."""
-    return NewQuery(
-        clean_text(query.id),
-        query.number,
-        clean_text(query.prompt),
-        clean_text(query.model) if query.model is not None else None,
-        query.mode,
-        clean(query.schema),
-        query.recursive,
-    )
 
 
 def _raise_if_died(result: CellResult, expelled: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -13,17 +13,17 @@ from rlm_client.models.answer_schema import AnswerUnfit, fitted
 from rlm_client.models.errors import ModelError
 from rlm_ipc.daemon_rows import WaitingQuery
 from rlm_ipc.errors import KernelError
-from rlm_ipc.kernel_reports import GivenAnswers, QueryOutcome
+from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.kernel_queries import outcome_of
 from rlm_mcp.service.sessions.sessions import Clock, Session
-from rlm_mcp.service.tool_answers import ToolAnswer, clean_text
+from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text
 from rlm_memory import known_answers, queries, sessions
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames import summaries
-from rlm_memory.queries import Asker, QueryRow, Resolved
+from rlm_memory.queries import Asker, NewQuery, QueryRow, Resolved
 from rlm_memory.store import Store
 
 __all__ = ["GivenAnswer", "QueryService", "TakenAnswers", "shown", "waiting"]
@@ -90,6 +90,24 @@ class QueryService:
             rows = queries.ask(self._store, session.key, prompts, model, self._clock())
             self._budgets.ask(session, len(rows))
         session.kernel.budget_changed()
+        return rows
+
+    def note(self, session: Session, told: Sequence[AskedQuery]) -> list[QueryRow]:
+        """Write down queries that code has asked; returns the new ones.
+
+        Those beyond the session's budget are not written down: they fail.
+        """
+        asked = [_asked(query) for query in told]
+        with self._store.transaction():
+            left, beyond = self._budgets.calls_left(session), []
+            if len(asked) > left:
+                beyond = queries.unknown(self._store, session.key, asked)[left:]
+                asked = [query for query in asked if query.id not in set(beyond)]
+            rows = queries.record(self._store, session.key, asked, self._clock())
+            if rows:
+                self._budgets.ask(session, len(rows))
+        if beyond:
+            session.kernel.refuse(beyond, self._budgets.over(session, "calls"), over=True)
         return rows
 
     def ask_for_summary(self, session: Session, frame: int) -> QueryRow | None:
@@ -253,6 +271,19 @@ class QueryService:
         except KernelError as error:
             return f"the answers are kept; the kernel takes them when it is back: {error}"
         return ""
+
+
+def _asked(query: AskedQuery) -> NewQuery:
+    """A query as the supervisor tells it."""
+    return NewQuery(
+        clean_text(query.id),
+        query.number,
+        clean_text(query.prompt),
+        clean_text(query.model) if query.model is not None else None,
+        query.mode,
+        clean(query.schema),
+        query.recursive,
+    )
 
 
 def _given_item(name: str, item: object) -> GivenAnswer:

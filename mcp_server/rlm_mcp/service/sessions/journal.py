@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
+from collections.abc import Sequence
 
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.displays import kept
@@ -50,7 +51,6 @@ class Journal:
 
     def ran(self, session: int, code: str, began: float, result: CellResult, frame: int | None = None) -> None:
         """Note a cell of an agent with what came of it; ``frame`` is what it was run for."""
-        queries = tuple(query.id for query in result.queries)
         self._add(
             JournalEntry(
                 session,
@@ -60,18 +60,18 @@ class Journal:
                 self._clock(),
                 result.status,
                 _output(result),
-                queries,
+                result.queries,
                 displays=tuple(kept(result.data)),
                 frame=frame,
             )
         )
 
     def died(
-        self, session: int, code: str, began: float, reason: str, asked: set[str], frame: int | None = None
+        self, session: int, code: str, began: float, reason: str, asked: Sequence[str], frame: int | None = None
     ) -> None:
         """Note a cell of an agent that took its kernel along."""
-        queries = tuple(sorted(asked))
-        self._add(JournalEntry(session, Author.AGENT, code, began, self._clock(), "died", reason, queries, frame=frame))
+        ended, queries = self._clock(), tuple(asked)
+        self._add(JournalEntry(session, Author.AGENT, code, began, ended, "died", reason, queries, frame=frame))
 
     def told(self, session: int, kernel: str, note: CellNote) -> None:
         """Note a cell of which the supervisor tells: a notebook's, or one that an earlier daemon began."""
