@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 4
 ARGS ?=
 
-.PHONY: help demo compiled test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
+.PHONY: help demo compiled test verify-types public-names test-adapters test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ chaos: $(STAMP)  ## Kill processes at random instants under a model of what must
 
 chaos-policies: $(STAMP)  ## Look for a sequence of calls, edits and kills that loosens a policy (OPS=20000 SEED=1)
 	@RLM_POLICY_OPS=$(or $(OPS),20000) RLM_POLICY_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_policies_hold.py $(ARGS)
+
+chaos-loop: $(STAMP)  ## Kill agents, the daemon and the loop while they drain an epic (FRAMES=60 AGENTS=8 SEED=1)
+	@RLM_FLEET_FRAMES=$(or $(FRAMES),60) RLM_FLEET_AGENTS=$(or $(AGENTS),8) RLM_FLEET_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_fleet.py $(ARGS)
 
 chaos-queue: $(STAMP)  ## Kill workers and the daemon at random while they drain a queue (TASKS=1000 WORKERS=16 SEED=1)
 	@RLM_QUEUE_TASKS=$(or $(TASKS),1000) RLM_QUEUE_WORKERS=$(or $(WORKERS),16) RLM_QUEUE_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_queue.py $(ARGS)

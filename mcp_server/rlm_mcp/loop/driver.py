@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlm_ipc import discovery
 from rlm_ipc.chain_requests import AgentRun, Chain, ChainOpened, Failure, RunKind, TaskLine, Verdict
+from rlm_ipc.errors import ToolFailed
 from rlm_ipc.messages import read
 from rlm_mcp.loop import planner
 from rlm_mcp.loop.daemon_rows import Rows
@@ -25,6 +27,9 @@ from rlm_mcp.loop.report import decisions, report, summary
 from rlm_mcp.loop.worktrees import InPlace, Place, Worktrees
 
 __all__ = ["Driver", "Event", "work_on"]
+
+_MOST_REFUSALS = 5
+"""How often a task may be lost before this loop leaves it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Driver:
         self._active: dict[str, asyncio.Task[None]] = {}
         self._limited: set[str] = set()
         """Tasks that may not be gone on with: there are no more chains."""
+        self._refusals: Counter[str] = Counter()
 
     async def work(self) -> Chain:
         """Work until the scope is complete, stuck, or at its limit; returns the chain as it ended.
@@ -174,6 +180,8 @@ class Driver:
                         if line.status in planner.ENDED:
                             await self._count(task)
                         return
+        except ToolFailed as refused:
+            self._was_refused(task, refused)
         finally:
             await launcher.close()
 
@@ -258,7 +266,17 @@ class Driver:
             end_adopted(run.process)
             raise
         self._tell(Event("adopted", f"{run.task}: agent {run.number} has ended", run.task))
-        await self._judge(run, status_of(Path(run.log)), None)
+        try:
+            await self._judge(run, status_of(Path(run.log)), None)
+        except ToolFailed as refused:
+            self._was_refused(run.task, refused)
+
+    def _was_refused(self, task: str, refused: ToolFailed) -> None:
+        """Go on without a task whose lease was lost meanwhile: what its rows say then decides anew, a few times."""
+        self._refusals[task] += 1
+        if self._refusals[task] >= _MOST_REFUSALS:
+            self._limited.add(task)
+        self._tell(Event("lost", f"{task} was lost: {refused}", task))
 
     # --- rows -------------------------------------------------------------------------------------
 
