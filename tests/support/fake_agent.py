@@ -41,7 +41,7 @@ def _number(script: Path, task: str) -> int:
 
 
 def _do(client: Client, task: str, what: str, rest: str) -> None:
-    if not _told(client, task, what, rest):
+    if not _told(client, task, what, rest) and not _waited(task, what, rest):
         _acted(task, what, rest)
 
 
@@ -63,27 +63,9 @@ def _told(client: Client, task: str, what: str, rest: str) -> bool:
     return True
 
 
-def _acted(task: str, what: str, rest: str) -> None:
-    """Do something that the daemon does not hear of."""
+def _waited(task: str, what: str, rest: str) -> bool:
+    """Wait for a test or another agent, if that is what is to be done."""
     match what:
-        case "write":
-            path, _, text = rest.partition(" ")
-            Path(path).write_text(text + "\n")
-        case "commit":
-            for command in (["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", task]):
-                subprocess.run(["git", *command], check=True)
-        case "merge":  # the branch that the prompt names
-            who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-            subprocess.run(["git", *who, "merge", "-q", "-X", "ours", rest], check=True)
-        case "say":
-            print(rest)
-        case "exit":
-            sys.exit(int(rest))
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "kill-launcher":
-            os.kill(os.getppid(), signal.SIGKILL)
-            signal.pause()
         case "hang":
             print("hanging", flush=True)
             Path(rest).touch()
@@ -94,6 +76,41 @@ def _acted(task: str, what: str, rest: str) -> None:
             wait_until(lambda: not Path(gate).exists())
         case "await":
             Path(rest).read_text()  # a pipe that the test opens
+        case "join":  # until so many agents have come here
+            Path(f"{task}.joined").touch()
+            wait_until(lambda: len(list(Path.cwd().glob("*.joined"))) >= int(rest))
+        case _:
+            return False
+    return True
+
+
+def _acted(task: str, what: str, rest: str) -> None:
+    """Do something that the daemon does not hear of."""
+    match what:
+        case "write":
+            path, _, text = rest.partition(" ")
+            Path(path).write_text(text + "\n")
+        case "pwd":
+            Path(rest).write_text(os.environ["PWD"])
+        case "commit":
+            for command in (["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", task]):
+                subprocess.run(["git", *command], check=True)
+        case "merge":  # the branch that the prompt names
+            who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+            subprocess.run(["git", *who, "merge", "-q", "-X", "ours", rest], check=True)
+        case "prime":  # what a compaction has Claude Code read
+            given = json.dumps({"cwd": str(Path.cwd()), "source": "compact", "session_id": task})
+            hook = ["rlm-kernel", "hook", "SessionStart", "--client", "claude-code"]
+            Path(rest).write_text(subprocess.run(hook, input=given, capture_output=True, text=True, check=True).stdout)
+        case "say":
+            print(rest)
+        case "exit":
+            sys.exit(int(rest))
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "kill-launcher":
+            os.kill(os.getppid(), signal.SIGKILL)
+            signal.pause()
         case _:
             raise ValueError(what)
 

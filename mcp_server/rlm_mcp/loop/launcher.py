@@ -34,9 +34,9 @@ def main() -> None:
         order = json.loads(line)
         with open(order["log"], "ab") as log:
             try:
-                command = subprocess.Popen(
-                    order["argv"], cwd=order["cwd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True,
+                command = subprocess.Popen(  # some agents believe PWD more than the system
+                    order["argv"], cwd=order["cwd"], env={**os.environ, "PWD": order["cwd"]},
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                     preexec_fn=lambda: libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
                 )  # fmt: skip
             except OSError as error:

@@ -152,6 +152,16 @@ def test_a_launcher_that_is_killed_takes_its_agent_along(queue: Queue) -> None:
     assert queue.kinds(task) == ["first", "crashed", "recovered", "passed", "completed"]
 
 
+def test_each_agent_reads_after_a_compaction_where_it_was(queue: Queue) -> None:
+    """E-6: of several that work at once, each has its own task first, without a word of its model."""
+    tasks = [queue.add("one"), queue.add("two")]
+    script = {task: [[f"note go on with {task}", "join 2", f"prime {task}.prime", "pass"]] for task in tasks}
+    assert queue.work(script).outcome == "completed"
+    for task in tasks:
+        said = json.loads(Path(f"{task}.prime").read_text())["hookSpecificOutput"]["additionalContext"]
+        assert said.splitlines()[1] == f"Resuming {task} from: work in progress, next: go on with {task}"
+
+
 def test_a_chain_ends_at_its_limit_and_can_be_gone_on_with(queue: Queue) -> None:
     """E-12: ten by default; what is open stays open, and a higher limit goes on."""
     task = queue.add("task")
@@ -263,7 +273,7 @@ def test_each_task_has_a_worktree_and_what_is_done_is_merged(repository: Queue) 
     one = queue.add("one")
     two, three = queue.add("two", blocks=[one]), queue.add("three", blocks=[one])
     script = {
-        one: [["write a one", "commit", "pass"]],
+        one: [["write a one", "pwd where", "commit", "pass"]],
         two: [["write a two", "commit", "pass"], ["pass"]],
         three: [["write b three", "write rest left", "commit", "write rest more", "pass"]],
     }
@@ -273,6 +283,7 @@ def test_each_task_has_a_worktree_and_what_is_done_is_merged(repository: Queue) 
     assert git(queue.folder, "log", "--format=%s", "main") == "first\n"
     assert git(queue.folder, "show", f"{branch}:a") == "two\n"
     assert git(queue.folder, "show", f"{branch}:b") == "three\n"
+    assert git(queue.folder, "show", f"{branch}:where").endswith(f"/worktrees/{one}")
     report = Path(chain.report).read_text()
     assert f"What is done is on the branch `{branch}`." in report
     assert f"## Not committed\n\n- {three}: rest" in report

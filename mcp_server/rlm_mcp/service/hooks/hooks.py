@@ -42,6 +42,7 @@ from rlm_mcp.service.sessions.names import git_root
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_memory.errors import MemoryLayerError, RowRequestError
 from rlm_memory.frames import rows, tree
+from rlm_memory.frames.rows import FrameRow
 from rlm_memory.places import tree_of
 from rlm_memory.store import Store
 from rlm_memory.work import holders, leases, paths, prime, progress
@@ -204,12 +205,15 @@ class Hooks:
         current = self._frames.working_on(client, named) if client is not None else None
         if current is not None:
             return current
-        held = [row for holder in own for row in leases.held_by(self._store, holder) if row.tree == named]
-        found = held or prime.worked_on(self._store, named, 2)
+        found = self._held(named, own) or prime.worked_on(self._store, named, 2)
         if len(found) == 1:
             return found[0].key
         root = tree.root(self._store, named, author="hook", now=self._clock(), make=make)
         return None if root is None else root.key
+
+    def _held(self, named: str, own: Sequence[str]) -> list[FrameRow]:
+        """List what these holders have claimed in a tree."""
+        return [row for holder in own for row in leases.held_by(self._store, holder) if row.tree == named]
 
     # --- where was I ------------------------------------------------------------------------------
 
@@ -217,10 +221,12 @@ class Hooks:
         """Return what an agent reads that begins in a folder; empty if nothing is in progress there."""
         return self.prime_of(tree_of(folder, ""), client)
 
-    def prime_of(self, named: str, client: ClientInfo | None = None) -> str:
-        """Return that of a tree, first of all the frame that the client works on."""
-        own = self._frames.working_on(client, named) if client is not None else None
-        return prime.assemble(self._store, named, own=own)
+    def prime_of(self, named: str, client: ClientInfo | None = None, own: Sequence[str] = ()) -> str:
+        """Return that of a tree, first of all the frame that the client works on, or that these holders have."""
+        current = self._frames.working_on(client, named) if client is not None else None
+        if current is None and len(held := self._held(named, own)) == 1:
+            current = held[0].key
+        return prime.assemble(self._store, named, own=current)
 
     def due(self, client: ClientInfo) -> str:
         """Return that text once after a compaction of a client that no event tells: for the next answer of a tool."""
@@ -237,7 +243,7 @@ class Hooks:
 
     def _with_prime(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
         folder = event.origin.folder or (client.cwd if client is not None else "")
-        text = self.prime(folder, client) if folder else ""
+        text = self.prime_of(tree_of(folder, ""), client, self._own(told, client)) if folder else ""
         return with_text(told.client, told.event, text) if text and told.client != "opencode" else ""
 
     # --- the spool --------------------------------------------------------------------------------

@@ -1,0 +1,139 @@
+"""Real agent programs through the loop, with a scripted model in place of a real one.
+
+`make test-agents` installs them with npm into a folder of its own, and runs this. It is not part of `make test`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm_client.client import Client
+
+SUPPORT = Path(__file__).parents[1] / "support"
+BIN = Path(os.environ.get("RLM_AGENT_PROGRAMS", ""))
+PROGRAM = Path(sys.executable).with_name("rlm-kernel")
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("RLM_AGENT_PROGRAMS"), reason="make test-agents installs the programs"),
+    pytest.mark.usefixtures("ended"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture
+def model() -> Iterator[str]:
+    """Serve the scripted model; returns its URL."""
+    command = [sys.executable, str(SUPPORT / "scripted_model.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+        server.terminate()
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a git repository, the folder of a user who has nothing else, and git's author."""
+    folder, home = tmp_path / "repository", tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(home / name.lower()))
+    for command in (["init", "-qb", "main", str(folder)], ["config", "--global", "user.name", "agent"]):
+        subprocess.run(["git", *command], check=True)
+    subprocess.run(["git", "config", "--global", "user.email", "agent@localhost"], check=True)
+    subprocess.run(["git", "-C", folder, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def claude(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Configure Claude Code with our MCP server and our hooks; returns its command."""
+    given = {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "x",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "IS_SANDBOX": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "ENABLE_TOOL_SEARCH": "false",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    (home / ".claude.json").write_text(json.dumps({"hasCompletedOnboarding": True}))
+    hooks = subprocess.run([PROGRAM, "config", "claude-code", "--hooks"], capture_output=True, text=True, check=True)
+    (home / "settings.json").write_text(hooks.stdout)
+    server = {"mcpServers": {"rlm-kernel": {"command": str(PROGRAM), "args": ["mcp"]}}}
+    (home / "mcp.json").write_text(json.dumps(server))
+    options = "--permission-mode bypassPermissions --model sonnet --verbose --output-format stream-json"
+    return f"{BIN / 'claude'} -p {{prompt}} {options} --settings {home}/settings.json --mcp-config {home}/mcp.json"
+
+
+def opencode(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Configure opencode with our MCP server and our plugin; returns its command."""
+    models = {"scripted": {"name": "scripted", "tool_call": True, "limit": {"context": 200_000, "output": 8_000}}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "x"},
+        "models": models,
+    }
+    settings: dict[str, Any] = {
+        "mcp": {"rlm-kernel": {"type": "local", "command": [str(PROGRAM), "mcp"], "enabled": True}},
+        "model": "scripted/scripted",
+        "small_model": "scripted/scripted",
+        "share": "disabled",
+        "autoupdate": False,
+        "permission": {"*": "allow", "edit": "allow", "bash": "allow", "external_directory": "allow"},
+        "provider": {"scripted": provider},
+    }
+    (home / "opencode.json").write_text(json.dumps(settings))
+    plugin = subprocess.run([PROGRAM, "config", "opencode", "--hooks"], capture_output=True, text=True, check=True)
+    folder = home / "xdg_config_home/opencode/plugins"
+    folder.mkdir(parents=True)
+    (folder / "rlm-kernel.js").write_text(plugin.stdout)
+    monkeypatch.setenv("OPENCODE_CONFIG", str(home / "opencode.json"))
+    for name in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"):
+        monkeypatch.setenv(f"OPENCODE_DISABLE_{name}", "1")
+    return f"{BIN / 'opencode'} run --model scripted/scripted {{prompt}}"
+
+
+@pytest.mark.parametrize("configure", [claude, opencode])
+def test_a_real_agent_program_drains_an_epic(
+    configure: Any, model: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E-5, E-12: each task in a worktree; one is handed over half done; hooks and hand-offs reach the leased frame."""
+    agent = configure(repository.parent / "home", model, monkeypatch)
+    with Client() as client:
+
+        def add(goal: str, **data: Any) -> str:
+            return str(client.work("add", data={"goal": goal, **data})["added"])
+
+        epic = add("the epic", kind="epic")
+        story = add("the story", kind="story", parent=epic)
+        first = add("write a file", parent=story)
+        second = add("hand it over", parent=story, blocks=[first])
+        third = add("write another", parent=story)
+    command = [PROGRAM, "work", "--epic", epic, "--headless", "--worktrees", "--json", "--agent-cmd", agent]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [event["what"] for event in told if event["task"] == second]
+    assert kinds == ["first", "partial", "continued", "passed", "completed"]
+    with Client() as client:
+        for task in (first, second, third):
+            left = client.handoff(task)
+            assert (left["status"], left["summary"]) == ("PASS", f"The agent wrote {task}.txt.")
+            seen = client.work("list", task, fields="full")["frame"].get("wip", {})
+            assert seen.get("last_commit"), "no hook has seen the commit"
+    number = told[-1]["text"].split()[1]
+    listed = ["git", "ls-tree", "--name-only", f"work/chain-{number}"]
+    files = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    assert files.split() == sorted(f"{task}.txt" for task in (first, second, third))
