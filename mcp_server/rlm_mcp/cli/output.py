@@ -104,8 +104,13 @@ def show_known(answer: Mapping[str, object], *names: str, always: Container[str]
     for name in names or answer:
         value = answer.get(name)
         if value not in (None, [], {}, "") or name in always:
-            said = (", ".join(map(str, value)) or "nothing") if isinstance(value, list) else value
-            console.print(printable(f"{name}: {said}"), markup=False)
+            said = ", ".join(map(_said, value)) if isinstance(value, list) else _said(value)
+            console.print(printable(f"{name}: {said or 'nothing'}"), markup=False)
+
+
+def _said(value: object) -> str:
+    """Return a text as it is, and everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _print_fields(fields: Mapping[str, object], indent: str = "") -> None:
@@ -146,8 +151,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 def _plain(value: object) -> str:
     """Return a value as text in which nothing is markup."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return printable(text).replace("[", r"\[")
+    return printable(_said(value)).replace("[", r"\[")
 
 
 def first_line(text: str) -> str:

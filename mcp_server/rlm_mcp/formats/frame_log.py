@@ -28,7 +28,7 @@ def as_log(about: RecordedFrame, calls: Sequence[tuple[float, str]], record: Ses
         "goal": about.goal,
         "status": about.status,
         "parent": about.parent,
-        "session": record.session if record is not None else None,
+        "session": (record.session or None) if record is not None else None,
         "artifacts": list(about.artifacts),
         "decisions": list(about.decisions),
         "handed_over": list(about.handed_over),

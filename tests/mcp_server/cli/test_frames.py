@@ -16,7 +16,7 @@ def test_a_goal_goes_from_the_plan_to_its_log() -> None:
     pushed = cli("push", read, *session)
     assert f"work in it with --session {read}, end it with: rlm-kernel pop {read}" in pushed.stderr
     assert cli("run", "found = 6 * 7; print('in output')", "--session", read).stdout == "in output\n"
-    assert "noted: True" in cli("frame", read, "--note", "look at the parser", *session).stdout
+    assert "noted: true" in cli("frame", read, "--note", "look at the parser", *session).stdout
     both = cli("frame", read, "--note", "and at the lexer", "--context", *session).stdout
     assert "noted" not in both
     assert "<" in both

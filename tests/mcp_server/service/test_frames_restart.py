@@ -147,10 +147,12 @@ class Done:
         assert {name: told[name] for name in known} == known
         assert told["handed_over"] == list(goal.handed_over)
         assert told["started_at"] < told["ended_at"]
+        assert (told["session"] is None) == (not goal.cells)
         assert (told["cells"], told["tool_calls"]) == (len(goal.cells), len(goal.cells))
         assert goal.summary.splitlines()[0] in body
-        assert re.findall(r"```python\n(.*?)\n```", body, re.DOTALL) == [code for code, _ in goal.cells]
-        for said, (_, output) in zip(re.findall(r"```text\n(.*?)\n```", body, re.DOTALL), goal.cells, strict=True):
+        cells = body.partition("\n## ")[2]
+        assert re.findall(r"```python\n(.*?)\n```", cells, re.DOTALL) == [code for code, _ in goal.cells]
+        for said, (_, output) in zip(re.findall(r"```text\n(.*?)\n```", cells, re.DOTALL), goal.cells, strict=True):
             assert output in said
 
     def _check_notebook(self, goal: Goal, file: Path) -> None:
