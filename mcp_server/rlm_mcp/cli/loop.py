@@ -50,8 +50,8 @@ class Group(TyperGroup):
 
 @failing
 def run(
-    epic: Annotated[str | None, typer.Option(help="Work on what is below this epic.")] = None,
-    story: Annotated[str | None, typer.Option(help="Work on what is below this story.")] = None,
+    epic: Annotated[str | None, typer.Option(help="Work on the tasks below this epic.")] = None,
+    story: Annotated[str | None, typer.Option(help="Work on the tasks below this story.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Work on everything in the repository's queue.")] = False,
     agent_cmd: Annotated[
         str | None,
@@ -62,20 +62,24 @@ def run(
     parallel: Annotated[
         str, typer.Option("-n", "--parallel", help="Agents at once: a number, or auto, which begins with 2.")
     ] = "auto",
-    go_on: Annotated[bool, typer.Option("--continue", help="Go on with the chain that was cut short.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="Go on with a run that was interrupted.")] = False,
     headless: Annotated[bool, typer.Option("--headless", help="Start agents; needs --agent-cmd.")] = False,
     test: Annotated[
         list[str] | None, typer.Option(help="A command that must succeed before a task is done; repeatable.")
     ] = None,
     worktrees: Annotated[bool, typer.Option("--worktrees", help="Give each task a git worktree of its own.")] = False,
-    max_chains: Annotated[int, typer.Option(min=0, help="Agents that may go on from another, in all.")] = 10,
-    max_retries: Annotated[int, typer.Option(min=0, help="Fixes of one task whose agent or tests failed.")] = 3,
-    no_fix: Annotated[bool, typer.Option("--no-fix", help="Fix nothing: what fails is blocked.")] = False,
+    max_chains: Annotated[
+        int, typer.Option(min=0, help="At most this many agents, in all, that continue the work of another.")
+    ] = 10,
+    max_retries: Annotated[
+        int, typer.Option(min=0, help="At most this many attempts to fix a task whose agent or tests failed.")
+    ] = 3,
+    no_fix: Annotated[bool, typer.Option("--no-fix", help="Fix nothing: a task that fails becomes blocked.")] = False,
     notify: Annotated[str, typer.Option(help="A command that gets each notification as JSON on its input.")] = "",
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set agents to the tasks of a scope until it is done, or nothing more can be done."""
+    """Let agents work on the tasks of a scope until all are done, or nothing more can be done."""
     scope = _scope(epic, story, everything)
     size = _size(parallel)
     if not headless:

@@ -33,14 +33,14 @@ TEMPLATES = [
         name="context",
         uri_template=f"{_TREE}/{{id}}/context",
         title="Context of a frame",
-        description="What a model is told of the tree.",
+        description="What a model should know of the frame.",
         mime_type=_XML,
     ),
     ResourceTemplate(
         name="log",
         uri_template=f"{_TREE}/{{id}}/log",
         title="Log of a frame",
-        description="What came of a frame that has ended, with its cells.",
+        description="The result of an ended frame, with its cells.",
         mime_type=_MARKDOWN,
     ),
 ]
