@@ -30,6 +30,7 @@ from rlm_ipc.jupyter_wire import DELIMITER, Signer
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_kernel.blocking_client import BlockingClient
+from rlm_kernel.channels import bound
 from rlm_kernel.jupyter.kernelspecs import key_file
 from rlm_kernel.jupyter.sanitizer import sanitized
 
@@ -104,13 +105,7 @@ class FrontEnd:
         self._context.linger = LINGER_MS
         self.sockets: dict[str, zmq.Socket[bytes]] = {}
         for channel in (*CHANNELS, "hb"):
-            sock = self.sockets[channel] = self._context.socket(zmq.XPUB if channel == "iopub" else zmq.ROUTER)
-            sock.setsockopt(zmq.XPUB_VERBOSE if channel == "iopub" else zmq.ROUTER_HANDOVER, 1)
-            separator = "-" if connection["transport"] == "ipc" else ":"
-            address = f"{connection['ip']}{separator}{connection[channel + '_port']}"
-            sock.bind(f"{connection['transport']}://{address}")
-            if connection["transport"] == "ipc":
-                os.chmod(address, 0o600)
+            self.sockets[channel] = bound(self._context, connection, channel)
 
     def send(self, tag: bytes, parts: Sequence[bytes]) -> None:
         """Send a message of the session; to a client that is gone or does not read it is dropped."""

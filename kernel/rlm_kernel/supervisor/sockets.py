@@ -17,16 +17,11 @@ import zmq
 
 from rlm_ipc.errors import CallerError
 from rlm_ipc.messages import JsonObject
+from rlm_kernel.channels import address, bound
 from rlm_kernel.supervisor.capacity import full_instead
 
 CHANNELS = ("shell", "control", "stdin", "iopub", "hb")
 LINGER_MS = 500
-
-
-def address(connection: JsonObject, channel: str) -> str:
-    """The endpoint of a channel, as jupyter_client writes it."""
-    separator = "-" if connection["transport"] == "ipc" else ":"
-    return f"{connection['transport']}://{connection['ip']}{separator}{connection[channel + '_port']}"
 
 
 class JupyterSockets:
@@ -57,20 +52,8 @@ class JupyterSockets:
             raise (taken if full is error else full) from error
 
     def _bind(self, channel: str) -> None:
-        sock: zmq.Socket[bytes] = self.context.socket(zmq.XPUB if channel == "iopub" else zmq.ROUTER)
-        self._sockets[channel] = sock
+        sock = self._sockets[channel] = bound(self.context, self.connection, channel)
         sock.linger = LINGER_MS
-        if channel == "iopub":
-            # Else XPUB reports only the first subscriber of a topic, and every further one would wait for its welcome.
-            sock.setsockopt(zmq.XPUB_VERBOSE, 1)
-        else:
-            # A client that reconnects under its old identity takes over. Else ROUTER would ignore it as a duplicate.
-            sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        sock.bind(address(self.connection, channel))
-        if self.connection["transport"] == "ipc":
-            # zmq makes the file under the process's umask. The folder is 0700 for our own addresses only: a front end
-            # may have chosen another one.
-            os.chmod(address(self.connection, channel).removeprefix("ipc://"), 0o600)
         self.loop.add_reader(sock.FD, self._drain, channel)
 
     def send(self, channel: str, parts: Sequence[bytes]) -> None:
