@@ -248,8 +248,11 @@ class Judge:
 
 
 def _is_blank(module: types.ModuleType) -> bool:
-    """Whether a module holds nothing: the class of modules makes such, which take no stores and lead nowhere."""
-    return all(type(value) in (str, type(None)) for value in vars(module).values())
+    """Whether a module holds nothing: the class of modules makes such, which take no stores and lead nowhere.
+
+    Its name and documentation are whatever the session passed.
+    """
+    return all(value is None for name, value in vars(module).items() if name not in ("__name__", "__doc__"))
 
 
 def _is_of_nothing(view: memoryview) -> bool:
