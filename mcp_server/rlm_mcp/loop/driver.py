@@ -338,7 +338,7 @@ async def work_on(opened: ChainOpened, session: str | None, folder: str, tell: C
     own = Path(discovery.state_folder()) / "chains" / str(chain.number)
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     rows, place = Rows(session, opened.top, chain.scope), InPlace(folder)
-    worktrees = Worktrees(folder, own / "worktrees", chain.number) if options.worktrees else None
+    worktrees = Worktrees(folder, chain.number) if options.worktrees else None
     try:
         if worktrees is not None:
             await worktrees.begin()

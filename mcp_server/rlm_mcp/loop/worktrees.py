@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,12 +66,17 @@ class InPlace(Place):
 
 
 class Worktrees(Place):
-    """A worktree for each task, below ``root``; ``folder`` is somewhere in the repository."""
+    """A worktree for each task, beside the repository in which ``folder`` is.
 
-    def __init__(self, repository: str, root: Path, chain: int) -> None:
-        self._repository, self._root = repository, root
+    Not in our own folders: nothing there may be loaded into a session, and agents load the files that they work on.
+    """
+
+    def __init__(self, folder: str, chain: int) -> None:
+        self._repository = folder
+        top = next((path for path in (Path(folder), *Path(folder).parents) if (path / ".git").exists()), Path(folder))
+        self._root = top.with_name(f"{top.name}-chain-{chain}")
         self.branch = f"work/chain-{chain}"
-        self._whole = root / "chain"
+        self._whole = self._root / "chain"
         self._turn = asyncio.Lock()
         """Two that add a worktree at once, or merge, are in each other's way."""
 
@@ -82,7 +88,10 @@ class Worktrees(Place):
         """
         if (self._whole / ".git").exists():
             return
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._root.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise SetupFault(f"--worktrees needs a folder beside the repository, {self._root}: {error}") from error
         known, _ = await _git(self._repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{self.branch}")
         new = [str(self._whole), self.branch] if known == 0 else ["-b", self.branch, str(self._whole), "HEAD"]
         status, said = await _git(self._repository, "worktree", "add", "--quiet", *new)
@@ -125,6 +134,8 @@ class Worktrees(Place):
     async def end(self) -> None:
         """Remove the worktree of the chain; its branch stays, for its user to merge."""
         await _git(self._repository, "worktree", "remove", "--force", str(self._whole))
+        with suppress(OSError):  # a task has left something there that is not committed
+            self._root.rmdir()
 
     def _of(self, task: str) -> str:
         return f"{self.branch}-{task}"

@@ -283,7 +283,7 @@ def test_each_task_has_a_worktree_and_what_is_done_is_merged(repository: Queue) 
     assert git(queue.folder, "log", "--format=%s", "main") == "first\n"
     assert git(queue.folder, "show", f"{branch}:a") == "two\n"
     assert git(queue.folder, "show", f"{branch}:b") == "three\n"
-    assert git(queue.folder, "show", f"{branch}:where").endswith(f"/worktrees/{one}")
+    assert git(queue.folder, "show", f"{branch}:where").endswith(f"{queue.folder}-chain-{chain.number}/{one}")
     report = Path(chain.report).read_text()
     assert f"What is done is on the branch `{branch}`." in report
     assert f"## Not committed\n\n- {three}: rest" in report
