@@ -25,6 +25,7 @@ from rlm_mcp.cli import (
     policy,
     sessions,
     skill,
+    skills,
     snapshots,
     trackers,
     watching,
@@ -45,6 +46,7 @@ app.add_typer(daemon.app, name="daemon")
 app.add_typer(attachments.app, name="attachments")
 app.add_typer(policy.app, name="policy")
 app.add_typer(work.app, name="work")
+app.add_typer(skills.app, name="skills")
 work.app.command("import")(trackers.import_)
 work.app.command("export")(trackers.export)
 app.command("metrics")(metrics.metrics)

@@ -7,21 +7,18 @@ from typing import Annotated
 
 import typer
 
-import rlm_mcp
 from rlm_mcp.cli.clients import CLIENTS
 from rlm_mcp.cli.output import FAILED, SETUP, JsonFlag, fail, failing, show
+from rlm_mcp.cli.skills import folder
 from rlm_mcp.errors import WrongUsage
 
 __all__ = ["skill"]
 
-_PACKAGE = Path(rlm_mcp.__file__).parent
 _FILE = Path("context-kernel/SKILL.md")
 
 
 def _text() -> str:
-    """The skill: beside the package where that is installed, else of the checkout."""
-    installed = _PACKAGE / "skills"
-    return ((installed if installed.is_dir() else _PACKAGE.parents[1] / "skills") / _FILE).read_text("utf-8")
+    return (folder() / _FILE).read_text("utf-8")
 
 
 def _folder(target: str | None, user: bool) -> Path:

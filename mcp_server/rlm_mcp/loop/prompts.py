@@ -78,6 +78,7 @@ def prompt(
 
 def _task(line: TaskLine) -> str:
     said = [f"You work on the task {line.id} ({line.type}) of this repository: {line.title}"]
+    said.append(f"How tasks of that type are done: rlm-kernel skills show --type {line.type}")
     said += [line.description] if line.description else []
     said += [f"It is done when: {line.acceptance}"] if line.acceptance else []
     said += [f"It is going to write: {', '.join(line.paths)}. Others write elsewhere."] if line.paths else []
