@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-ID = re.compile(r"\b[FKP]-\d+\b")
+ID = re.compile(r"\b[EFKP]-\d+\b")
 TestFunctions = list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]
 
 

@@ -67,6 +67,21 @@ AREAS = {
             "tests/memory/transcripts/test_properties.py",
         ),
     ),
+    "work": Area(
+        (
+            *(f"memory/rlm_memory/work/{name}.py" for name in ("board", "handoffs", "holders", "items", "leases")),
+            *(f"memory/rlm_memory/work/{name}.py" for name in ("measures", "metrics", "paths", "progress", "ready")),
+            *("memory/rlm_memory/frames/counts.py", "memory/rlm_memory/frames/edges.py"),
+            f"{SERVICE}/work/trackers.py",
+            *(f"mcp_server/rlm_mcp/formats/trackers/{name}.py" for name in ("beads", "task_master")),
+        ),
+        (
+            *(f"tests/memory/work/test_{name}.py" for name in ("board", "edges", "handoffs", "leases", "measures")),
+            "tests/mcp_server/service/test_trackers.py",
+            "tests/memory/work/test_prime.py",
+            "tests/memory/work/test_readiness.py",
+        ),
+    ),
     "frames": Area(
         (
             *(f"memory/rlm_memory/frames/{name}.py" for name in ("context", "ending", "results", "rows", "runtime")),

@@ -6,7 +6,6 @@ Nothing is kept per connection: which session a call is for comes with the call 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -34,22 +33,18 @@ from mcp_types import (
 )
 
 from rlm_ipc.version import VERSION
-from rlm_mcp.client_info import ClientInfo, current_handshake
+from rlm_mcp.client_info import current_handshake
 from rlm_mcp.daemon import prompts, resources
 from rlm_mcp.daemon.subscriptions import Subscriptions
+from rlm_mcp.daemon.tool_lists import ToolLists
 from rlm_mcp.service.cells.pictures import PNG
 from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.queries.sampling import InputRequired, Sampling
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.names import frame_named
-from rlm_mcp.service.sessions.policies import policy_for
-from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
-from rlm_mcp.tools.registry import TIERS
-from rlm_sandbox.errors import PolicyError
-from rlm_sandbox.policy import load_policy
 
-__all__ = ["build_server", "create", "tier_for"]
+__all__ = ["build_server", "create"]
 
 NAME = "rlm-kernel"
 _LONGEST_AGENT = 128
@@ -60,8 +55,7 @@ def build_server(service: Service) -> Server[Any]:
     """Make the server whose tools work on ``service``; one is enough for any number of connections."""
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        tier = await asyncio.to_thread(tier_for, current_handshake.get())
-        return ListToolsResult(tools=[tool.listed() for tool in TOOLS.tools(tier)])
+        return await lists.listed(context)
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         sampling = Sampling(context, params) if Sampling.offered(context) else None
@@ -87,7 +81,8 @@ def build_server(service: Service) -> Server[Any]:
             raise resources.nothing_at(params.uri)
         return found
 
-    subscriptions = Subscriptions(service, lambda context: _caller(service, context, None))
+    lists = ToolLists(service)
+    subscriptions = Subscriptions(service, lambda context: _caller(service, context, None), lists)
 
     @asynccontextmanager
     async def lifespan(server: Server[Any]) -> AsyncIterator[Service]:
@@ -121,17 +116,6 @@ async def create() -> AsyncIterator[Server[Any]]:
     """Open the service on the user's state folder and give the server over it."""
     async with Service.open() as service:
         yield build_server(service)
-
-
-def tier_for(handshake: ClientInfo) -> Tier:
-    """Return which tools a client is shown: what its environment says, else what its policy does."""
-    wanted = handshake.env.get("RLM_KERNEL_TOOLS")
-    if wanted in TIERS:
-        return wanted
-    try:
-        return load_policy(policy_for(handshake)).tools
-    except PolicyError:
-        return "core"  # each call will say what is wrong with the policy
 
 
 async def _list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:

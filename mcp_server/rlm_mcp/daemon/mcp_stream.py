@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -64,7 +64,11 @@ async def serve_client(
     stream = LineStream(reader, writer)
     try:
         await serve_dual_era_loop(
-            server, stream, stream, lifespan_state=state, init_options=server.create_initialization_options()
+            server,
+            stream,
+            stream,
+            lifespan_state=state,
+            init_options=server.create_initialization_options(NotificationOptions(tools_changed=True)),
         )
     finally:
         current_handshake.reset(token)

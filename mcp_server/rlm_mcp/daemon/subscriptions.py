@@ -15,7 +15,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp.shared.subscriptions import ResourceUpdated, ServerEvent, ToolsListChanged
 from mcp_types import (
     INVALID_PARAMS,
     EmptyResult,
@@ -25,7 +25,9 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
+from rlm_mcp.client_info import current_handshake
 from rlm_mcp.daemon.resources import address_of, nothing_at, part_at
+from rlm_mcp.daemon.tool_lists import ToolLists
 from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.frames.changes import MOST_FOLLOWED, Part
 from rlm_mcp.service.service import Caller, Service
@@ -40,8 +42,8 @@ _KEY = "rlm-kernel"
 class Subscriptions:
     """The handlers of the requests about subscriptions; ``caller_of`` tells whom a request is from."""
 
-    def __init__(self, service: Service, caller_of: Callable[[Context], Caller]) -> None:
-        self._service, self._caller_of = service, caller_of
+    def __init__(self, service: Service, caller_of: Callable[[Context], Caller], lists: ToolLists) -> None:
+        self._service, self._caller_of, self._lists = service, caller_of, lists
 
     async def subscribe(self, context: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Notify the client of 2025 of changes of one resource, for as long as its connection lives."""
@@ -68,11 +70,13 @@ class Subscriptions:
         wanted = params.notifications.resource_subscriptions or []
         stream = _Stream()
         parts = list({part: None for part in map(part_at, wanted) if part is not None})
-        leave = await self._follow(context, parts, stream.tell) if parts else None
+        leaves = [await self._follow(context, parts, stream.tell)] if parts else []
+        if params.notifications.tools_list_changed:
+            leaves.append(self._lists.follow(current_handshake.get(), stream.tell_tools))
         try:
             return await ListenHandler(stream)(context, params)
         finally:
-            if leave is not None:
+            for leave in leaves:
                 leave()
 
     async def _follow(self, context: Context, parts: list[Part], tell: Callable[[Part], None]) -> Leave:
@@ -134,6 +138,10 @@ class _Stream:
     def tell(self, part: Part) -> None:
         if self._listener is not None:
             self._listener(ResourceUpdated(address_of(part)))
+
+    def tell_tools(self) -> None:
+        if self._listener is not None:
+            self._listener(ToolsListChanged())
 
     async def publish(self, event: ServerEvent) -> None:
         """Nobody publishes here but `tell`."""

@@ -17,7 +17,7 @@ from rlm_memory.frames.rows import frame_id
 from rlm_memory.store import Store
 from rlm_memory.work.paths import OVERLAP, declared, overlap
 
-__all__ = ["OLDEST_COUNTS", "PRIORITIES", "Ready", "Stuck", "count_ready", "next_batch", "ready", "stuck"]
+__all__ = ["OLDEST_COUNTS", "PRIORITIES", "Ready", "Stuck", "count_ready", "has_queue", "next_batch", "ready", "stuck"]
 
 PRIORITIES = (1000, 750, 500, 250)
 """The first is the most urgent."""
@@ -50,6 +50,9 @@ _READY_BELOW = text(f"""{_SCOPE}
     SELECT f.key AS key, {_SCORE} AS score FROM scope JOIN frames f ON f.key = scope.key
     WHERE {READY} AND {_FREE} ORDER BY score DESC, created_at, f.key LIMIT :most""")
 _COUNT = text(f"SELECT count(*) FROM frames WHERE tree = :tree AND {READY}")
+_ADDED = text("""
+    SELECT 1 FROM frames WHERE tree = :tree AND kind <> 'session' AND (author = 'work' OR author LIKE 'import of %')
+    LIMIT 1""")
 _COUNT_BELOW = text(f"{_SCOPE} SELECT count(*) FROM scope JOIN frames f ON f.key = scope.key WHERE {READY}")
 # What cannot start (S) or end (E) or have all its children ended (C) before something else has.
 _STOPPED = text("""
@@ -117,6 +120,12 @@ def count_ready(store: Store, tree: str, *, scope: int | None = None) -> int:
         if scope is None:
             return int(connection.execute(_COUNT, {"tree": tree}).scalar_one())
         return int(connection.execute(_COUNT_BELOW, {"scope": scope}).scalar_one())
+
+
+def has_queue(store: Store, tree: str) -> bool:
+    """Whether somebody has added a task to the queue of a tree, or imported one; plans of agents do not count."""
+    with store.transaction() as connection:
+        return connection.execute(_ADDED, {"tree": tree}).first() is not None
 
 
 def next_batch(store: Store, tree: str, *, now: float, most: int = 3, scope: int | None = None) -> list[str]:

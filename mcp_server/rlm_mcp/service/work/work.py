@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ from rlm_memory.work.handoffs import boundaries, decay
 from rlm_memory.work.holders import Holder
 from rlm_memory.work.leases import Lease
 from rlm_memory.work.measures import measures
-from rlm_memory.work.ready import count_ready, next_batch, stuck
+from rlm_memory.work.ready import count_ready, has_queue, next_batch, stuck
 
 __all__ = ["Asked", "Work"]
 
@@ -74,6 +75,7 @@ class Work:
     def __init__(self, store: Store, frames: Frames, live: Holders, clock: Callable[[], float]) -> None:
         self._store, self._frames, self._holders, self._clock = store, frames, live, clock
         self.by_hand = WorkByHand(store, live, clock)
+        self._awaited: dict[str, list[Callable[[], None]]] = {}
 
     def begin(self) -> None:
         """Look who still lives of those that claimed, and let go of what the last daemon had no time to."""
@@ -96,9 +98,30 @@ class Work:
                 fields = await self._done(session, client, at, asked)
             case "add":
                 fields = add(self._store, at, asked.id, asked.data or {}, session.row.workspace, now=self._clock())
+                self._begun(at.tree)
             case _:
                 fields = self._list(at, asked)
         return ToolAnswer(fields, ("frames", "progress"))
+
+    # --- whether there is a queue -----------------------------------------------------------------
+
+    def has_queue(self, named: str) -> bool:
+        """Whether somebody has put a task into the queue of a tree; what agents plan for themselves is none."""
+        return has_queue(self._store, named)
+
+    def when_queue(self, named: str, told: Callable[[], None]) -> Callable[[], None]:
+        """Call ``told`` when the first task is put into the queue of a tree; returns what ends that."""
+        self._awaited.setdefault(named, []).append(told)
+
+        def leave() -> None:
+            with suppress(KeyError, ValueError):
+                self._awaited[named].remove(told)
+
+        return leave
+
+    def _begun(self, named: str) -> None:
+        for told in self._awaited.pop(named, []):
+            told()
 
     # --- other trackers ---------------------------------------------------------------------------
 
@@ -116,7 +139,10 @@ class Work:
             text = await asyncio.to_thread(read_file, file)
         except (SourceError, OSError, ValueError) as error:
             raise ToolFault("invalid_arguments", f"{file} cannot be read ({error})", "name a file of UTF-8") from error
-        return import_tasks(self._store, named, tracker, text, now=self._clock(), skip_missing=skip_missing)
+        done = import_tasks(self._store, named, tracker, text, now=self._clock(), skip_missing=skip_missing)
+        if done.added:
+            self._begun(named)
+        return done
 
     def export_file(self, named: str, tracker: str) -> str:
         """Return a tree as the file of a tracker."""

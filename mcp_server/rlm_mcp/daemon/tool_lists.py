@@ -1,0 +1,84 @@
+"""Which tools a client is shown, and the news that these are others now: a queue brings its own with the first task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+from mcp.server.context import ServerRequestContext
+from mcp_types import ListToolsResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from rlm_mcp.client_info import ClientInfo, current_handshake
+from rlm_mcp.service.service import Service
+from rlm_mcp.service.sessions.policies import policy_for
+from rlm_mcp.tools.arguments import Tier
+from rlm_mcp.tools.catalogue import TOOLS
+from rlm_mcp.tools.registry import TIERS
+from rlm_sandbox.errors import PolicyError
+from rlm_sandbox.policy import load_policy
+
+__all__ = ["ToolLists"]
+
+_KEY = "rlm-kernel tools"
+_OF_QUEUES = ("work", "handoff")
+_SMALL: Tier = "core"
+
+
+class ToolLists:
+    """The lists of tools of all clients."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def listed(self, context: ServerRequestContext[Any]) -> ListToolsResult:
+        """List the tools for a client: of the small tier those of the queue only where there is one."""
+        client = current_handshake.get()
+        tier = await asyncio.to_thread(_tier_for, client)
+        tools = TOOLS.tools(tier)
+        if tier == _SMALL:
+            named = self._service.work.tree_for(client, None)
+            if self._service.work.has_queue(named):
+                tools += [tool for tool in TOOLS.tools("all") if tool.name in _OF_QUEUES]
+            elif context.protocol_version not in MODERN_PROTOCOL_VERSIONS:  # those of 2026 listen if they care
+                self._await(context, named)
+        return ListToolsResult(tools=[tool.listed() for tool in tools])
+
+    def follow(self, client: ClientInfo, told: Callable[[], None]) -> Callable[[], None]:
+        """Call ``told`` when the client's list becomes another; returns what ends that."""
+        return self._service.work.when_queue(self._service.work.tree_for(client, None), told)
+
+    def _await(self, context: ServerRequestContext[Any], named: str) -> None:
+        """Notify a client of 2025 once, on its connection, when its queue begins."""
+        connection = context.session._connection  # as `rlm_mcp.daemon.subscriptions` does
+        if _KEY in connection.state:
+            return
+        began = asyncio.Event()
+        leave = self._service.work.when_queue(named, began.set)
+
+        async def notify() -> None:
+            await began.wait()
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await context.session.send_tool_list_changed()
+
+        task = connection.state[_KEY] = asyncio.create_task(notify())
+
+        async def close() -> None:
+            leave()
+            task.cancel()
+
+        connection.exit_stack.push_async_callback(close)
+
+
+def _tier_for(handshake: ClientInfo) -> Tier:
+    """Return which tools a client is shown: what its environment says, else what its policy does."""
+    wanted = handshake.env.get("RLM_KERNEL_TOOLS")
+    if wanted in TIERS:
+        return wanted
+    try:
+        return load_policy(policy_for(handshake)).tools
+    except PolicyError:
+        return _SMALL  # each call will say what is wrong with the policy
