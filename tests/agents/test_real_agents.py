@@ -132,7 +132,7 @@ def test_a_real_agent_program_drains_an_epic(
             left = client.handoff(task)
             assert (left["status"], left["summary"]) == ("PASS", f"The agent wrote {task}.txt.")
             seen = client.work("list", task, fields="full")["frame"].get("wip", {})
-            assert seen.get("last_commit"), "no hook has seen the commit"
+            assert seen.get("last_commit"), f"no hook has seen the commit: {client.work('list', 'f1', fields='full')}"
     number = told[-1]["text"].split()[1]
     listed = ["git", "ls-tree", "--name-only", f"work/chain-{number}"]
     files = subprocess.run(listed, capture_output=True, text=True, check=True).stdout

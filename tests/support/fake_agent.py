@@ -10,12 +10,16 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from waiting import wait_until
 
 from rlm_client.client import Client
+from rlm_ipc import process_identity
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_requests import Ancestor, NoteHook
 from rlm_ipc.errors import KernelError, ToolFailed
 
 
@@ -98,10 +102,12 @@ def _acted(task: str, what: str, rest: str) -> None:
         case "merge":  # the branch that the prompt names
             who = ["-c", "user.name=a", "-c", "user.email=a@b"]
             subprocess.run(["git", *who, "merge", "-q", "-X", "ours", rest], check=True)
-        case "prime":  # what a compaction has Claude Code read
-            given = json.dumps({"cwd": str(Path.cwd()), "source": "compact", "session_id": task})
-            hook = ["rlm-kernel", "hook", "SessionStart", "--client", "claude-code"]
-            Path(rest).write_text(subprocess.run(hook, input=given, capture_output=True, text=True, check=True).stdout)
+        case "prime":  # what Claude Code reads after a compaction
+            above = tuple(Ancestor(pid, 0) for pid in process_identity.ancestors(os.getpid()))
+            Path(rest).write_text(_hook(task, "SessionStart", above, source="compact"))
+        case "edit":  # as the plugin of opencode tells it, which knows its own process only
+            given = {"tool_name": "Write", "tool_input": {"file_path": str(Path.cwd() / rest)}}
+            _hook(task, "PostToolUse", (Ancestor(os.getpid(), 0),), **given)
         case "say":
             print(rest)
         case "exit":
@@ -113,6 +119,12 @@ def _acted(task: str, what: str, rest: str) -> None:
             signal.pause()
         case _:
             raise ValueError(what)
+
+
+def _hook(task: str, event: str, above: tuple[Ancestor, ...], **given: object) -> str:
+    """Tell the daemon an event, as a hook does that has time to wait; returns what it is to print."""
+    said = json.dumps({"cwd": str(Path.cwd()), "session_id": task, **given})
+    return ask(NoteHook("claude-code", event, said, time.time(), f"{task}-{event}", above)).output
 
 
 def _again(call: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlm_ipc import process_identity
-from rlm_ipc.chain_requests import Chain, ChainOpened, OpenChain, SurveyWork
+from rlm_ipc.chain_requests import Chain, ChainOpened, OpenChain, RunKind, SurveyWork
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain, read
 from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, errors, failing, printable
@@ -32,6 +32,7 @@ __all__ = ["Group", "run"]
 
 _LOUD = {"blocked", "failed", "stuck", "ended"}
 """What a notification is made of."""
+_BEGINS = frozenset(RunKind)
 _KINDS = ("epic", "story")
 _MOST_AGENTS = 64
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
@@ -169,6 +170,9 @@ class _Display:
     def __init__(self, notify: str, *, as_json: bool) -> None:
         self._notify, self._as_json = notify, as_json
         self._told: list[subprocess.Popen[str]] = []
+        self._at_work: set[str] = set()
+        self._done = 0
+        self._status = console.status("beginning") if console.is_terminal and not as_json else None
 
     def show(self, event: Event) -> None:
         """Show one event."""
@@ -177,10 +181,23 @@ class _Display:
             print(json.dumps({"at": now.isoformat(timespec="milliseconds"), **asdict(event)}), flush=True)
         else:
             console.print(printable(f"{now:%H:%M:%S} {event.text}"), markup=False)
+        self._progress(event)
         if event.what in _LOUD and self._notify:
             self._run(json.dumps(asdict(event)))
         if event.what == "ended" and errors.is_terminal:
             errors.bell()
+
+    def _progress(self, event: Event) -> None:
+        """Keep a line at the end of a terminal that says how far the work is."""
+        if event.what in _BEGINS:
+            self._at_work.add(event.task)
+        elif event.task:
+            self._at_work.discard(event.task)
+            self._done += event.what == "completed"
+        if self._status is not None:
+            names = ", ".join(sorted(self._at_work)) or "nobody"
+            self._status.update(printable(f"{self._done} completed; at work: {names}"))
+            (self._status.stop if event.what in {"ended", "stopped"} else self._status.start)()
 
     def _run(self, said: str) -> None:
         """Start the command of the user with a notification; a failure of it is its own."""

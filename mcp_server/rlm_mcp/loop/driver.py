@@ -61,6 +61,8 @@ class Driver:
         self._limited: set[str] = set()
         """Tasks that may not be gone on with: there are no more chains."""
         self._refusals: Counter[str] = Counter()
+        self._unfit: dict[str, str] = {}
+        """Why stories and epics are not complete though all below them is done."""
 
     async def work(self) -> Chain:
         """Work until the scope is complete, stuck, or at its limit; returns the chain as it ended.
@@ -132,8 +134,9 @@ class Driver:
     async def _conclude(self) -> str:
         """Pop what has completed, or say how the chain ends; empty: go on."""
         lines = (await self._rows.survey()).frames
-        if (found := planner.due(lines)) is not None:
-            await self._pop(found.frame, lines)
+        if (found := planner.due([line for line in lines if line.id not in self._unfit])) is not None:
+            if await self._audit(found.frame):
+                await self._pop(found.frame, lines)
             return ""
         if all(line.status in planner.ENDED for line in lines):
             return "failed" if planner.in_the_way(lines) else "completed"
@@ -142,6 +145,15 @@ class Driver:
         held = any(line.held for line in lines)
         said = await self._rows.next(1, wait=held)
         return "" if said["next"] or said.get("in_progress") or held else "stuck"
+
+    async def _audit(self, frame: TaskLine) -> bool:
+        """Run the tests once more where all of a story or an epic is together; one that fails them is not complete."""
+        failed = await self._test(self._place.whole(), self._folder / f"{frame.id}.log", None)
+        if failed is not None:
+            said = f"{frame.kind} {frame.id} is not complete: {planner.told(failed)}"
+            self._unfit[frame.id] = said
+            self._tell(Event("stuck", said, frame.id))
+        return failed is None
 
     async def _pop(self, frame: TaskLine, lines: Sequence[TaskLine]) -> None:
         """Complete a story or an epic; the report is written before anything below it decays."""
@@ -224,18 +236,25 @@ class Driver:
 
     async def _check(self, run: AgentRun, launcher: Launcher | None) -> Failure | None:
         """Run the tests of the user in the folder of a task, then take what it has committed."""
+        failed = await self._test(run.folder, Path(run.log), launcher)
+        return failed or await self._place.take(run.task)
+
+    async def _test(self, folder: str, log: Path, launcher: Launcher | None) -> Failure | None:
+        """Run the tests of the user in a folder, each with its output beside ``log``; returns the first failure."""
+        if not self._options.tests:
+            return None
         own = launcher if launcher is not None and launcher.lives() else await Launcher.start()
         try:
             for number, test in enumerate(self._options.tests, 1):
-                log = Path(f"{run.log}.test{number}")
-                log.unlink(missing_ok=True)
-                status = await own.run(["/bin/sh", "-c", test], run.folder, log)
+                output = log.with_name(f"{log.name}.test{number}")
+                output.unlink(missing_ok=True)
+                status = await own.run(["/bin/sh", "-c", test], folder, output)
                 if status != 0:
-                    return failure(test, -1 if status is None else status, log)
+                    return failure(test, -1 if status is None else status, output)
         finally:
             if own is not launcher:
                 await own.close()
-        return await self._place.take(run.task)
+        return None
 
     async def _complete(self, line: TaskLine, launcher: Launcher) -> None:
         """End a task that is done: what its hand-off says, or else the end of the output, is what came of it."""
@@ -324,7 +343,8 @@ class Driver:
         return self.chain
 
     def _report(self, lines: Sequence[TaskLine]) -> str:
-        return report(self.chain, lines, list(self.runs.values()), branch=self._place.branch)
+        unfit = list(self._unfit.values())
+        return report(self.chain, lines, list(self.runs.values()), branch=self._place.branch, unfit=unfit)
 
     def _write(self, text: str) -> Path:
         path = self._folder / f"chain-{self.chain.number}-report.md"

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rlm_ipc.chain_requests import AgentRun, RunKind, TaskLine, Verdict
+from rlm_ipc.chain_requests import AgentRun, Failure, RunKind, TaskLine, Verdict
 from rlm_mcp.loop.options import Options
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "in_the_way",
     "judge",
     "links",
+    "told",
     "what_failed",
 ]
 
@@ -152,21 +153,23 @@ def after(runs: Sequence[AgentRun], line: TaskLine, options: Options, links_left
 
 def _fix(runs: Sequence[AgentRun], line: TaskLine, options: Options) -> Action:
     last = runs[-1].failure
-    told = what_failed(runs[-1])
+    said = what_failed(runs[-1])
     if line.type in NEVER_FIXED:
-        return End("failed", told, () if last is None else last.failing)
+        return End("failed", said, () if last is None else last.failing)
     tries = sum(run.kind is RunKind.FIX for run in runs)
     if options.fix and tries < options.max_retries:
         return Run(RunKind.FIX)
     learned = [f"try {number}: {what_failed(run)}" for number, run in enumerate(runs, 1) if run.failure is not None]
-    return End("blocked", f"{told}, after {tries} fixes" if tries else told, tuple(learned))
+    return End("blocked", f"{said}, after {tries} fixes" if tries else said, tuple(learned))
 
 
 def what_failed(run: AgentRun) -> str:
-    """Say in a line what has gone wrong."""
-    failure = run.failure
-    if failure is None:
-        return "it failed"
+    """Say in a line what has gone wrong in a run."""
+    return "it failed" if run.failure is None else told(run.failure)
+
+
+def told(failure: Failure) -> str:
+    """Say a failure in a line."""
     if failure.runner:
         names = ", ".join(failure.failing[:3]) or "no name"
         return f"{failure.failed} tests failed ({failure.runner}): {names}"

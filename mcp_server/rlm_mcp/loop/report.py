@@ -26,8 +26,10 @@ def decisions(line: TaskLine) -> Sequence[str]:
     return line.handoff.decisions if line.handoff is not None else ()
 
 
-def report(chain: Chain, lines: Sequence[TaskLine], runs: Sequence[AgentRun], *, branch: str = "") -> str:
-    """Return the report as Markdown."""
+def report(
+    chain: Chain, lines: Sequence[TaskLine], runs: Sequence[AgentRun], *, branch: str = "", unfit: Sequence[str] = ()
+) -> str:
+    """Return the report as Markdown. ``unfit`` says which stories and epics are not complete, and why."""
     kinds = {kind: sum(run.kind is kind for run in runs) for kind in RunKind}
     scope = next((line for line in lines if line.id == chain.scope), None)
     agents = (
@@ -45,7 +47,7 @@ def report(chain: Chain, lines: Sequence[TaskLine], runs: Sequence[AgentRun], *,
     parts += _section("Decisions", decided)
     left = {run.task: run.left for run in runs}  # the latest run of each
     parts += _section("Not committed", [f"- {task}: {', '.join(files)}" for task, files in left.items() if files])
-    parts += _section("Next steps", [f"- {said}" for said in _next(lines)])
+    parts += _section("Next steps", [f"- {said}" for said in (*unfit, *_next(lines))])
     return "\n\n".join(parts) + "\n"
 
 

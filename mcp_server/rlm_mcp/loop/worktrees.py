@@ -30,6 +30,10 @@ class Place:
         """Return the folder for a task, made if it is not there."""
         raise NotImplementedError
 
+    def whole(self) -> str:
+        """Return the folder that has what all tasks have done."""
+        raise NotImplementedError
+
     async def left(self, task: str) -> tuple[str, ...]:
         """List what a task has left uncommitted."""
         raise NotImplementedError
@@ -50,6 +54,10 @@ class InPlace(Place):
     path: str
 
     async def folder(self, task: str) -> str:
+        """Return the folder."""
+        return self.path
+
+    def whole(self) -> str:
         """Return the folder."""
         return self.path
 
@@ -109,6 +117,10 @@ class Worktrees(Place):
                 if status:
                     raise SetupFault(f"git cannot make a worktree for {task}: {said.strip()[-300:]}")
         return str(path)
+
+    def whole(self) -> str:
+        """Return the worktree of the chain's branch."""
+        return str(self._whole)
 
     async def left(self, task: str) -> tuple[str, ...]:
         """List what a task has left uncommitted."""

@@ -152,14 +152,16 @@ def test_a_launcher_that_is_killed_takes_its_agent_along(queue: Queue) -> None:
     assert queue.kinds(task) == ["first", "crashed", "recovered", "passed", "completed"]
 
 
-def test_each_agent_reads_after_a_compaction_where_it_was(queue: Queue) -> None:
-    """E-6: of several that work at once, each has its own task first, without a word of its model."""
+def test_what_an_agent_does_and_reads_is_of_its_own_task(repository: Queue) -> None:
+    """E-5, E-6: of several that work at once, hooks keep with each what it edits, and a compaction tells it its own."""
+    queue = repository
     tasks = [queue.add("one"), queue.add("two")]
-    script = {task: [[f"note go on with {task}", "join 2", f"prime {task}.prime", "pass"]] for task in tasks}
-    assert queue.work(script).outcome == "completed"
+    steps = "note go on with {0},join 2,prime {0}.prime,edit {0}.py,pass"
+    assert queue.work({task: [steps.format(task).split(",")] for task in tasks}).outcome == "completed"
     for task in tasks:
         said = json.loads(Path(f"{task}.prime").read_text())["hookSpecificOutput"]["additionalContext"]
         assert said.splitlines()[1] == f"Resuming {task} from: work in progress, next: go on with {task}"
+        assert queue.show(task)["wip"]["files_modified"] == [f"{task}.py"]
 
 
 def test_a_chain_ends_at_its_limit_and_can_be_gone_on_with(queue: Queue) -> None:
@@ -226,6 +228,19 @@ def test_an_agent_that_ends_its_task_too_soon_has_it_opened_again(queue: Queue) 
     assert chain.outcome == "completed"
     assert queue.kinds(task) == ["first", "faulty", "fix", "passed"]
     assert queue.show(task)["status"] == "completed"
+
+
+def test_a_story_whose_tests_fail_in_the_end_is_not_completed(queue: Queue) -> None:
+    """E-12: each task passed by itself, and a later one broke what an earlier one had made."""
+    first = queue.add("first")
+    second = queue.add("second", blocks=[first])
+    script = {first: [["write count 1", "pass"]], second: [["write count 2", "pass"]]}
+    test = "grep -q 1 count || { test ! -e once && touch once; }"
+    chain = queue.work(script, tests=(test,))
+    assert chain.outcome == "stuck"
+    assert [queue.show(task)["status"] for task in (first, second)] == ["completed", "completed"]
+    assert queue.show(queue.story)["status"] == "in_progress"
+    assert f"- story {queue.story} is not complete: {test} ended with 1" in Path(chain.report).read_text()
 
 
 def test_the_size_of_batches_adapts(queue: Queue) -> None:

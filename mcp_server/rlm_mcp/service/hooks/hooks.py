@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_ipc import process_identity
 from rlm_ipc.daemon_requests import HookNoted, NoteHook
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.messages import read
@@ -158,7 +159,10 @@ class Hooks:
     def _own(self, told: NoteHook, client: ClientInfo | None) -> list[str]:
         """List the holders that an event's client is. Its agents are told apart where both sides name theirs."""
         agent = client.agent if client is not None else ""
-        found = [holders.find(self._store, near) for near in self._holders.near({up.pid for up in told.ancestors})]
+        above = {up.pid for up in told.ancestors}
+        if len(above) == 1:  # a plugin tells of its own process only
+            above.update(process_identity.ancestors(*above))
+        found = [holders.find(self._store, near) for near in self._holders.near(above)]
         named = [(holder.id, holder.proof.partition("#")[2]) for holder in found if holder is not None]
         return [holder for holder, its in named if not (agent and its and agent != its)]
 
