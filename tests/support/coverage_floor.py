@@ -29,6 +29,7 @@ class Part:
 
 PARTS = {
     "ipc": Part("rlm_ipc", ("tests/ipc",), 66),
+    "memory": Part("rlm_memory", ("tests/memory",), 94),
 }
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import xxhash
 
@@ -37,11 +37,11 @@ class SharedText:
     """Open files to hand to a kernel, with SCM_RIGHTS, for `attach`.
 
     Attributes: fds, the text under pin, its index and, if there are such, the file that it tells of and its
-    wide form; header, JSON values.
+    wide form; header, the fields of its `StoredText`.
     """
 
     fds: tuple[int, ...]
-    header: dict[str, Any]
+    header: dict[str, str | int]
 
     def close(self) -> None:
         """Close this process's descriptors; those sent elsewhere keep the pin."""

@@ -52,7 +52,7 @@ class StoredText:
         """How many newline characters the text holds."""
         return self.line_count - self.open_end
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | int]:
         """The fields as plain JSON values."""
         return asdict(self)
 

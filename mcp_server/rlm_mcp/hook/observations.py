@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from rlm_mcp.hook.events import Edited, Event, ShellRan
 from rlm_mcp.hook.runners import RunnerReport, read_report, runs_something
 
-__all__ = ["observed"]
+__all__ = ["Observed", "observed"]
 
 _COMMITTED = re.compile(r"^\[[^\]\n]{1,200} ([0-9a-f]{7,40})\] ", re.MULTILINE)
 _MESSAGE = 300
@@ -24,17 +24,46 @@ _EXIT_LINES = re.compile(r"^(Exit code -?\d+|Exit Code: .*|Error: \(none\)|Signa
 _TAIL = 20_000
 
 
-def observed(event: Event) -> dict[str, Any]:
+class Results(TypedDict):
+    """What a run of tests came to. E-4 names one failing test; None drops what the run before has left."""
+
+    ran: bool
+    passed: int | None
+    failed: int | None
+    failing_test: str | None
+    failing_tests: list[str] | None
+
+
+class Failure(TypedDict):
+    """What has failed: the kind and the place of the last error that is named, and the last lines."""
+
+    type: str
+    message: str
+    file: NotRequired[str]
+    command: str
+
+
+class Observed(TypedDict, total=False):
+    """Fields of work in progress."""
+
+    files_modified: list[str]
+    uncommitted_changes: bool
+    last_commit: str
+    test_results: Results
+    errors: list[Failure]
+
+
+def observed(event: Event) -> Observed:
     """Return the fields of work in progress that an event changes; paths in it are absolute. Mostly there are none."""
     if isinstance(event, Edited) and event.paths:
         return {"files_modified": list(event.paths), "uncommitted_changes": True}
     return _of_shell(event) if isinstance(event, ShellRan) else {}
 
 
-def _of_shell(ran: ShellRan) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _of_shell(ran: ShellRan) -> Observed:
+    found: Observed = {}
     if "commit" in ran.command and (made := _COMMITTED.findall(ran.output[-_TAIL:])):
-        found |= {"last_commit": made[-1], "uncommitted_changes": False}
+        found = {"last_commit": made[-1], "uncommitted_changes": False}
     if (report := read_report(ran.command, ran.output)) is not None:
         found["test_results"] = _results(report)
     elif ran.status and runs_something(ran.command):
@@ -42,8 +71,7 @@ def _of_shell(ran: ShellRan) -> dict[str, Any]:
     return found
 
 
-def _results(report: RunnerReport) -> dict[str, Any]:
-    """E-4 names one failing test; None drops what the run before has left."""
+def _results(report: RunnerReport) -> Results:
     return {
         "ran": True,
         "passed": report.passed,
@@ -53,14 +81,17 @@ def _results(report: RunnerReport) -> dict[str, Any]:
     }
 
 
-def _error(ran: ShellRan) -> dict[str, Any]:
-    """Say what has failed: the kind and the place of the last error that is named, and the last lines."""
+def _error(ran: ShellRan) -> Failure:
     output = ran.output[-_TAIL:]
     lines = [line for line in output.splitlines() if line.strip() and not _EXIT_LINES.match(line)]
     message = "\n".join(line[:_MESSAGE] for line in lines[-3:])[-_MESSAGE:]
     raised, places = _RAISED.findall(output), list(_PLACE.finditer(output))
-    error = {"type": raised[-1] if raised else f"exit {ran.status}", "message": message}
+    error: Failure = {
+        "type": raised[-1] if raised else f"exit {ran.status}",
+        "message": message,
+        "command": " ".join(ran.command.split())[:_COMMAND],
+    }
     if places:
         last = places[-1]
         error["file"] = f"{last['file'] or last['path']}:{last['line'] or last['at']}"
-    return error | {"command": " ".join(ran.command.split())[:_COMMAND]}
+    return error

@@ -32,7 +32,7 @@ from rlm_mcp.hook.events import (
     ShellRan,
     WriteAsked,
 )
-from rlm_mcp.hook.observations import observed
+from rlm_mcp.hook.observations import Observed, observed
 from rlm_mcp.hook.reading import read_event
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.holders import Holders
@@ -182,14 +182,14 @@ class Hooks:
             if key is not None:
                 self._merge_into(key, seen, event if isinstance(event, ShellRan) else None)
 
-    def _merge_into(self, key: int | None, seen: dict[str, Any], ran: ShellRan | None = None) -> None:
+    def _merge_into(self, key: int | None, seen: Observed, ran: ShellRan | None = None) -> None:
         """Merge into the work in progress of a frame; lists to which writers add are also shortened here."""
         if key is None:
             return
         now = self._clock()
         with self._store.transaction():
             data = progress.get(self._store, key).data
-            short: dict[str, Any] = {}
+            short: Observed = {}
             files, known = seen.get("files_modified", []), data.get("files_modified", [])
             if len(known) + len(files) > _MOST_FILES:
                 short["files_modified"] = [*(path for path in known if path not in files), *files][-_MOST_FILES:]
