@@ -121,7 +121,7 @@ def test_a_real_agent_program_drains_an_epic(
         second = add("hand it over", parent=story, blocks=[first])
         third = add("write another", parent=story)
     command = [PROGRAM, "work", "--epic", epic, "--headless", "--worktrees", "--json", "--agent-cmd", agent]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     told = [json.loads(line) for line in done.stdout.splitlines()]
