@@ -233,3 +233,14 @@ def test_what_is_planned_on_the_whole_way_up_starts(grown: Grown) -> None:
     grown.start(leaf)
     assert grown.status(top, mid, leaf) == [Status.IN_PROGRESS] * 3
     assert rows.frame_key(leaf.id) == leaf.key
+
+
+def test_ended_children_that_just_fit_are_all_shown(grown: Grown) -> None:
+    """F-13: each line counts with its line break; with a character less the oldest go."""
+    for number in range(4):
+        grown.pop(grown.push(f"goal {number}"))
+    (row,) = grown.store.read("SELECT * FROM frames WHERE key = :root", root=grown.root.key)
+    lines = context._ended(grown.store, row, 100_000, 300)
+    whole = sum(len(line) + 1 for line in lines)
+    assert context._ended(grown.store, row, whole, 300) == lines
+    assert context._ended(grown.store, row, whole - 1, 300)[0].startswith("<folded")

@@ -46,6 +46,8 @@ def test_to_start_a_goal_starts_what_is_planned_above_it(grown: Grown) -> None:
     assert (started.status, started.session, started.started_at) == (Status.IN_PROGRESS, grown.session.key, 1000.0)
     above = grown.again(story)
     assert (above.status, above.session) == (Status.IN_PROGRESS, None)
+    freed = [grown.again(row).freed_at for row in (story, task, grown.root)]
+    assert freed == [1000.0, None, None], "nobody holds what has started along"
     with pytest.raises(FrameStatusRefused, match=r"cannot start frame f3, which is in_progress: it runs: pop it first"):
         grown.start(task)
 
