@@ -20,7 +20,7 @@ import socket
 import time
 from contextlib import suppress
 
-from rlm_ipc.instance_lock import InstanceLock, claim, is_claimed, only_starter
+from rlm_ipc.instance_lock import CLAIM_SECONDS, InstanceLock, claim, is_claimed, only_starter
 from rlm_ipc.private_folders import (
     DiscoveryError,
     config_dir,
@@ -84,7 +84,9 @@ def claim_to_serve(path: StrPath, ready: int | None) -> InstanceLock:
             announce_ready(ready)
             raise AlreadyServed
 
-    return claim(path, meanwhile=look)
+    # Another one may be starting, slowly: as long as the starter waits, less what this one needs to start itself.
+    waits = CLAIM_SECONDS if ready is None else max(CLAIM_SECONDS, START_SECONDS - CLAIM_SECONDS)
+    return claim(path, seconds=waits, meanwhile=look)
 
 
 def connect_or_start(
