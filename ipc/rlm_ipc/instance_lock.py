@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-__all__ = ["InstanceLock", "claim", "is_claimed", "is_locked", "only_starter"]
+__all__ = ["CLAIM_SECONDS", "InstanceLock", "claim", "is_claimed", "is_locked", "only_starter"]
 
 CLAIM_SECONDS = 15.0
 """How long a new server waits for one that is on its way out."""
