@@ -72,7 +72,7 @@ AREAS = {
             *(f"memory/rlm_memory/work/{name}.py" for name in ("board", "handoffs", "holders", "items", "leases")),
             *(f"memory/rlm_memory/work/{name}.py" for name in ("measures", "metrics", "paths", "progress", "ready")),
             *("memory/rlm_memory/frames/counts.py", "memory/rlm_memory/frames/edges.py"),
-            f"{SERVICE}/work/trackers.py",
+            "mcp_server/rlm_mcp/service/work/trackers.py",
             *(f"mcp_server/rlm_mcp/formats/trackers/{name}.py" for name in ("beads", "task_master")),
         ),
         (
