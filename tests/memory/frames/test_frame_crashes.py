@@ -391,3 +391,20 @@ def test_a_session_does_not_end_before_all_its_frames_logs_are_written(
     assert machine.logs[child.key] == ("cell 0",)
     assert shared.session not in machine.kernels
     machine.store.close()
+
+
+def test_a_push_whose_kernel_cannot_be_forked_leaves_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-4, F-11: whoever pushed is told why, and nothing is promised any more."""
+    machine = Machine(tmp_path / "rlm.sqlite3", Fuse())
+    machine.open_row(first := sessions.new_key(machine.store))
+    root = tree.of_session(machine.store, sessions.get(machine.store, f"s{first}"), author="t", now=1.0)
+    task = tree.plan(machine.store, tree.Plan("task"), root.key, author="t", now=1.0)
+
+    async def refused(*_given: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(machine, "open_session", refused)
+    with pytest.raises(RuntimeError, match="no memory"):
+        _run(machine.runtime.push(lambda: task, author="t", now=1.0))
+    assert (rows.get(machine.store, task.key).status, machine.runtime.owed()) == (Status.PLANNED, [])
+    machine.store.close()
