@@ -232,6 +232,7 @@ NO_PROCESSES = "the system does not let this user start more processes or thread
 def machine_full(error: BaseException) -> MachineFull | None:
     """The `MachineFull` that a system error stands for; None if it is about something else."""
     short = SHORT_OF.get(getattr(error, "errno", None))
+    # CPython raises this RuntimeError without an errno, so its text is all that tells it.
     if short == "processes" or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
         return MachineFull("processes", NO_PROCESSES)
     return MachineFull(short, str(error)) if short is not None else None

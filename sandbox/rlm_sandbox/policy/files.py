@@ -203,7 +203,8 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
     """What is wrong with one value and what to write instead."""
     if detail["type"] == "extra_forbidden":
         return _unknown_field(path)
-    message = detail["msg"].removeprefix("Value error, ")
+    # Of a validator of ours the error itself: pydantic puts words of its own before the message.
+    message = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
     got = repr(detail["input"])
     shown = got if len(got) <= 60 else f"{got[:57]}..."
     hints = {
