@@ -78,7 +78,6 @@ AREAS = {
         (
             *(f"tests/memory/work/test_{name}.py" for name in ("board", "edges", "handoffs", "leases", "measures")),
             "tests/mcp_server/service/test_trackers.py",
-            "tests/memory/work/test_prime.py",
             "tests/memory/work/test_readiness.py",
         ),
     ),
