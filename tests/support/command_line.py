@@ -41,11 +41,12 @@ def run(
         given.seek(0)
         (read_out, out), (read_err, err) = os.pipe(), os.pipe()
         printed = [readers.submit(_read, end) for end in (read_out, read_err)]
-        fds = (theirs.fileno(), given.fileno(), out, err)
-        socket.send_fds(_server(), [b"\n"], fds)
-        theirs.close()
-        os.close(out)
-        os.close(err)
+        try:
+            _hand_over((theirs.fileno(), given.fileno(), out, err))
+        finally:  # or those that read would never see an end
+            theirs.close()
+            os.close(out)
+            os.close(err)
         ours.settimeout(timeout)
         with ours.makefile("rw") as channel:
             print(json.dumps(order), file=channel, flush=True)
@@ -73,6 +74,15 @@ def answer(*arguments: str, code: int = 0, stdin: str = "") -> Any:
 def _read(end: int) -> str:
     with open(end, encoding="utf-8") as pipe:
         return pipe.read()
+
+
+def _hand_over(fds: tuple[int, ...]) -> None:
+    """Give a command its streams. A test may have taken from all processes what they need, and ended the server."""
+    try:
+        socket.send_fds(_server(), [b"\n"], fds)
+    except BrokenPipeError:
+        _server.cache_clear()
+        socket.send_fds(_server(), [b"\n"], fds)
 
 
 @functools.cache

@@ -176,7 +176,7 @@ async def test_other_schemes_are_refused_by_name(connect, policy: str, scheme: s
     """Whatever a policy may say of them; the answer says what to do."""
     async with connect(RLM_KERNEL_POLICY=policy) as agent:
         answer = await agent("load_context", name="log", path=f"{scheme}://localhost/etc/hostname")
-        assert (answer["error"], "is not read" in answer["message"]) == ("cannot_read", True)
+        assert (answer["error"], f"the scheme {scheme!r}, which cannot" in answer["message"]) == ("cannot_read", True)
         assert instead in answer["hint"]
 
 
@@ -302,7 +302,7 @@ def test_any_scheme_that_is_installed_is_read_with_its_options(
 @pytest.mark.usefixtures("shop")
 def test_a_package_of_whatever_scheme_is_held_to_its_host_and_to_no_file(tmp_path: Path) -> None:
     """The walls and the filter stand whoever wrote it."""
-    with pytest.raises(SourceError, match=r"leads to the host '127\.0\.0\.2', and only 127\.0\.0\.1"):
+    with pytest.raises(SourceError, match=r"leads to the host '127\.0\.0\.2', but only 127\.0\.0\.1"):
         read("shop://127.0.0.1/away", tmp_path)
     with pytest.raises(SourceError, match="Permission denied"):
         read("shop://127.0.0.1/file", tmp_path)

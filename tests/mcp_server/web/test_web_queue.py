@@ -80,7 +80,7 @@ def test_a_person_does_what_an_agent_does_and_who_watches_is_told(page: Any, age
     assert do(page, later, "priority", priority=1000) == (200, {"changed": later, "priority": 1000})
     assert until(lambda known: known[later]["priority"] == 1000)
     assert do(page, later, "priority", priority=7)[0] == 409
-    events = page.told("GET", f"/api/frames/{task}")[1]["events"]
+    events = page.told("GET", f"/api/frames/{task}")[1]["frame"]["events"]
     assert {"claim", "release", "steal"} <= {event["verb"] for event in events}
 
 
