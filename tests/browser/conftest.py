@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import end_server
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from waiting import wait_until
 
@@ -131,6 +132,7 @@ def _no_browser_is_left() -> Iterator[None]:
     """Fail when the browser or its driver outlives the tests."""
     before = set(psutil.Process().children())
     yield
+    end_server()
     started = [child for child in psutil.Process().children() if child not in before]
     _, left = psutil.wait_procs(started, timeout=PATIENCE)
     assert left == []

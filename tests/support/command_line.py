@@ -71,6 +71,15 @@ def answer(*arguments: str, code: int = 0, stdin: str = "") -> Any:
     return json.loads(cli(*arguments, "--json", code=code, stdin=stdin).stdout)
 
 
+def end_server() -> None:
+    """End the process that commands are forked from; the next command starts another one."""
+    if _server.cache_info().currsize:
+        server, process = _server()
+        _server.cache_clear()
+        server.close()
+        process.wait()
+
+
 def _read(end: int) -> str:
     with open(end, encoding="utf-8") as pipe:
         return pipe.read()
@@ -79,26 +88,21 @@ def _read(end: int) -> str:
 def _hand_over(fds: tuple[int, ...]) -> None:
     """Give a command its streams. A test may have taken from all processes what they need, and ended the server."""
     try:
-        socket.send_fds(_server(), [b"\n"], fds)
+        socket.send_fds(_server()[0], [b"\n"], fds)
     except BrokenPipeError:
-        _server.cache_clear()
-        socket.send_fds(_server(), [b"\n"], fds)
+        end_server()
+        socket.send_fds(_server()[0], [b"\n"], fds)
 
 
 @functools.cache
-def _server() -> socket.socket:
-    """The connection to the process that commands are forked from; it ends with this one."""
+def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """The process that commands are forked from, and the connection to it; it ends with this process."""
     ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-P", __file__, str(theirs.fileno())]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
-
-    @atexit.register
-    def end() -> None:
-        ours.close()
-        process.wait()
-
-    return ours
+    atexit.register(end_server)
+    return ours, process
 
 
 def _forked(control: socket.socket) -> list[str] | None:
