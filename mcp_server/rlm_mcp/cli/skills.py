@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,7 @@ import rlm_mcp
 from rlm_client.client import call_tool
 from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, fail, failing, printable, show, table
 from rlm_mcp.errors import WrongUsage
-
-if TYPE_CHECKING:
-    from rlm_mcp.formats.skills import Skill
+from rlm_mcp.formats.skills import Skill, SkillFault, for_type, lint, load_all
 
 __all__ = ["app", "folder"]
 
@@ -38,8 +36,6 @@ def folder() -> Path:
 
 
 def _known(own: Path | None) -> dict[str, Skill]:
-    from rlm_mcp.formats.skills import SkillFault, load_all
-
     try:
         return load_all([folder(), *([own] if own is not None else [])])
     except SkillFault as fault:
@@ -50,8 +46,6 @@ def _known(own: Path | None) -> dict[str, Skill]:
 @failing
 def list_(task_type: TypeOption = None, own: FolderOption = None, as_json: JsonFlag = False) -> None:
     """List the skills, with the types of tasks that they are for."""
-    from rlm_mcp.formats.skills import for_type
-
     known = _known(own)
     found = list(known.values()) if task_type is None else for_type(known.values(), task_type)
     rows = [(skill.name, ", ".join(skill.types), skill.description) for skill in found]
@@ -76,8 +70,6 @@ def show_(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the core of a skill, and nothing else of it; a reference becomes a text of the session."""
-    from rlm_mcp.formats.skills import for_type
-
     known = _known(own)
     if (name is None) == (task_type is None):
         raise WrongUsage("name a skill, or pass --type")
@@ -102,7 +94,6 @@ def lint_(
     as_json: JsonFlag = False,
 ) -> None:
     """Check sizes, names and references of skills; ends with 1 if something is wrong."""
-    from rlm_mcp.formats.skills import lint
     from rlm_memory.work.items import TYPES
 
     where = place or folder()
@@ -127,8 +118,6 @@ def _text(skill: Skill, quick: bool) -> str:
 
 def _loaded(skill: Skill, reference: str, session: str | None) -> dict[str, object]:
     """Load a reference; its text goes into the session, not into the caller's prompt."""
-    from rlm_mcp.formats.skills import SkillFault
-
     try:
         path = skill.reference(reference)
     except SkillFault as fault:

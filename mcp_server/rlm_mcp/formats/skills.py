@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 __all__ = ["CORE_LINES", "QUICK_LINES", "Skill", "SkillFault", "for_type", "lint", "load", "load_all"]
 
 CORE_LINES = 50
@@ -47,6 +45,8 @@ class Skill:
 
 def load(folder: Path) -> Skill:
     """Read the core of a skill; raises SkillFault."""
+    import yaml  # late, because every command imports this module
+
     try:
         text = (folder / _CORE).read_text("utf-8")
     except (OSError, ValueError) as error:

@@ -6,10 +6,12 @@ The branch of the user is never touched. A task begins at the chain's branch, so
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rlm_ipc.chain_requests import Failure
 from rlm_mcp.errors import SetupFault
@@ -21,37 +23,34 @@ _AUTHOR = {"GIT_AUTHOR_NAME": "rlm-kernel", "GIT_AUTHOR_EMAIL": "rlm-kernel@loca
 _COMMITTER = {"GIT_COMMITTER_NAME": "rlm-kernel", "GIT_COMMITTER_EMAIL": "rlm-kernel@localhost"}
 
 
-class Place:
+class Place(Protocol):
     """Where tasks are worked on."""
 
-    branch = ""
+    branch: str
+    """The branch that has what is done; empty if there is none of its own."""
 
     async def folder(self, task: str) -> str:
         """Return the folder for a task, made if it is not there."""
-        raise NotImplementedError
 
     def whole(self) -> str:
         """Return the folder that has what all tasks have done."""
-        raise NotImplementedError
 
     async def left(self, task: str) -> tuple[str, ...]:
         """List what a task has left uncommitted."""
-        raise NotImplementedError
 
     async def take(self, task: str) -> Failure | None:
         """Take what a task has committed; returns why that cannot be."""
-        raise NotImplementedError
 
     async def drop(self, task: str) -> None:
         """Let go of the folder of a task that is done, unless something in it is not committed."""
-        raise NotImplementedError
 
 
 @dataclass
-class InPlace(Place):
+class InPlace:
     """All tasks are worked on in one folder."""
 
     path: str
+    branch: str = ""
 
     async def folder(self, task: str) -> str:
         """Return the folder."""
@@ -73,7 +72,7 @@ class InPlace(Place):
         """Keep the folder."""
 
 
-class Worktrees(Place):
+class Worktrees:
     """A worktree for each task, beside the repository in which ``folder`` is.
 
     Not in our own folders: nothing there may be loaded into a session, and agents load the files that they work on.
@@ -94,28 +93,19 @@ class Worktrees(Place):
         Raises:
             SetupFault: this is no git repository with a commit.
         """
-        if (self._whole / ".git").exists():
-            return
         try:
             self._root.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SetupFault(f"--worktrees needs a folder beside the repository, {self._root}: {error}") from error
-        known, _ = await _git(self._repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{self.branch}")
-        new = [str(self._whole), self.branch] if known == 0 else ["-b", self.branch, str(self._whole), "HEAD"]
-        status, said = await _git(self._repository, "worktree", "add", "--quiet", *new)
-        if status:
-            raise SetupFault(f"--worktrees needs a git repository with a commit: {said.strip()[-300:]}")
+        if wrong := await self._add(self._whole, self.branch, "HEAD"):
+            raise SetupFault(f"--worktrees needs a git repository with a commit: {wrong}")
 
     async def folder(self, task: str) -> str:
         """Return the worktree of a task, which begins where the chain's branch is."""
-        path, branch = self._root / task, self._of(task)
+        path = self._root / task
         async with self._turn:
-            if not (path / ".git").exists():
-                known, _ = await _git(self._repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
-                new = [str(path), branch] if known == 0 else ["-b", branch, str(path), self.branch]
-                status, said = await _git(self._repository, "worktree", "add", "--quiet", *new)
-                if status:
-                    raise SetupFault(f"git cannot make a worktree for {task}: {said.strip()[-300:]}")
+            if wrong := await self._add(path, self._of(task), self.branch):
+                raise SetupFault(f"git cannot make a worktree for {task}: {wrong}")
         return str(path)
 
     def whole(self) -> str:
@@ -149,6 +139,15 @@ class Worktrees(Place):
         with suppress(OSError):  # a task has left something there that is not committed
             self._root.rmdir()
 
+    async def _add(self, path: Path, branch: str, start: str) -> str:
+        """Make a worktree for a branch, which begins at ``start`` if it is new; returns what git says is wrong."""
+        if (path / ".git").exists():
+            return ""
+        known, _ = await _git(self._repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
+        new = [str(path), branch] if known == 0 else ["-b", branch, str(path), start]
+        status, said = await _git(self._repository, "worktree", "add", "--quiet", *new)
+        return said.strip()[-300:] or f"git ended with {status}" if status else ""
+
     def _of(self, task: str) -> str:
         return f"{self.branch}-{task}"
 
@@ -161,8 +160,6 @@ async def uncommitted(folder: str) -> tuple[str, ...]:
 
 async def _git(folder: str, *arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run git; returns its exit status and what it said."""
-    import os
-
     process = await asyncio.create_subprocess_exec(
         "git", "-C", folder, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT, env={**os.environ, **(env or {})},
