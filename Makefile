@@ -9,7 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCKS := requirements/runtime.txt requirements/dev.txt requirements/browser.txt requirements/adapters.txt requirements/stores.txt
-PACKAGES := ipc sandbox memory contexts client kernel mcp_server
+PACKAGES := ipc sandbox memory contexts lock client kernel mcp_server
 UV := $(shell command -v uv 2>/dev/null)
 PIP_INSTALL = $(if $(UV),"$(UV)" pip install --quiet --python $(BIN)/python,$(BIN)/pip install -qq --no-compile --disable-pip-version-check)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-OURS = {"rlm_ipc", "rlm_sandbox", "rlm_memory", "rlm_contexts", "rlm_client", "rlm_kernel", "rlm_mcp"}
+OURS = {"rlm_ipc", "rlm_sandbox", "rlm_memory", "rlm_contexts", "rlm_lock", "rlm_client", "rlm_kernel", "rlm_mcp"}
 PARTS = {"pydantic_core": "pydantic"}
 """Modules of one project that comes as several distributions, each pinned to the other."""
 

@@ -17,6 +17,7 @@ PACKAGES = {
     "rlm_sandbox": "sandbox",
     "rlm_memory": "memory",
     "rlm_contexts": "contexts",
+    "rlm_lock": "lock",
     "rlm_client": "client",
     "rlm_kernel": "kernel",
     "rlm_mcp": "mcp_server",

@@ -10,7 +10,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("rlm_ipc", "rlm_sandbox", "rlm_memory", "rlm_contexts", "rlm_client", "rlm_kernel", "rlm_mcp")
+PACKAGES = ("rlm_ipc", "rlm_sandbox", "rlm_memory", "rlm_contexts", "rlm_lock", "rlm_client", "rlm_kernel", "rlm_mcp")
 """Our own import packages, wherever they are installed."""
 
 SYSTEM_LIBRARIES = (

@@ -1,0 +1,100 @@
+"""What a snapshot knows of each file, and how two snapshots differ."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["Change", "Definition", "Extract", "FileChange", "FileEntry", "FileNote"]
+
+
+class FileNote(enum.StrEnum):
+    """Why nothing, or not everything, is known of a file's content."""
+
+    NONE = ""
+    LINK = "link"
+    SPECIAL = "special"
+    SUBMODULE = "submodule"
+    UNREADABLE = "unreadable"
+    LARGE = "large"
+    """Longer than what is read to be hashed: known by its size and time."""
+    SECRET = "secret"
+    """Its name says that it holds secrets: it is not opened."""
+    SECRET_TEXT = "secret text"
+    """Its text holds a key or token: the names of its definitions stay, its text and words go."""
+    NOT_PARSED = "not parsed"
+    """Hashed only: too long, too deep, or its parser was too slow; or the time for parsing was used up."""
+
+
+@dataclass(slots=True)
+class FileEntry:
+    """One file of a project, as a scan found it.
+
+    Attributes:
+        path: relative to the project's root, as bytes of the file system.
+        mode: as `os.lstat` says.
+        size: in bytes.
+        mtime_ns: when it was last modified.
+        ino: its inode.
+        blob: the hash of its content, in git's manner; another text that changes with it where ``note`` says why.
+    """
+
+    path: bytes
+    mode: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+    ino: int = 0
+    blob: str = ""
+    note: FileNote = FileNote.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A name that a file defines: what kind of thing it is, and the line, from 1."""
+
+    name: str
+    kind: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """What is kept of one file's text: a pure function of its name's ending and its content.
+
+    Attributes:
+        definitions: in the order of the file.
+        imports: modules as the language writes them, with ``/`` between the parts; a leading ``.`` is relative.
+        words: packed, see `rlm_lock.extraction.words`: which words the file has, and how often each.
+        head: the words of its first lines.
+        note: why there are no definitions.
+    """
+
+    definitions: tuple[Definition, ...] = ()
+    imports: tuple[str, ...] = ()
+    words: bytes = b""
+    head: tuple[str, ...] = ()
+    note: str = ""
+
+
+class Change(enum.StrEnum):
+    """What happened to a file between two versions."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A file that differs between two versions.
+
+    Attributes:
+        path: as it is shown, see `rlm_lock.names.shown`.
+        change: what happened to it.
+        added, removed: names of definitions that only the newer, or only the older version has.
+    """
+
+    path: str
+    change: Change
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()

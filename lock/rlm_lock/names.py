@@ -1,0 +1,28 @@
+"""Names of a repository's files are hostile text: here they become what may be shown and stored."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["shown", "text_of"]
+
+_ESCAPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories whose characters forge lines, hide or turn around what stands beside them."""
+
+
+def text_of(path: bytes) -> str:
+    """Return a path as text: bytes that are no UTF-8 are written out, as in Python."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def shown(name: str | bytes) -> str:
+    """Return a name as one line of valid UTF-8: no control characters, no marks of direction, nothing invisible."""
+    text = text_of(name) if isinstance(name, bytes) else name
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if unicodedata.category(c) in _ESCAPED else c for c in text)
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -1,0 +1,247 @@
+"""What the daemon asks a scanner, and what it answers: one scanner process for each project that is in use.
+
+The daemon starts `python -m rlm_lock.scanner` with one `ScannerSpec` on a line, then writes a `Question` a line. Each
+is answered, in order, by any number of `Progress` and then by one answer of the question's own type or by a `Refused`,
+each in an `AnswerLine`. A scanner reads a hostile tree, so the daemon reads its lines strictly.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from rlm_ipc.messages import Json
+from rlm_lock.model import FileChange
+
+__all__ = [
+    "QUESTIONS",
+    "AnswerLine",
+    "CompareVersions",
+    "Difference",
+    "MapShown",
+    "Phase",
+    "Progress",
+    "Question",
+    "QuestionLine",
+    "ReadSection",
+    "Refresh",
+    "Refreshed",
+    "Refused",
+    "ScannerSpec",
+    "Section",
+    "SectionRead",
+    "ShowMap",
+    "kind_of",
+]
+
+Answer = TypeVar("Answer")
+
+
+class Question(Generic[Answer]):
+    """Base of the questions; ``Answer`` is what the last line of an answer holds."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScannerSpec:
+    """Which project, and where its store is.
+
+    Attributes:
+        root: the top of the working tree (or of a folder without git), with surrogate escapes.
+        store: the folder of the parse cache and the versions; all worktrees of one repository have the same.
+    """
+
+    root: str
+    store: str
+
+
+class Phase(enum.StrEnum):
+    """What a scan is doing."""
+
+    LISTING = "listing"
+    PARSING = "parsing"
+    INDEXING = "indexing"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a scan is: ``done`` files of ``total`` in this phase."""
+
+    phase: Phase
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh(Question["Refreshed"]):
+    """Bring the snapshot to what is on disk.
+
+    Attributes:
+        seconds: how long the answer may take. What is not done by then goes on in the background.
+        changed: paths that are known to have changed, from hooks and pops; empty: look at all files.
+    """
+
+    seconds: float
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What there is now.
+
+    Attributes:
+        version: a counter of this project's versions, from 1.
+        tree: the hash over path, mode and blob of every file: the same on every clone.
+        is_new: whether this question made the version.
+        is_stale: whether files changed that are not in the version yet; ``changed`` names up to twenty of them.
+        files: how many git lists (or the walk found); ``untracked``: those that git does not know and does not ignore.
+        missing: what is not there yet, or was left out, each as a sentence for the reader.
+        phase: what is still being done in the background.
+    """
+
+    version: int
+    tree: str
+    created: float
+    is_new: bool
+    is_stale: bool
+    changed: tuple[str, ...]
+    files: int
+    untracked: int
+    missing: tuple[str, ...]
+    phase: Phase
+
+
+class Section(enum.StrEnum):
+    """The parts of a snapshot; each is a context ``lock_NAME``."""
+
+    PROJECT = "project"
+    KEYFILES = "keyfiles"
+    RULES = "rules"
+    HISTORY = "history"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSection(Question["SectionRead"]):
+    """Read one section of a version.
+
+    Attributes:
+        section: which.
+        version: 0 is the newest.
+        path: a folder; only what lies below it, where that makes sense.
+        rules: the active set of rules: full, safe, light or fast.
+    """
+
+    section: Section
+    version: int = 0
+    path: str = ""
+    rules: str = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRead:
+    """A section: an object of JSON, as docs/lock.md shows it; for the map ``text``."""
+
+    version: int
+    content: dict[str, Json] = field(default_factory=dict)
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowMap(Question["MapShown"]):
+    """Show which files matter.
+
+    Attributes:
+        tokens: what the text may take, estimated.
+        focus: paths that the reader works on.
+        about: the question, in words.
+        path: a folder to which the map is narrowed.
+    """
+
+    tokens: int
+    focus: tuple[str, ...] = ()
+    about: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MapShown:
+    """A map, and how many of how many files it names; ``unknown`` are paths of the focus that the project has not."""
+
+    version: int
+    text: str
+    shown: int
+    files: int
+    unknown: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompareVersions(Question["Difference"]):
+    """Tell what changed from one version to another (0 is the newest)."""
+
+    before: int
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed: at most a thousand of ``count`` files. ``before`` is 0 if that version is forgotten."""
+
+    before: int
+    after: int
+    count: int
+    changes: tuple[FileChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a question has no answer, and what to do."""
+
+    message: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionLine:
+    """One line to a scanner: which question, and its fields."""
+
+    kind: str
+    question: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLine:
+    """One line from a scanner: exactly one of the fields is set."""
+
+    progress: Progress | None = None
+    answer: dict[str, Json] | None = None
+    refused: Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionType:
+    """The types of a question and of its answer."""
+
+    question: type[Question[Any]]
+    answer: type[Any]
+
+
+QUESTIONS: Mapping[str, QuestionType] = {
+    "refresh": QuestionType(Refresh, Refreshed),
+    "section": QuestionType(ReadSection, SectionRead),
+    "map": QuestionType(ShowMap, MapShown),
+    "compare": QuestionType(CompareVersions, Difference),
+}
+"""Every question by its name."""
+
+_NAMES = {types.question: name for name, types in QUESTIONS.items()}
+
+
+def kind_of(question: Question[Any]) -> str:
+    """Return the name of a question's type."""
+    return _NAMES[type(question)]
