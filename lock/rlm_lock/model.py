@@ -36,7 +36,9 @@ class FileEntry:
         size: in bytes.
         mtime_ns: when it was last modified.
         ino: its inode.
-        blob: the hash of its content, in git's manner; another text that changes with it where ``note`` says why.
+        blob: the hash of its content, in git's manner; another text that changes with it where ``note`` says why. For a
+            submodule it is the commit.
+        is_tracked: whether git lists it; a walk without git says so of every file.
     """
 
     path: bytes
@@ -46,6 +48,7 @@ class FileEntry:
     ino: int = 0
     blob: str = ""
     note: FileNote = FileNote.NONE
+    is_tracked: bool = True
 
 
 @dataclass(frozen=True, slots=True)

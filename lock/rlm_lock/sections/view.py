@@ -1,0 +1,41 @@
+"""What the sections of a snapshot are made from; the process that scans implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from rlm_lock.model import FileEntry
+
+__all__ = ["ProjectView", "is_below"]
+
+
+class ProjectView(Protocol):
+    """One version of a project. Nothing that is asked of it runs a program or follows a link."""
+
+    @property
+    def root(self) -> str:
+        """The top of the project as an absolute path, with surrogate escapes."""
+
+    def files(self) -> Iterator[FileEntry]:
+        """Return every file in the order of its path's bytes: what git lists, and what it neither knows nor ignores."""
+
+    def read(self, path: bytes, limit: int) -> bytes | None:
+        """Return the first ``limit`` bytes of a file.
+
+        Nothing comes back unless it is a regular file of this version, can be read, and holds no secret.
+        """
+
+    def imports_of(self, path: bytes) -> Sequence[str]:
+        """Return what a file imports, as `rlm_lock.model.Extract.imports` has it; nothing while it is not parsed."""
+
+    def most_used(self, count: int, below: bytes = b"") -> Sequence[bytes]:
+        """Return the files in a folder that others use, the most used first; nothing before there is an index."""
+
+    def last_modified(self, path: bytes) -> float | None:
+        """Return the time of a changed file, else of the last commit that changed it; None if neither is known."""
+
+
+def is_below(path: bytes, folder: bytes) -> bool:
+    """Tell whether a path lies in a folder; all do in the folder without a name."""
+    return not folder or path.startswith(folder + b"/")
