@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib
 import sys
+import threading
 import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -147,6 +148,22 @@ def trusted_below(frame: FrameType | None) -> str:
         frame = frame.f_back
     return ""
 
+
+def is_collecting() -> bool:
+    """Whether the garbage collector calls this thread: the hook is armed then, whatever frame happened to allocate."""
+    return threading.get_ident() in _COLLECTING
+
+
+_COLLECTING: Final[set[int]] = set()
+
+
+def _note_collection(phase: str, _info: dict[str, int]) -> None:
+    _COLLECTING.clear()
+    if phase == "start":
+        _COLLECTING.add(threading.get_ident())
+
+
+gc.callbacks.append(_note_collection)
 
 TRUSTED_BESIDES: Final[set[CodeType]] = set()
 """Code that a reverted fix trusts, beside the wall's own."""

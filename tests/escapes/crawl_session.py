@@ -42,8 +42,9 @@ class Notes:
         """What the session's code calls as ``note``."""
         if len(self.handed) < _NOTES_OF_A_STEP:
             self.handed.extend(handed)
-        # A finaliser runs wherever an object goes; the hook is armed for it.
-        place = "" if label == "del" else adapter.trusted_below(sys._getframe(1))
+        # A finaliser runs wherever an object goes; the hook is armed for it, and for all that a library's own calls.
+        is_finaliser = label == "del" or adapter.is_collecting()
+        place = "" if is_finaliser else adapter.trusted_below(sys._getframe(1))
         if place:
             self.below.append(f"{label} from {place}")
 

@@ -85,3 +85,43 @@ def test_a_hole_is_found_again(tmp_path: Path, name: str) -> None:
 def _planted(way: str) -> str:
     """Which of the planted functions a finding came through, or nothing."""
     return next((word for word in way.split() if word in EXPECTED), "")
+
+
+FINALISER = """
+import gc, sys
+sys.path.insert(0, {folder!r})
+import crawl_adapter as adapter
+from crawl_session import CrawlSession
+
+session = CrawlSession(adapter.make_policy("default", {folder!r}, {folder!r}), {{"outside": "", "inside": ""}}, {{}})
+session.cell('''
+import io
+class Left(io.RawIOBase):
+    def close(self):
+        note('close')
+left = Left()
+left.itself = left
+''')
+left = session.namespace.pop("left")
+
+def collects():
+    gc.collect()
+
+def closes():
+    left.close()
+
+adapter.TRUSTED_BESIDES.update((collects.__code__, closes.__code__))
+closes()
+told = list(session.notes.below)
+session.notes.clear()
+del left
+collects()
+print(len(told), len(session.notes.below))
+"""
+
+
+def test_what_the_collector_ends_is_no_finding() -> None:
+    """A library's finaliser calls a method of the session inside trusted work, for which the hook is armed."""
+    code = FINALISER.format(folder=str(CRAWL.parent))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["1", "0"], done.stderr

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from mcp import MCPError
@@ -69,10 +70,10 @@ def environment(session: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def connected(name: str, session: str, prompt: str = "") -> AsyncIterator[Agent]:
+async def connected(name: str, session: str, prompt: str = "", cwd: Path | None = None) -> AsyncIterator[Agent]:
     """Start `rlm-kernel mcp` as a client's configuration does, and yield the agent that talks to it."""
     command = ["-P", "-m", "rlm_mcp", "mcp"]
-    server = StdioServerParameters(command=sys.executable, args=command, env=environment(session))
+    server = StdioServerParameters(command=sys.executable, args=command, env=environment(session), cwd=cwd)
     started = time.perf_counter()
     async with Client(stdio_client(server)) as client:
         agent = Agent(name, client, prompt)
