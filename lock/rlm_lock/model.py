@@ -67,15 +67,13 @@ class Extract:
     Attributes:
         definitions: in the order of the file.
         imports: modules as the language writes them, with ``/`` between the parts; a leading ``.`` is relative.
-        words: packed, see `rlm_lock.extraction.words`: which words the file has, and how often each.
-        head: the words of its first lines.
+        words: see `rlm_lock.extraction.words`: which words the file has, how often each, which are in its first lines.
         note: why there are no definitions.
     """
 
     definitions: tuple[Definition, ...] = ()
     imports: tuple[str, ...] = ()
     words: bytes = b""
-    head: tuple[str, ...] = ()
     note: str = ""
 
 

@@ -1,0 +1,43 @@
+"""A look at a file before a parser sees it: what would hold a parser for ever is not parsed."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["LARGEST", "is_binary", "reason_against"]
+
+LARGEST = 1 << 20
+"""Bytes of a file that is parsed: longer ones are generated, or hostile."""
+LONGEST_LINE = 20_000
+"""Bytes of a line: minified code has no names that anybody wants."""
+DEEPEST = 2_000
+"""Brackets within brackets: nobody's code nests deeper."""
+_LOOKED_AT = 8_192
+
+_BRACKETS = re.compile(rb"[(\[{]+|[)\]}]+")
+
+
+def is_binary(data: bytes) -> bool:
+    """Tell whether a file is no text, as git does."""
+    return b"\0" in data[:_LOOKED_AT]
+
+
+def reason_against(data: bytes) -> str:
+    """Return why a text is not parsed, or nothing."""
+    if len(data) > LARGEST:
+        return "large"
+    if len(data) > LONGEST_LINE and max(map(len, data.splitlines())) > LONGEST_LINE:
+        return "long lines"
+    return "deep" if _is_deep(data) else ""
+
+
+def _is_deep(data: bytes) -> bool:
+    if data.count(b"(") + data.count(b"[") + data.count(b"{") <= DEEPEST:
+        return False
+    depth = 0
+    for found in _BRACKETS.finditer(data):
+        run = found.group()
+        depth = depth + len(run) if run[0] in b"([{" else max(0, depth - len(run))
+        if depth > DEEPEST:
+            return True
+    return False

@@ -1,0 +1,80 @@
+"""Extracts as bytes, small: a store keeps one for each content that a project ever had."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from itertools import accumulate, pairwise
+
+from rlm_lock.extraction.words import compressible
+from rlm_lock.model import Definition, Extract
+
+__all__ = ["definitions_in", "from_bytes", "to_bytes"]
+
+_KINDS = {
+    "class": "c",
+    "constant": "k",
+    "enum": "e",
+    "function": "f",
+    "interface": "i",
+    "macro": "d",
+    "method": "m",
+    "module": "n",
+    "property": "p",
+    "struct": "s",
+    "trait": "r",
+    "type": "t",
+}
+_LETTERS = {letter: kind for kind, letter in _KINDS.items()}
+_HEADER = struct.Struct("<II")
+"""How many bytes the compressed names take, and how many of the words' bytes are compressed too."""
+_RAW = -15
+
+
+def to_bytes(extract: Extract) -> bytes:
+    """Pack an extract."""
+    found = extract.definitions
+    lines = [0, *(d.line for d in found)]
+    names = "\0".join(
+        (
+            extract.note,
+            "\n".join(extract.imports),
+            "\n".join(d.name for d in found),
+            "".join(_KINDS[d.kind] for d in found),
+            "\n".join(str(b - a) for a, b in pairwise(lines)),
+        )
+    )
+    ends = compressible(extract.words)
+    text = _squeezed(names.encode("utf-8", "surrogatepass"))
+    planes = _squeezed(extract.words[:ends])
+    return _HEADER.pack(len(text), len(planes)) + text + planes + extract.words[ends:]
+
+
+def from_bytes(data: bytes) -> Extract:
+    """Unpack an extract."""
+    text, planes = _HEADER.unpack_from(data)
+    start = _HEADER.size + text
+    note, imports, definitions = _names_in(data)
+    words = zlib.decompress(data[start : start + planes], _RAW) + data[start + planes :]
+    return Extract(definitions=definitions, imports=imports, words=words, note=note)
+
+
+def definitions_in(data: bytes) -> tuple[Definition, ...]:
+    """Unpack only the definitions of an extract: a map shows those of many files."""
+    return _names_in(data)[2]
+
+
+def _names_in(data: bytes) -> tuple[str, tuple[str, ...], tuple[Definition, ...]]:
+    text, _ = _HEADER.unpack_from(data)
+    packed = zlib.decompress(data[_HEADER.size : _HEADER.size + text], _RAW)
+    note, imports, names, kinds, lines = packed.decode("utf-8", "surrogatepass").split("\0")
+    if not names:
+        return note, tuple(imports.split("\n")) if imports else (), ()
+    found = zip(names.split("\n"), kinds, accumulate(map(int, lines.split("\n"))), strict=True)
+    definitions = tuple(Definition(name, _LETTERS[letter], line) for name, letter, line in found)
+    return note, tuple(imports.split("\n")) if imports else (), definitions
+
+
+def _squeezed(data: bytes) -> bytes:
+    packer = zlib.compressobj(6, zlib.DEFLATED, _RAW)
+    return packer.compress(data) + packer.flush()
