@@ -28,7 +28,7 @@ def tracked_files() -> list[Path]:
 def source_files(tracked_files: list[Path]) -> list[Path]:
     """Return the Python files of the seven packages."""
     roots = tuple(
-        ROOT / folder for folder in ("ipc", "sandbox", "memory", "contexts", "client", "kernel", "mcp_server")
+        ROOT / folder for folder in ("ipc", "sandbox", "memory", "contexts", "lock", "client", "kernel", "mcp_server")
     )
     return [path for path in tracked_files if path.suffix == ".py" and path.is_relative_to(ROOT) and _in(path, roots)]
 

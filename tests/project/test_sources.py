@@ -18,7 +18,7 @@ FORBIDDEN = {
     "unfinished work": re.compile(r"\b(?:TODO|FIXME|XXX)\b"),
 }
 NAMES_THEM_ON_PURPOSE = ("test_sources.py", "LICENSE")
-SOURCE_ROOTS = ("ipc", "sandbox", "memory", "contexts", "client", "kernel", "mcp_server")
+SOURCE_ROOTS = ("ipc", "sandbox", "memory", "contexts", "lock", "client", "kernel", "mcp_server")
 
 
 def _text(path: Path) -> str:

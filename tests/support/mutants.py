@@ -32,7 +32,7 @@ import psutil
 from mutants_areas import AREAS, EQUIVALENT, Area
 
 ROOT = Path(__file__).parents[2]
-SOURCE_ROOTS = ("ipc", "sandbox", "memory", "contexts", "client", "kernel", "mcp_server")
+SOURCE_ROOTS = ("ipc", "sandbox", "memory", "contexts", "lock", "client", "kernel", "mcp_server")
 _SET_CHILD_SUBREAPER = 36
 _PATIENCE = 3.0  # times as long as the tests take without a fault
 _SECONDS_MORE = 20.0

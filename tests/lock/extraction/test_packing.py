@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_lock.extraction import definitions_in, extract, from_bytes, to_bytes
+from rlm_lock.extraction.packing import definitions_in, from_bytes, to_bytes
+from rlm_lock.extraction.parse import extract
 from rlm_lock.extraction.words import COUNT, HEAD, hash_of, pack, parts_of, unpack, words_in, words_of
 from rlm_lock.model import Definition, Extract
 
