@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlm_lock.model import FileEntry, FileNote
+from rlm_lock.sections.view import Imported
 
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 
@@ -36,7 +37,7 @@ class FolderView:
         self,
         root: Path,
         *,
-        imports: Mapping[str, Sequence[str]] | None = None,
+        imports: Mapping[str, Sequence[Imported]] | None = None,
         most_used: Sequence[str] = (),
         secrets: Sequence[str] = (),
         is_git: bool = True,
@@ -83,7 +84,7 @@ class FolderView:
         with open(os.path.join(os.fsencode(self.root), path), "rb") as file:
             return file.read(limit)
 
-    def imports_of(self, path: bytes) -> Sequence[str]:
+    def imports_of(self, path: bytes) -> Sequence[Imported]:
         """Return what the test said."""
         return self._imports.get(path.decode("utf-8", "replace"), ())
 

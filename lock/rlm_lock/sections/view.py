@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rlm_lock.model import FileEntry
 
-__all__ = ["ProjectView", "is_below"]
+__all__ = ["Imported", "ProjectView", "is_below"]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A module that a file imports.
+
+    Attributes:
+        module: as `rlm_lock.model.Extract.imports` has it.
+        target: the file of the project that it means, see `rlm_lock.index.modules`; None if there is none, or while
+            there is no index.
+    """
+
+    module: str
+    target: bytes | None = None
 
 
 class ProjectView(Protocol):
@@ -26,8 +41,8 @@ class ProjectView(Protocol):
         Nothing comes back unless it is a regular file of this version, can be read, and holds no secret.
         """
 
-    def imports_of(self, path: bytes) -> Sequence[str]:
-        """Return what a file imports, as `rlm_lock.model.Extract.imports` has it; nothing while it is not parsed."""
+    def imports_of(self, path: bytes) -> Sequence[Imported]:
+        """Return what a file imports; nothing while it is not parsed."""
 
     def most_used(self, count: int, below: bytes = b"") -> Sequence[bytes]:
         """Return the files in a folder that others use, the most used first; nothing before there is an index."""
