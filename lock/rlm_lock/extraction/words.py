@@ -8,7 +8,6 @@ camelCase and snake_case words of the first lines are kept too, with a count of 
 from __future__ import annotations
 
 import re
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -92,11 +91,10 @@ def _head_of(data: bytes) -> bytes:
 def pack(words: list[tuple[int, int]]) -> bytes:
     """Pack sorted hashes and their bytes: first what compresses, then the three lower bytes of each hash.
 
-    The highest bytes of sorted hashes are kept as differences, which are small.
+    The highest bytes of sorted hashes are kept as differences, which are small. Numbers are little-endian, as they are
+    on every machine that the walls know.
     """
     hashes = array("I", (key for key, _ in words))
-    if sys.byteorder == "big":
-        hashes.byteswap()
     raw = hashes.tobytes()
     highest = raw[3::4]
     steps = bytes([*highest[:1], *(b - a for a, b in pairwise(highest))])
@@ -112,8 +110,6 @@ def unpack(words: bytes) -> tuple[array[int], bytes]:
         raw[plane::4] = words[(2 + plane) * count : (3 + plane) * count]
     hashes = array("I")
     hashes.frombytes(raw)
-    if sys.byteorder == "big":
-        hashes.byteswap()
     return hashes, words[count : 2 * count]
 
 

@@ -1,0 +1,154 @@
+"""Which files have a term: one sorted table for up to 32,768 files, read in place from a mapped file.
+
+A term is a hash of 32 bits. Its postings are in four fields, the strongest evidence first, each in the order of files.
+A posting is the file's number within its segment, and one byte: the field in its two highest bits, then what
+`Field` says.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import BinaryIO
+
+__all__ = ["FIELD_SHIFT", "SEGMENT_BITS", "SEGMENT_FILES", "Field", "Postings", "PostingsWriter", "Sizes"]
+
+SEGMENT_BITS = 15
+SEGMENT_FILES = 1 << SEGMENT_BITS
+FIELD_SHIFT = 6
+_PARTS_BITS = 4
+"""Postings are sorted in parts by the highest bits of their terms: sorting all at once would take the memory."""
+
+
+class Field(enum.IntEnum):
+    """Where a term stands."""
+
+    DEFINED = 0
+    """The file defines the name; or, for names of modules, it may be imported by that name."""
+    PATH = 1
+    """A part of the path; the byte is 1 for the file's own name, 0 for its folders."""
+    PART = 2
+    """A part of a name that the file defines."""
+    TEXT = 3
+    """A word of the text; the byte is that of `rlm_lock.extraction.words`."""
+
+
+_MARKED = {field: bytes(info & 0x3F | field << FIELD_SHIFT for info in range(256)) for field in Field}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many terms and postings a segment has."""
+
+    terms: int
+    postings: int
+
+
+class PostingsWriter:
+    """Collects the postings of one segment's files, then writes them sorted."""
+
+    def __init__(self) -> None:
+        self._parts = [bytearray() for _ in range(1 << _PARTS_BITS)]
+
+    def add(self, number: int, field: Field, hashes: array[int], infos: bytes) -> None:
+        """Add terms of a file; ``infos`` has a byte for each."""
+        if not hashes:
+            return
+        raw = memoryview(hashes).cast("B")
+        count = len(hashes)
+        # Eight bytes a posting, the lowest first: what is to be sorted last stands first.
+        rows = bytearray(8 * count)
+        rows[0::8] = infos.translate(_MARKED[field])
+        rows[1::8] = bytes((number & 0xFF,)) * count
+        rows[2::8] = bytes((number >> 8,)) * count
+        rows[3::8] = bytes((field,)) * count
+        for plane in range(4):
+            rows[4 + plane :: 8] = raw[plane::4]
+        self._spread(hashes, rows)
+
+    def _spread(self, hashes: array[int], rows: bytearray) -> None:
+        """Give each part its rows; the terms of a call are sorted."""
+        start = 0
+        for part, rows_of_part in enumerate(self._parts):
+            end = bisect_left(hashes, (part + 1) << (32 - _PARTS_BITS), start)
+            rows_of_part.extend(rows[8 * start : 8 * end])
+            start = end
+
+    def write(self, file: BinaryIO) -> Sizes:
+        """Write terms, where the postings of each begin, files and bytes; each table is padded to eight bytes."""
+        terms, starts = array("I"), array("I")
+        files, infos = bytearray(), bytearray()
+        total = 0
+        for part in self._parts:
+            values = array("Q")
+            values.frombytes(part)
+            part.clear()
+            ordered = array("Q", sorted(values))
+            raw = ordered.tobytes()
+            infos += raw[0::8]
+            numbers = bytearray(2 * len(ordered))
+            numbers[0::2], numbers[1::2] = raw[1::8], raw[2::8]
+            files += numbers
+            keys = bytearray(4 * len(ordered))
+            for plane in range(4):
+                keys[plane::4] = raw[4 + plane :: 8]
+            counted = Counter(memoryview(keys).cast("I"))
+            terms.extend(counted)
+            starts.extend(total + n for n in accumulate(counted.values(), initial=0) if n < len(ordered))
+            total += len(ordered)
+        starts.append(total)
+        for table in (terms.tobytes(), starts.tobytes(), files, infos):
+            file.write(table)
+            file.write(bytes(-len(table) % 8))
+        return Sizes(len(terms), total)
+
+
+class Postings:
+    """The postings of one segment, where they lie in a mapped file."""
+
+    __slots__ = ("_files", "_infos", "_starts", "_terms", "base")
+
+    def __init__(self, data: memoryview, sizes: Sizes, base: int) -> None:
+        """Read tables that `PostingsWriter.write` wrote; ``base`` is the number of the segment's first file."""
+        self.base = base
+        terms, data = _table(data, 4 * sizes.terms)
+        starts, data = _table(data, 4 * sizes.terms + 4)
+        files, data = _table(data, 2 * sizes.postings)
+        self._terms, self._starts, self._files = terms.cast("I"), starts.cast("I"), files.cast("H")
+        self._infos, _ = _table(data, sizes.postings)
+
+    def range_of(self, term: int) -> tuple[int, int]:
+        """Return where the postings of a term begin and end."""
+        at = bisect_left(self._terms, term)
+        if at == len(self._terms) or self._terms[at] != term:
+            return 0, 0
+        return self._starts[at], self._starts[at + 1]
+
+    def holds(self, number: int) -> bool:
+        """Tell whether a file is one of this segment's."""
+        return 0 <= number - self.base < SEGMENT_FILES
+
+    def end_of(self, field: Field, start: int, end: int) -> int:
+        """Return where the postings of a term that are in a field, or in one before it, end."""
+        return bisect_left(self._infos, (field + 1) << FIELD_SHIFT, start, end)
+
+    def rows(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Return the file and the byte of each posting."""
+        base = self.base
+        return ((base + file, info) for file, info in zip(self._files[start:end], self._infos[start:end], strict=True))
+
+    def info_of(self, number: int, start: int, end: int) -> int | None:
+        """Return the byte of a file among the postings of one field, or nothing."""
+        local = number - self.base
+        at = bisect_left(self._files, local, start, end)
+        return self._infos[at] if at < end and self._files[at] == local else None
+
+
+def _table(data: memoryview, size: int) -> tuple[memoryview, memoryview]:
+    """Return a table and what follows it."""
+    return data[:size], data[size + -size % 8 :]

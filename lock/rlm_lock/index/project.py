@@ -1,0 +1,286 @@
+"""The index of a project as it is now: the base on disk, and over it what has changed since that was built."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlm_lock.extraction.words import hash_of
+from rlm_lock.index.base import INDEX_FILE, Base, stamp_of
+from rlm_lock.index.modules import Modules, names_of
+from rlm_lock.index.postings import FIELD_SHIFT, Field, Postings
+from rlm_lock.index.terms import terms_of
+from rlm_lock.model import Extract
+
+__all__ = ["Hits", "ProjectIndex"]
+
+_MOST_REOPENED = 300
+"""Files whose imports are resolved anew for one new file: more have a word in common with it by chance."""
+
+
+@dataclass(slots=True)
+class _Changed:
+    """What replaces a file's rows in the base."""
+
+    stamp: bytes
+    size: int
+    imports: tuple[str, ...]
+    terms: array[int]
+
+
+@dataclass(slots=True)
+class Hits:
+    """The postings of one term, found but not read.
+
+    Attributes:
+        ranges: for each segment that has the term: the segment, and where each field ends.
+        fresh: postings of changed files, and which base rows are void.
+        count: how many postings there are, void ones included.
+    """
+
+    ranges: list[tuple[Postings, list[int]]]
+    fresh: list[tuple[int, int]]
+    void: set[int]
+    count: int
+
+    def size_of(self, field: Field) -> int:
+        """Return about how many files have the term in a field."""
+        own = sum(1 for _, info in self.fresh if info >> FIELD_SHIFT == field)
+        return own + sum(ends[field + 1] - ends[field] for _, ends in self.ranges)
+
+    def rows(self, field: Field) -> Iterator[tuple[int, int]]:
+        """Return the files that have the term in a field, with the byte of each."""
+        void = self.void
+        for segment, ends in self.ranges:
+            for number, info in segment.rows(ends[field], ends[field + 1]):
+                if number not in void:
+                    yield number, info & 0x3F
+        for number, info in self.fresh:
+            if info >> FIELD_SHIFT == field:
+                yield number, info & 0x3F
+
+    def info_of(self, number: int, field: Field) -> int | None:
+        """Return the byte of one file in a field, or nothing."""
+        if number in self.void:
+            return next((info & 0x3F for n, info in self.fresh if n == number and info >> FIELD_SHIFT == field), None)
+        for segment, ends in self.ranges:
+            if segment.holds(number):
+                info = segment.info_of(number, ends[field], ends[field + 1])
+                return None if info is None else info & 0x3F
+        return None
+
+
+class ProjectIndex:
+    """What files a project has, which have a term, and which import which.
+
+    A file keeps its number while the index is open. `update` and `remove` take effect at once and cost nothing that
+    grows with the project; `overlay` says how many files differ from the base, and whether to build it anew.
+
+    Args:
+        base: the mapped index.
+        imports_of: the imports of a file that is unchanged since the base, as its extract has them.
+    """
+
+    def __init__(self, base: Base, imports_of: Callable[[bytes], tuple[str, ...]]) -> None:
+        self.base = base
+        self._imports_of = imports_of
+        self._changed: dict[int, _Changed] = {}
+        self._removed: set[int] = set()
+        self._added: dict[bytes, int] = {}
+        self._paths: list[bytes] = []
+        self._terms: dict[int, list[tuple[int, int]]] = {}
+        self._reopened: set[int] = set()
+        self._void: set[int] = set()
+        self._modules = Modules(self.named, self.text_of)
+        self._stale: set[int] = set()
+        self._resolved: dict[int, list[int]] = {}
+        self._importers: dict[int, set[int]] = {}
+
+    @classmethod
+    def open(cls, folder: Path, imports_of: Callable[[bytes], tuple[str, ...]]) -> ProjectIndex:
+        """Open the index of a folder; OSError or ValueError if there is none that can be read."""
+        return cls(Base(folder / INDEX_FILE), imports_of)
+
+    # What there is
+
+    def __len__(self) -> int:
+        return len(self.base) - sum(1 for n in self._removed if n < len(self.base)) + self._living_added()
+
+    def _living_added(self) -> int:
+        return len(self._added) - sum(1 for n in self._removed if n >= len(self.base))
+
+    @property
+    def overlay(self) -> int:
+        """How many files differ from the base: build it anew when they are many."""
+        return len(self._changed) + len(self._removed)
+
+    def number_of(self, path: bytes) -> int | None:
+        """Return a file's number, or nothing if the project has no such file."""
+        number = self._added.get(path)
+        if number is None:
+            number = self.base.number_of(path)
+        return None if number is None or number in self._removed else number
+
+    def path_of(self, number: int) -> bytes:
+        """Return a file's path."""
+        return self.base.path_of(number) if number < len(self.base) else self._paths[number - len(self.base)]
+
+    def text_of(self, number: int) -> str:
+        """Return a file's path as text that can be turned back."""
+        return self.path_of(number).decode("utf-8", "surrogateescape")
+
+    def size_of(self, number: int) -> int:
+        """Return how many different words a file has: eight times the logarithm to the base of two."""
+        changed = self._changed.get(number)
+        return changed.size if changed else self.base.sizes[number]
+
+    def numbers(self, folder: bytes = b"") -> Iterator[int]:
+        """Return the files below a folder (all without one), in the order of their paths but for new ones."""
+        prefix = folder.rstrip(b"/") + b"/" if folder else b""
+        first = self.base.place_of(prefix)
+        last = self.base.place_of(prefix[:-1] + b"0") if prefix else len(self.base)
+        yield from (n for n in range(first, last) if n not in self._removed)
+        yield from (n for path, n in self._added.items() if path.startswith(prefix) and n not in self._removed)
+
+    # What changes
+
+    def differs(self, path: bytes, key: str) -> bool:
+        """Tell whether a file is not indexed with this content."""
+        number = self.number_of(path)
+        if number is None:
+            return True
+        changed = self._changed.get(number)
+        return (changed.stamp if changed else self.base.stamp(number)) != stamp_of(key)
+
+    def update(self, path: bytes, key: str, extract: Extract | None) -> None:
+        """Take a file's new content; ``key`` is what its extract is kept under."""
+        number = self.number_of(path)
+        if number is None:
+            number = self._revive(path)
+        else:
+            self._drop_terms(number)
+        extract = extract or Extract()
+        terms = terms_of(path, extract)
+        own = array("I")
+        for field, hashes, infos in terms.fields:
+            own += hashes
+            for term, info in zip(hashes, infos, strict=True):
+                self._terms.setdefault(term, []).append((number, info & 0x3F | field << FIELD_SHIFT))
+        self._changed[number] = _Changed(stamp_of(key), terms.size, extract.imports, own)
+        self._void.add(number)
+        self._stale.add(number)
+
+    def _revive(self, path: bytes) -> int:
+        """Return the number of a file that was not there: its former one if it was there once."""
+        number = self._added.get(path)
+        if number is None:
+            number = self.base.number_of(path)
+        if number is None:
+            number = len(self.base) + len(self._paths)
+            self._paths.append(path)
+            self._added[path] = number
+        self._removed.discard(number)
+        self._modules.forget()
+        for name in names_of(path.decode("utf-8", "surrogateescape")):
+            hits = self.hits(hash_of(name.rpartition("/")[2]))
+            if hits.count <= _MOST_REOPENED:
+                self._reopened.update(n for field in Field for n, _ in hits.rows(field))
+        self._stale.update(self._changed, self._reopened)
+        return number
+
+    def remove(self, path: bytes) -> None:
+        """Forget a file that is gone."""
+        number = self.number_of(path)
+        if number is None:
+            return
+        self._reopened.update(self.importers_of(number))
+        self._drop_terms(number)
+        self._changed.pop(number, None)
+        self._removed.add(number)
+        self._void.add(number)
+        self._modules.forget()
+        self._stale.update(self._changed, self._reopened, {number})
+
+    def _drop_terms(self, number: int) -> None:
+        changed = self._changed.get(number)
+        for term in changed.terms if changed else ():
+            self._terms[term] = [row for row in self._terms[term] if row[0] != number]
+
+    # Which files have a term
+
+    def hits(self, term: int) -> Hits:
+        """Return the postings of a term."""
+        ranges: list[tuple[Postings, list[int]]] = []
+        count = 0
+        for segment in self.base.segments:
+            start, end = segment.range_of(term)
+            if start < end:
+                ranges.append((segment, [start, *(segment.end_of(field, start, end) for field in Field)]))
+                count += end - start
+        fresh = self._terms.get(term, [])
+        return Hits(ranges, fresh, self._void, count + len(fresh))
+
+    def named(self, term: int) -> list[int]:
+        """Return the files that define a name, or may be imported by it."""
+        void = self._void
+        found = [n for n in self.base.named(term) if n not in void] if void else self.base.named(term)
+        if fresh := self._terms.get(term):
+            found += (n for n, info in fresh if info >> FIELD_SHIFT == Field.DEFINED)
+        return found
+
+    # Which files import which
+
+    def resolve(self, number: int, imports: Iterable[str]) -> list[list[int]]:
+        """Return the files that each of a file's imports means."""
+        importer = self.text_of(number)
+        return [self._modules.resolve(importer, name) for name in imports]
+
+    def imports_of(self, number: int) -> list[int]:
+        """Return the files that a file imports, in the order of their numbers."""
+        loose = self._loose()
+        if number in loose:
+            return loose[number]
+        base = self.base
+        if number >= len(base):
+            return []
+        return [n for n in base.targets[base.starts[number] : base.starts[number + 1]] if n not in self._removed]
+
+    def importers_of(self, number: int) -> list[int]:
+        """Return the files that import a file, in the order of their numbers."""
+        loose, base = self._loose(), self.base
+        found: list[int] = []
+        if number < len(base):
+            sources = base.sources[base.into[number] : base.into[number + 1]]
+            found = [n for n in sources if n not in loose and n not in self._removed]
+        return sorted({*found, *self._importers.get(number, ())}) if loose else found
+
+    def in_degree(self, number: int) -> int:
+        """Return how many files import a file."""
+        if not self._void:
+            return self.base.into[number + 1] - self.base.into[number]
+        return len(self.importers_of(number))
+
+    def popular(self) -> list[int]:
+        """Return the files that most others import, the most imported first."""
+        found = {n for n in self.base.popular if n not in self._removed}
+        self._loose()
+        found.update(n for n, importers in self._importers.items() if importers and n not in self._removed)
+        return sorted(found, key=lambda n: (-self.in_degree(n), self.path_of(n)))
+
+    def _loose(self) -> dict[int, list[int]]:
+        """Return what the files import whose imports in the base no longer hold."""
+        while self._stale:
+            number = self._stale.pop()
+            for target in self._resolved.pop(number, ()):
+                self._importers[target].discard(number)
+            if number in self._removed:
+                continue
+            changed = self._changed.get(number)
+            names = changed.imports if changed else self._imports_of(self.path_of(number))
+            targets = sorted({n for found in self.resolve(number, names) for n in found} - {number})
+            self._resolved[number] = targets
+            for target in targets:
+                self._importers.setdefault(target, set()).add(number)
+        return self._resolved

@@ -1,0 +1,68 @@
+"""The terms under which a file is found: its words, the names it defines, its path and the names it is imported by."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from zlib import crc32
+
+from rlm_lock.extraction.words import hash_of, parts_of, unpack
+from rlm_lock.index.modules import import_parts, module_terms
+from rlm_lock.index.postings import Field
+from rlm_lock.model import Extract
+
+__all__ = ["FOLDER", "STEM", "FileTerms", "terms_of"]
+
+STEM, FOLDER = 1, 0
+"""Bytes of a posting in the path: of the file's own name, and of its folders."""
+_MOST_PARTS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class FileTerms:
+    """The terms of a file, by field: hashes in ascending order, and a byte for each.
+
+    Attributes:
+        fields: the terms.
+        size: how many different words there are: eight times the logarithm to the base of two.
+    """
+
+    fields: tuple[tuple[Field, array[int], bytes], ...]
+    size: int
+
+
+def terms_of(path: bytes, extract: Extract) -> FileTerms:
+    """Return the terms of a file."""
+    text = path.decode("utf-8", "surrogateescape")
+    names = dict.fromkeys(d.name for d in extract.definitions)
+    defined = {hash_of(name) for name in names} | module_terms(text)
+    folder, base = posixpath.split(text)
+    in_path = dict.fromkeys(_path_terms(folder), FOLDER) | dict.fromkeys(_path_terms(base), STEM)
+    parts = {crc32(part.encode()) for name in [*names][:_MOST_PARTS] for part in parts_of(name)} - defined
+    words, infos = unpack(extract.words)
+    # A new file may be what an import means that meant nothing before: its importers are found by these.
+    imported = {hash_of(part) for name in extract.imports for part in import_parts(name)}
+    missing = sorted(imported.difference(words, defined))
+    ordered = sorted(in_path.items())
+    fields = (
+        (Field.DEFINED, *_plain(defined)),
+        (Field.PATH, array("I", (key for key, _ in ordered)), bytes(info for _, info in ordered)),
+        (Field.PART, *_plain(parts)),
+        (Field.TEXT, words, infos),
+        (Field.TEXT, array("I", missing), bytes(len(missing))),
+    )
+    return FileTerms(fields, min(255, int(8 * math.log2(len(words) + 1))))
+
+
+def _plain(hashes: Iterable[int]) -> tuple[array[int], bytes]:
+    ordered = array("I", sorted(hashes))
+    return ordered, bytes(len(ordered))
+
+
+def _path_terms(text: str) -> set[int]:
+    """Return the parts of a path, and each name in it that has several parts as a whole."""
+    whole = (piece for name in text.split("/") for piece in (name, posixpath.splitext(name)[0]) if piece)
+    return {crc32(part.encode()) for part in parts_of(text)} | {hash_of(name) for name in whole}

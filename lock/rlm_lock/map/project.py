@@ -1,0 +1,171 @@
+"""The map of a project: which of its files matter, for what somebody works on and asks."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rlm_lock.extraction.packing import definitions_in, from_bytes
+from rlm_lock.extraction.words import hash_of, parts_of
+from rlm_lock.index.postings import Field
+from rlm_lock.index.project import ProjectIndex
+from rlm_lock.map import scores
+from rlm_lock.map.question import asks_for_tests, terms_of
+from rlm_lock.map.scores import WEIGHTS, Weights
+from rlm_lock.map.text import Line, text_of
+from rlm_lock.model import Definition, Extract
+from rlm_lock.names import shown
+
+__all__ = ["ProjectMap", "Shown"]
+
+_MOST_SHOWN = 400
+_MOST_SYMBOLS = 60
+_MOST_NAMES = 300
+_MOST_STEMS = 20
+_TOP_KINDS = frozenset({"class", "interface", "struct", "trait", "enum", "type"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A map's text, how many files it names, and which paths of the focus the project does not have."""
+
+    text: str
+    files: int
+    unknown: tuple[str, ...] = ()
+
+
+class ProjectMap:
+    """Answers from an index, and from the extracts of the few files that are shown.
+
+    Args:
+        index: of the project.
+        packed_of: the packed extract of a file of the project, or None.
+        weights: of the evidence.
+    """
+
+    def __init__(
+        self, index: ProjectIndex, packed_of: Callable[[bytes], bytes | None], weights: Weights = WEIGHTS
+    ) -> None:
+        self._index = index
+        self._packed_of = packed_of
+        self._weights = weights
+
+    def show(self, tokens: int, focus: Sequence[str] = (), about: str = "", path: str = "") -> Shown:
+        """Return a map of at most so many tokens.
+
+        Args:
+            tokens: what the text may take.
+            focus: paths somebody works on; they are not shown again.
+            about: the question, in words.
+            path: a folder to which the map is narrowed.
+        """
+        touched, unknown = self._touched(focus)
+        ordered = self.ranked(touched, about, path)[: max(20, min(_MOST_SHOWN, tokens // 6))]
+        wanted = {part for word in about.split() for part in parts_of(word)}
+        text, files = text_of([self._line(number, place, wanted) for place, number in enumerate(ordered)], tokens)
+        return Shown(text, files, tuple(unknown))
+
+    def ranked(self, touched: Sequence[int], about: str = "", path: str = "") -> list[int]:
+        """Return the numbers of the files that matter, the first first."""
+        index, weights = self._index, self._weights
+        score: dict[int, float] = {}
+        sought = terms_of(about)
+        self._add(score, scores.popular(index, 300), weights.prior)
+        if touched:
+            self._add(score, scores.near(index, touched, self._extract_of, weights), weights.near)
+            self._add_tests(score, touched, weights.test_asked if asks_for_tests(about) else weights.test)
+            self._add_siblings(score, touched)
+        if sought:
+            self._add(score, scores.words(index, sought, weights), weights.words)
+        for number in touched:
+            score.pop(number, None)
+        if path:
+            folder = path.strip("/").encode("utf-8", "surrogateescape")
+            self._add_folder(score, folder)
+            score = {n: s for n, s in score.items() if index.path_of(n).startswith(folder + b"/")}
+        best = sorted(score.items(), key=lambda kept: -kept[1])[: 2 * _MOST_SHOWN]
+        best.sort(key=lambda kept: (-round(kept[1], 6), index.path_of(kept[0])))
+        return [number for number, _ in best[:_MOST_SHOWN]]
+
+    def whole(self, most: int) -> Iterator[str]:
+        """Return a plain map of all files, folder by folder, in about so many bytes; names of files are never cut."""
+        index = self._index
+        symbols = max(0, most // max(1, len(index)) - 40) // 12
+        former = None
+        for number in sorted(index.numbers(), key=index.path_of):
+            folder, base = posixpath.split(index.text_of(number))
+            if folder != former:
+                yield f"{shown(folder or '.')}/\n"
+                former = folder
+            found = self._definitions_of(number)[: min(symbols, 40)] if symbols else ()
+            names = " ".join(f"{shown(d.name)}:{d.line}" for d in found)
+            yield f" {shown(base)}: {names}\n" if names else f" {shown(base)}\n"
+
+    @staticmethod
+    def _add(score: dict[int, float], found: dict[int, float], weight: float) -> None:
+        """Add one sort of evidence, of which the strongest counts ``weight``."""
+        top = max(found.values(), default=0.0)
+        for number, value in found.items() if top else ():
+            score[number] = score.get(number, 0.0) + weight * value / top
+
+    def _touched(self, focus: Sequence[str]) -> tuple[list[int], list[str]]:
+        touched: dict[int, None] = {}
+        unknown = []
+        for path in focus:
+            number = self._index.number_of(path.removeprefix("./").encode("utf-8", "surrogateescape"))
+            if number is None:
+                unknown.append(path)
+            else:
+                touched[number] = None
+        return list(touched), unknown
+
+    def _add_tests(self, score: dict[int, float], touched: Sequence[int], weight: float) -> None:
+        """Add the test of each module, and the module of each test: they share the stem of their name."""
+        index = self._index
+        for number in touched[: scores.MOST_FOCUS]:
+            path = index.text_of(number)
+            stem = scores.stem_of(path)
+            names = (
+                stem,
+                f"test_{stem}",
+                f"{stem}_test",
+                f"{stem}test",
+                f"{stem}tests",
+                f"{stem}_spec",
+                f"{stem}.test",
+            )
+            found = {n for name in names for n in self._named(name) if scores.stem_of(index.text_of(n)) == stem}
+            for other in found - {number}:
+                if scores.is_test(index.text_of(other)) != scores.is_test(path):
+                    score[other] = score.get(other, 0.0) + weight / len(touched)
+
+    def _named(self, stem: str) -> list[int]:
+        hits = self._index.hits(hash_of(stem))
+        return [n for n, info in hits.rows(Field.PATH) if info][:_MOST_STEMS] if hits.count else []
+
+    def _add_siblings(self, score: dict[int, float], touched: Sequence[int]) -> None:
+        folders = {posixpath.dirname(self._index.path_of(n)) for n in touched}
+        for number in score:
+            if posixpath.dirname(self._index.path_of(number)) in folders:
+                score[number] += self._weights.sibling * self._weights.near
+
+    def _add_folder(self, score: dict[int, float], folder: bytes) -> None:
+        for place, number in enumerate(self._index.numbers(folder)):
+            if place >= _MOST_SHOWN:
+                break
+            score.setdefault(number, 0.0)
+
+    def _extract_of(self, path: bytes) -> Extract | None:
+        packed = self._packed_of(path)
+        return None if packed is None else from_bytes(packed)
+
+    def _definitions_of(self, number: int) -> tuple[Definition, ...]:
+        packed = self._packed_of(self._index.path_of(number))
+        return () if packed is None else definitions_in(packed)
+
+    def _line(self, number: int, place: int, wanted: set[str]) -> Line:
+        folder, base = posixpath.split(self._index.text_of(number))
+        found = self._definitions_of(number)[:_MOST_NAMES] if place < _MOST_SYMBOLS else ()
+        ordered = sorted(found, key=lambda d: (-len(wanted.intersection(parts_of(d.name))), d.kind not in _TOP_KINDS))
+        return Line(folder, base, tuple(dict.fromkeys((d.name, d.line) for d in ordered)))

@@ -1,0 +1,244 @@
+"""How much each file matters: by one step from the files somebody works on, and by the words of the question.
+
+Nothing here is proportional to the project: terms that very many files have are not read, only looked up for the files
+that other terms have found.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlm_lock.extraction.words import COUNT, HEAD, hash_of, unpack
+from rlm_lock.index.postings import Field
+from rlm_lock.index.project import Hits, ProjectIndex
+from rlm_lock.index.terms import STEM
+from rlm_lock.map.question import Sought
+from rlm_lock.model import Extract
+
+__all__ = ["WEIGHTS", "Weights", "near", "popular", "stem_of", "words"]
+
+Scores = dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each kind of evidence counts. They were chosen on the tuning half of the tasks of bench/lock_quality."""
+
+    # Between the sorts of evidence: each is first made to end at 1.
+    near: float = 3.0
+    words: float = 3.0
+    test: float = 1.5
+    test_asked: float = 3.0
+    prior: float = 0.5
+    # Neighbours of the focus
+    imports: float = 1.0
+    importers: float = 0.5
+    uses: float = 0.35
+    used: float = 0.35
+    sibling: float = 0.05
+    untrusted: float = 0.3
+    # Words
+    rarity: float = 1.5
+    defined: float = 3.0
+    stem: float = 1.5
+    folder: float = 0.6
+    part: float = 0.8
+    head: float = 0.5
+    text: float = 1.0
+    length: float = 0.35
+    common: float = 0.25
+    coverage: float = 0.5
+
+
+WEIGHTS = Weights()
+MOST_FOCUS = 12
+"""Files of the focus that are looked at; the time of a map must not grow with what somebody touched in a day."""
+_MOST_DEFINERS = 8
+_MOST_MENTIONS = 256
+_MOST_ROWS = 1_500
+_MOST_NAMES = 150
+_COUNTS = (0.4, 1.0, 1.35, 1.6, 1.8, 1.95, 2.1, 2.2)
+"""What a word is worth by how often a file has it."""
+_MEAN_LENGTH = 150
+_TEST_MARK = re.compile(r"^(?:tests?_|spec_)|(?:_tests?|_spec|\.tests?|\.spec|tests?|spec)$")
+
+
+def stem_of(path: str) -> str:
+    """Return what the names of a module and of its test have in common."""
+    base = posixpath.basename(path)
+    stem = (base.rsplit(".", 1)[0] or base).lower() if "." in base else base.lower()
+    return _TEST_MARK.sub("", stem) or stem
+
+
+def is_test(path: str) -> bool:
+    """Tell whether a file looks like a test, by its name or its folders."""
+    folders, _, base = path.lower().rpartition("/")
+    stem = base.split(".")[0]
+    marked = (
+        stem.startswith("test_") or stem.endswith(("_test", "_tests", "_spec")) or ".test." in base or ".spec." in base
+    )
+    marked = marked or path.rpartition("/")[2].split(".")[0].endswith(("Test", "Tests", "Spec"))
+    return marked or any(folder in {"test", "tests", "spec", "specs", "__tests__"} for folder in folders.split("/"))
+
+
+def rarity_of(count: int, files: int) -> float:
+    """Return how much it says that a file has a term which so many files have."""
+    return math.log(1 + files / max(count, 1))
+
+
+def near(
+    index: ProjectIndex, focus: Sequence[int], extract_of: Callable[[bytes], Extract | None], weights: Weights
+) -> Scores:
+    """Return the neighbours of the focus; each of its files counts the same."""
+    score: Scores = defaultdict(float)
+    for number in focus[:MOST_FOCUS]:
+        own: Scores = defaultdict(float)
+        extract = extract_of(index.path_of(number)) or Extract()
+        imported = _imports(index, number, extract, own, weights)
+        _uses(index, number, extract, imported, own, weights)
+        _used(index, number, extract, own, weights)
+        top = max(own.values(), default=1.0)
+        for other, value in own.items():
+            score[other] += value / top / min(len(focus), MOST_FOCUS)
+    return score
+
+
+def _imports(index: ProjectIndex, number: int, extract: Extract, own: Scores, weights: Weights) -> set[int]:
+    imported: set[int] = set()
+    for found in index.resolve(number, extract.imports):
+        for other in found:
+            if other != number and other not in imported:
+                imported.add(other)
+                own[other] += weights.imports / len(found) ** 0.5
+    return imported
+
+
+def _uses(
+    index: ProjectIndex, number: int, extract: Extract, imported: set[int], own: Scores, weights: Weights
+) -> None:
+    """Add the files that define what a file mentions."""
+    folder = posixpath.dirname(index.path_of(number))
+    hashes, infos = unpack(extract.words)
+    for term, info in zip(hashes, infos, strict=True):
+        if not info & COUNT:
+            continue
+        definers = index.named(term)
+        if not definers or len(definers) > 3 * _MOST_DEFINERS:
+            continue
+        chosen = [d for d in definers if d in imported]
+        trust = 1.0
+        if not chosen and len(definers) <= _MOST_DEFINERS:
+            trust = weights.untrusted
+            chosen = [d for d in definers if posixpath.dirname(index.path_of(d)) == folder] or definers
+        if 0 < len(chosen) <= 3:
+            gain = weights.uses * trust * _COUNTS[info & COUNT] / len(chosen)
+            for other in chosen:
+                if other != number:
+                    own[other] += gain
+
+
+def _used(index: ProjectIndex, number: int, extract: Extract, own: Scores, weights: Weights) -> None:
+    """Add the files that import a file, and those that mention what it defines."""
+    importers = index.importers_of(number)
+    trusted = set(importers)
+    for other in importers[:_MOST_ROWS]:
+        own[other] += weights.importers
+    files = len(index)
+    for name in dict.fromkeys(d.name for d in extract.definitions[:_MOST_NAMES]):
+        if len(name) < 4:
+            continue
+        hits = index.hits(hash_of(name))
+        if not 0 < hits.size_of(Field.TEXT) <= _MOST_MENTIONS:
+            continue
+        definers = hits.size_of(Field.DEFINED) or 1
+        gain = weights.used * rarity_of(hits.count, files) / rarity_of(1, files) / definers
+        for other, info in hits.rows(Field.TEXT):
+            if other != number and info & COUNT:
+                own[other] += gain * _COUNTS[info & COUNT] * (1.0 if other in trusted else weights.untrusted)
+
+
+def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Scores:
+    """Return the files that have the words of a question, in their text, names or paths."""
+    files = len(index)
+    by_word: dict[int, Scores] = {}
+    value_of: dict[int, float] = {}
+    common: list[tuple[Sought, Hits, float]] = []
+    found = [(index.hits(each.term), each) for each in sought]
+    for hits, each in sorted(found, key=lambda pair: pair[0].count):
+        if not hits.count:
+            continue
+        text = hits.size_of(Field.TEXT) + hits.size_of(Field.DEFINED)
+        value = each.weight * rarity_of(max(text, 1), files) ** weights.rarity
+        value_of[each.word] = max(value_of.get(each.word, 0.0), value)
+        own = by_word.setdefault(each.word, {})
+        _strong(hits, value, own, weights)
+        if text <= max(_MOST_ROWS, 20) and (text <= weights.common * files or text <= 20):
+            for number, info in hits.rows(Field.TEXT):
+                gain = value * _text_value(info, weights)
+                if gain > own.get(number, 0.0):
+                    own[number] = gain
+        else:
+            common.append((each, hits, value))
+    return _together(index, by_word, value_of, common, weights)
+
+
+def _strong(hits: Hits, value: float, own: Scores, weights: Weights) -> None:
+    """Add what stands in names; of a term that is very common in names nothing is added."""
+    for field in (Field.DEFINED, Field.PATH, Field.PART):
+        size = hits.size_of(field)
+        if not 0 < size <= 2 * _MOST_ROWS:
+            continue
+        shared = 1 / (1 + math.log(size)) if field == Field.DEFINED else 1.0
+        for number, info in hits.rows(field):
+            own[number] = own.get(number, 0.0) + value * shared * _name_value(field, info, weights)
+
+
+def _name_value(field: Field, info: int, weights: Weights) -> float:
+    if field == Field.PATH:
+        return weights.stem if info == STEM else weights.folder
+    return weights.defined if field == Field.DEFINED else weights.part
+
+
+def _text_value(info: int, weights: Weights) -> float:
+    return weights.text * _COUNTS[info & COUNT] + (weights.head if info & HEAD else 0.0)
+
+
+def _together(
+    index: ProjectIndex,
+    by_word: dict[int, Scores],
+    value_of: dict[int, float],
+    common: list[tuple[Sought, Hits, float]],
+    weights: Weights,
+) -> Scores:
+    """Add up the words: shorter files and files with more of the words first."""
+    score: Scores = defaultdict(float)
+    matched: Scores = defaultdict(float)
+    for word, own in by_word.items():
+        for number, value in own.items():
+            score[number] += value
+            matched[number] += value_of[word]
+    best = sorted(score, key=lambda n: -score[n])[:400]
+    for each, hits, value in common:
+        for number in best:
+            info = hits.info_of(number, Field.TEXT)
+            if info is not None:
+                score[number] += value * _text_value(info, weights)
+                matched[number] += value_of[each.word] * 0.5
+    whole = sum(value_of.values()) or 1.0
+    for number in score:
+        length = 2 ** (index.size_of(number) / 8) / _MEAN_LENGTH
+        score[number] *= min(1.0, matched[number] / whole) ** weights.coverage
+        score[number] /= 1 - weights.length + weights.length * max(0.3, length) ** 0.5
+    return score
+
+
+def popular(index: ProjectIndex, most: int) -> Scores:
+    """Return the files that most others import; the first has 1."""
+    numbers = index.popular()[:most]
+    top = max((index.in_degree(n) for n in numbers), default=1) or 1
+    return {n: math.sqrt(index.in_degree(n) / top) for n in numbers}

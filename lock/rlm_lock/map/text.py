@@ -1,0 +1,74 @@
+"""The text of a map: the first files in order, the others by folder, within a number of tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlm_lock.names import shown
+
+__all__ = ["FIRST", "Line", "estimated", "text_of"]
+
+FIRST = 10
+"""Files that are shown in order, by their whole paths. Grouping saves tokens but loses the order."""
+_KEPT_BACK = 0.9
+"""The part of the tokens that is used: what a piece costs was measured, and another tokenizer may count more."""
+_PIECES = re.compile(r"[A-Z]?[a-z]{1,6}|[A-Z]{1,2}|[0-9]{1,3}|[^\x00-\x7f]|[^A-Za-z0-9\x20\n]{1,2}|\n|\x20{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A file of a map: its folder, its name, and names that it defines with their lines, the best first."""
+
+    folder: str
+    base: str
+    symbols: Sequence[tuple[str, int]]
+
+
+def estimated(text: str) -> float:
+    """Return how many tokens a text takes at most, nearly: it errs on the safe side."""
+    wide = sum(1 for c in text if ord(c) > 0x7F) if not text.isascii() else 0
+    return len(_PIECES.findall(text)) + 2 * wide
+
+
+def text_of(lines: Sequence[Line], tokens: int) -> tuple[str, int]:
+    """Return the map of these files, in order, and how many of them it names."""
+    budget = tokens * _KEPT_BACK
+    first: list[str] = []
+    groups: dict[str, list[str]] = {}
+    for place, line in enumerate(lines):
+        in_order = place < FIRST
+        text = _in_order(line) if in_order else _in_group(line, place)
+        cost = estimated(text)
+        if not in_order and line.folder not in groups:
+            cost += estimated(_heading(line.folder))
+        if cost > budget:
+            if budget < _LEAST:
+                break
+            continue
+        budget -= cost
+        if in_order:
+            first.append(text)
+        else:
+            groups.setdefault(line.folder, []).append(text)
+    rest = "".join(f"{_heading(folder)}{''.join(found)}" for folder, found in groups.items())
+    return "".join(first) + rest, len(first) + sum(map(len, groups.values()))
+
+
+_LEAST = 8
+
+
+def _in_order(line: Line) -> str:
+    path = f"{line.folder}/{line.base}" if line.folder else line.base
+    symbols = " ".join(f"{shown(name)}:{number}" for name, number in line.symbols[:5])
+    return f"{shown(path)}: {symbols}".rstrip() + "\n"
+
+
+def _in_group(line: Line, place: int) -> str:
+    symbols = " ".join(shown(name) for name, _ in line.symbols[: 3 if place < 24 else 1])
+    return f" {shown(line.base)}: {symbols}\n" if symbols else f" {shown(line.base)}\n"
+
+
+def _heading(folder: str) -> str:
+    return f"{shown(folder)}/\n" if folder else "./\n"
