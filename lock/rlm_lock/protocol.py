@@ -52,10 +52,12 @@ class ScannerSpec:
     Attributes:
         root: the top of the working tree (or of a folder without git), with surrogate escapes.
         store: the folder of the parse cache and the versions; all worktrees of one repository have the same.
+        idle_seconds: how long a scanner stays that is asked nothing.
     """
 
     root: str
     store: str
+    idle_seconds: float = 600.0
 
 
 class Phase(enum.StrEnum):

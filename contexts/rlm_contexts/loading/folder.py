@@ -7,7 +7,6 @@ followed. So what is found lies in the directory, whatever is put in its place m
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from enum import Enum, auto
 from itertools import pairwise
 from pathlib import Path
 
-from pathspec import GitIgnoreSpec
-
 from rlm_contexts.errors import OutOfReach, SourceError
+from rlm_contexts.loading.ignores import IgnoreRules, rules_in
 from rlm_contexts.loading.places import PathReach, Place
 from rlm_contexts.progress import stopped
 
@@ -28,9 +26,8 @@ MOST_ENTRIES = 500_000
 DEEPEST = 200
 """Levels of folders that are looked into."""
 _META = frozenset({".git", ".hg", ".svn"})
-_LONGEST_IGNORE = 1 << 17  # bytes of an ignore file that are read
 
-Ignores = tuple[tuple[Path, GitIgnoreSpec], ...]
+Ignores = tuple[tuple[Path, IgnoreRules], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +138,8 @@ def _walk(
 
 def _is_ignored(path: Path, is_folder: bool, ignores: Ignores) -> bool:
     """What the innermost .gitignore that has an opinion says."""
-    for folder, spec in reversed(ignores):
-        name = path.relative_to(folder).as_posix() + ("/" if is_folder else "")
-        said = spec.check_file(name).include
+    for folder, rules in reversed(ignores):
+        said = rules.excludes(path.relative_to(folder).as_posix(), is_folder=is_folder)
         if said is not None:
             return said
     return False
@@ -181,26 +177,5 @@ def _with_own(fd: int, path: Path, ignores: Ignores) -> Ignores:
 
 
 def _rules(folder: int, path: Path, name: str) -> Ignores:
-    """Rules of a file in an open folder.  RE2 takes them: in time that does not explode, whatever they say."""
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY, dir_fd=folder)
-    except OSError:
-        return ()
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ()
-        lines = os.read(fd, _LONGEST_IGNORE).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ()
-    finally:
-        os.close(fd)
-    spec = _spec(lines) or _spec([line for line in lines if _spec([line])])
-    return ((path, spec),) if spec is not None else ()
-
-
-def _spec(lines: list[str]) -> GitIgnoreSpec | None:
-    """The rules; None if one of them is invalid, which git ignores."""
-    try:
-        return GitIgnoreSpec.from_lines(lines, backend="re2")
-    except Exception:  # what a hostile rule makes pathspec raise is not written down
-        return None
+    rules = rules_in(folder, name)
+    return () if rules is None else ((path, rules),)

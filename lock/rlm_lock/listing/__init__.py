@@ -1,0 +1,1 @@
+"""Which files a project has, and which of them changed."""

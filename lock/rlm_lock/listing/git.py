@@ -1,0 +1,149 @@
+"""Ask git about a repository that may be hostile, without running anything that the repository names.
+
+A repository's configuration names programs that git runs even when it only lists: file system monitors, hooks, filters,
+text converters, pagers, signature checkers, transports of a partial clone. So only the commands of this module are
+asked, with every setting overruled that could start a program, and with an environment of their own. They read the
+index and the history, never the content of the working tree, so that no filter has anything to do.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlm_ipc.processes import die_with_parent
+
+__all__ = ["GitCommand", "GitOutput", "head", "is_repository", "log", "staged", "untracked"]
+
+_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.untrackedCache": "false",
+    "core.alternateRefsCommand": "false",
+    "core.sshCommand": "false",
+    "core.gitProxy": "false",
+    "core.askPass": "false",
+    "core.editor": "false",
+    "core.pager": "cat",
+    "credential.helper": "",
+    "diff.external": "",
+    "diff.orderFile": "/dev/null",
+    "fetch.recurseSubmodules": "false",
+    "gc.auto": "0",
+    "gpg.program": "false",
+    "gpg.ssh.program": "false",
+    "gpg.x509.program": "false",
+    "log.follow": "false",
+    "log.mailmap": "false",
+    "log.showSignature": "false",
+    "maintenance.auto": "false",
+    "protocol.allow": "never",
+    "submodule.recurse": "false",
+}
+"""What a repository's own configuration is overruled with."""
+_ENVIRONMENT = {
+    # Stronger than any `protocol.NAME.allow` of a repository: no transport has this name.
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+_KEPT = ("PATH", "HOME", "XDG_CONFIG_HOME")
+"""Of our own environment: where git is, and where the user's own configuration is."""
+_MEMORY = 1 << 30
+_MOST_OUTPUT = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GitOutput:
+    """What a command wrote, and whether that is all: it ended by itself and without an error."""
+
+    data: bytes
+    is_whole: bool
+
+
+class GitCommand:
+    """A running git, so that several can run at once; what it writes goes to memory that needs no reader."""
+
+    def __init__(self, root: bytes, arguments: Sequence[str]) -> None:
+        """Start it in ``root``, the top of a working tree."""
+        top = os.fsdecode(root)
+        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | _ENVIRONMENT
+        environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(top)  # what lies above is another project
+        self._output = os.memfd_create("git", os.MFD_CLOEXEC)
+        try:
+            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+                # `core.worktree` of the configuration could name any folder.
+                ["git", "--no-pager", "--work-tree", top, *settings, *arguments],
+                cwd=top, env=environment, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.DEVNULL,
+                preexec_fn=_limit,  # noqa: PLW1509  (it takes no lock that a thread could hold)
+            )  # fmt: skip
+        except OSError:
+            self._process = None
+
+    def output(self, seconds: float) -> GitOutput:
+        """Wait for its end, or end it after that time; return what it wrote."""
+        try:
+            ended = self._process is not None and self._ended(self._process, seconds)
+            size = os.lseek(self._output, 0, os.SEEK_END)
+            return GitOutput(os.pread(self._output, size, 0), ended)
+        finally:
+            os.close(self._output)
+
+    @staticmethod
+    def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        watch = os.pidfd_open(process.pid)
+        try:
+            while (left := until - time.monotonic()) > 0:
+                if select.select([watch], [], [], left)[0]:
+                    return process.wait() == 0
+        finally:
+            os.close(watch)
+        process.kill()
+        process.wait()
+        return False
+
+
+def is_repository(root: bytes) -> bool:
+    """Whether a folder is the top of a working tree (`.git` is a file in a worktree)."""
+    return os.path.lexists(os.path.join(root, b".git"))
+
+
+def staged(root: bytes) -> GitCommand:
+    """List the index: mode, hash, stage and path of each file."""
+    return GitCommand(root, ["ls-files", "-s", "-z"])
+
+
+def untracked(root: bytes) -> GitCommand:
+    """List the files that git neither knows nor ignores."""
+    return GitCommand(root, ["ls-files", "-o", "--exclude-standard", "-z"])
+
+
+def head(root: bytes) -> GitCommand:
+    """Name the commit that is checked out."""
+    return GitCommand(root, ["rev-parse", "--verify", "--quiet", "HEAD"])
+
+
+def log(root: bytes, commits: int) -> GitCommand:
+    """List the newest commits, each with the paths that it changed; see `rlm_lock.listing.history`."""
+    # Names only, and renames are not looked for: no content is read, so nothing is converted, and nothing is fetched.
+    quiet = ["--no-textconv", "--no-ext-diff", "--no-renames", "--no-show-signature", "--no-mailmap", "--no-color"]
+    form = "--format=%x00%x00%H%x00%ct%x00%an%x00%s%x00"
+    return GitCommand(root, ["log", "-n", str(commits), "--name-only", "-z", *quiet, form, "HEAD", "--"])
+
+
+def _limit() -> None:
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_OUTPUT, _MOST_OUTPUT))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

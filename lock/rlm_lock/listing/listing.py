@@ -1,0 +1,131 @@
+"""List a project: by git where there is a repository, else by a walk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from rlm_lock.listing import git
+from rlm_lock.listing.walk import walked
+
+__all__ = ["MOST_FILES", "Listing", "list_files"]
+
+MOST_FILES = 500_000
+"""Files of a project that are looked at; of a larger one the lock is partial, and says so."""
+_SECONDS = 60.0
+_SUBMODULE = b"160000"
+_OURS = b".memory/"
+"""Where `lock --write` puts the snapshot: it must not describe itself."""
+_NO_HASH = bytes(20)
+
+
+@dataclass(slots=True)
+class Listing:
+    """Every file of a project.
+
+    Attributes:
+        paths: sorted; a file that is listed need not be on disk.
+        index: what git's index says of a file's content, or of a submodule's commit: 20 bytes a path that git knows.
+        submodules: paths that are another repository's.
+        digest: the same as long as nothing here changes.
+        head: the commit that is checked out; empty without one.
+        is_git: whether git has listed them.
+        missing: what is left out, each as a sentence.
+    """
+
+    paths: list[bytes]
+    index: dict[bytes, bytes]
+    submodules: frozenset[bytes]
+    digest: bytes
+    head: str = ""
+    is_git: bool = False
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Found:
+    index: dict[bytes, bytes] = field(default_factory=dict)
+    submodules: set[bytes] = field(default_factory=set)
+
+
+def list_files(root: bytes, root_fd: int, known: Listing | None = None) -> Listing:
+    """List a project; returns ``known`` itself if that is still true, which takes no time.
+
+    Args: root, the top of the working tree, and a descriptor of it; known, what was listed before.
+    """
+    if git.is_repository(root):
+        commands = git.staged(root), git.untracked(root), git.head(root)
+        staged, untracked, head = (command.output(_SECONDS) for command in commands)
+        if staged.is_whole:
+            return _of_git(staged, untracked, head, known)
+    return _of_walk(root_fd, known, git.is_repository(root))
+
+
+def _of_git(staged: git.GitOutput, untracked: git.GitOutput, head: git.GitOutput, known: Listing | None) -> Listing:
+    whole = hashlib.sha1(staged.data, usedforsecurity=False)
+    whole.update(b"untracked" if untracked.is_whole else b"cut")
+    whole.update(untracked.data)
+    whole.update(head.data)
+    digest = whole.digest()
+    if known is not None and known.digest == digest:
+        return known
+    found = _Found()
+    missing = []
+    if not untracked.is_whole:
+        missing.append("git could not list all files that it does not track; some of them are missing")
+    for path, hashed, is_submodule in islice(_records(staged.data), MOST_FILES):
+        found.index[path] = hashed
+        if is_submodule:
+            found.submodules.add(path)
+    paths = set(found.index)
+    # A path that ends with a slash is another repository inside, which is no submodule.
+    others = (path for path in untracked.data.split(b"\0") if path and path[-1:] != b"/" and _is_wanted(path))
+    paths.update(islice(others, MOST_FILES - len(paths)))
+    if len(paths) == MOST_FILES:
+        missing.append(_too_many())
+    commit = head.data.strip().decode("ascii", "replace") if head.is_whole else ""
+    return Listing(sorted(paths), found.index, frozenset(found.submodules), digest, commit, True, tuple(missing))
+
+
+def _records(staged: bytes) -> Iterator[tuple[bytes, bytes, bool]]:
+    last = b""
+    for record in staged.split(b"\0"):
+        head, tab, path = record.partition(b"\t")
+        if not tab or path == last or not _is_wanted(path):  # a path in conflict has up to three records
+            continue
+        last = path
+        mode, hashed, _stage = head.split(b" ")
+        yield path, bytes.fromhex(hashed.decode("ascii"))[:20], mode == _SUBMODULE
+
+
+def _of_walk(root_fd: int, known: Listing | None, is_refused: bool) -> Listing:
+    skipped: Counter[str] = Counter()
+    paths = sorted(islice((path for path in walked(root_fd, skipped) if _is_wanted(path)), MOST_FILES))
+    missing = []
+    if is_refused:
+        missing.append("git does not list this repository (run `git status` there to see why); its rules may be missed")
+    if len(paths) == MOST_FILES:
+        missing.append(_too_many())
+    if skipped["too deep"]:
+        missing.append(f"{skipped['too deep']:,} folders are nested too deep to be looked into")
+    if skipped["unreadable"]:
+        missing.append(f"{skipped['unreadable']:,} folders cannot be read")
+    digest = hashlib.sha1(b"\0".join((*paths, *map(os.fsencode, missing))), usedforsecurity=False).digest()
+    if known is not None and known.digest == digest:
+        return known
+    return Listing(paths, {}, frozenset(), digest, missing=tuple(missing))
+
+
+def _is_wanted(path: bytes) -> bool:
+    """Whether a path is below the root (an index that was made by hand can name any), and not what the lock wrote."""
+    if path.startswith((_OURS, b"/")):
+        return False
+    return not ((b".." in path or b".git" in path) and {b"..", b".git"} & set(path.split(b"/")))
+
+
+def _too_many() -> str:
+    return f"the project has more than {MOST_FILES:,} files; the others are left out"

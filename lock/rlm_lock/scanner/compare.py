@@ -1,0 +1,63 @@
+"""What changed between two versions: by file, and for files with extracts by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rlm_lock.listing.table import FileTable, plain_mode
+from rlm_lock.model import Change, FileChange
+from rlm_lock.names import shown
+from rlm_lock.protocol import Difference
+
+__all__ = ["Names", "compare"]
+
+MOST_CHANGES = 1_000
+_MOST_NAMES = 50
+"""Names of definitions that are told of one file, on each side."""
+
+Names = Callable[[bytes, bytes], frozenset[str]]
+"""The names of the definitions in a content, told by the path and its hash."""
+
+
+def compare(before: tuple[int, FileTable], after: tuple[int, FileTable], names: Names) -> Difference:
+    """Compare two versions, each a number and its files; at most a thousand changes are described."""
+    changes: list[FileChange] = []
+    count = 0
+    for path, old, new in _differing(before[1], after[1]):
+        count += 1
+        if len(changes) == MOST_CHANGES:
+            continue
+        had = names(path, old) if old is not None else frozenset[str]()
+        has = names(path, new) if new is not None else frozenset[str]()
+        change = Change.ADDED if old is None else Change.REMOVED if new is None else Change.MODIFIED
+        changes.append(FileChange(shown(path), change, _some(has - had), _some(had - has)))
+    return Difference(before[0], after[0], count, tuple(changes))
+
+
+def _some(names: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(map(shown, names))[:_MOST_NAMES])
+
+
+def _differing(before: FileTable, after: FileTable) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """Each path that differs, in order, with its content on both sides; None where it is not there."""
+    olds, news = before.present(), after.present()
+    old, new = next(olds, None), next(news, None)
+    while old is not None or new is not None:
+        left = before.paths[old] if old is not None else None
+        right = after.paths[new] if new is not None else None
+        if right is None or (left is not None and left < right):
+            assert old is not None
+            assert left is not None
+            yield left, before.blob(old), None
+            old = next(olds, None)
+        elif left is None or right < left:
+            assert new is not None
+            yield right, None, after.blob(new)
+            new = next(news, None)
+        else:
+            assert old is not None
+            assert new is not None
+            pair = before.blob(old), after.blob(new)
+            if pair[0] != pair[1] or plain_mode(before.modes[old]) != plain_mode(after.modes[new]):
+                yield left, *pair
+            old, new = next(olds, None), next(news, None)

@@ -1,0 +1,199 @@
+"""The scanner's main loop: questions first, and in the time between them what is still to be done."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.messages import plain, read
+from rlm_lock.protocol import (
+    QUESTIONS,
+    AnswerLine,
+    CompareVersions,
+    Difference,
+    Phase,
+    Progress,
+    Question,
+    QuestionLine,
+    Refresh,
+    Refreshed,
+    Refused,
+    ScannerSpec,
+)
+from rlm_lock.scanner.compare import compare
+from rlm_lock.scanner.lines import DaemonGone, Lines
+from rlm_lock.scanner.project import Project, ProjectGone
+from rlm_lock.store import Store
+
+__all__ = ["Scanner"]
+
+_PROGRESS_SECONDS = 0.2
+
+
+class _CannotAnswer(Exception):
+    """Why a question has no answer, and what to do."""
+
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.refused = Refused(message, advice)
+
+
+class Scanner:
+    """Keeps a project's snapshot, and answers questions until nobody asks any more."""
+
+    def __init__(self, spec: ScannerSpec, lines: Lines) -> None:
+        """Args: what the daemon has said, and the way to it."""
+        self._spec, self._lines = spec, lines
+        root = spec.root.encode("utf-8", "surrogateescape")
+        self._store = Store(Path(spec.store), root)
+        self._project = Project(root, self._store)
+        self._look: Iterator[Progress] | None = None
+        self._wants_look = False
+        self._progress = Progress(Phase.READY, 0, 0)
+        self._answers: Mapping[type[Question[Any]], Callable[[Any], object]] = {
+            Refresh: self._refresh,
+            CompareVersions: self._compare,
+        }
+
+    def run(self) -> None:
+        """Answer until the daemon has gone, or has asked nothing for long."""
+        idle_since = time.monotonic()
+        while True:
+            is_busy = self._look is not None or self._wants_look
+            left = 0.0 if is_busy else idle_since + self._spec.idle_seconds - time.monotonic()
+            line = self._lines.next(left)
+            if line is not None:
+                self._answer(line)
+                idle_since = time.monotonic()
+            elif is_busy:
+                self._work()
+            else:
+                return
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _work(self) -> None:
+        """Do one step of what is to be done in the background."""
+        try:
+            self._step()
+        except (ProjectGone, OSError, sqlite3.Error):
+            self._look, self._wants_look = None, False  # the next question meets it too, and says it
+
+    def _step(self) -> bool:
+        """Do one step; False if nothing is left to do."""
+        if self._look is None and self._wants_look:
+            self._look, self._wants_look = self._project.look(), False
+        if self._look is None:
+            return False
+        try:
+            self._progress = next(self._look)
+        except StopIteration:
+            self._look = None
+            self._progress = Progress(Phase.READY, 0, 0)
+        except BaseException:
+            self._look = None
+            raise
+        return True
+
+    def _answer(self, line: bytes) -> None:
+        try:
+            asked = read(QuestionLine, json.loads(line))
+            types = QUESTIONS.get(asked.kind)
+            if types is None:
+                raise _CannotAnswer(f"there is no question {asked.kind[:50]!r}", "restart the daemon")
+            question = read(types.question, asked.question)
+            found = self._answers[type(question)](question)
+        except _CannotAnswer as problem:
+            self._lines.say(AnswerLine(refused=problem.refused))
+        except ProjectGone as problem:
+            self._lines.say(AnswerLine(refused=Refused(str(problem), "give the path of a project that is there")))
+        except (ProtocolError, ValueError, KeyError) as problem:
+            self._lines.say(AnswerLine(refused=Refused(f"not a question: {problem}"[:500], "restart the daemon")))
+        except (OSError, sqlite3.Error) as problem:
+            advice = f"see whether there is room in {self._spec.store}, then ask again"
+            self._lines.say(AnswerLine(refused=Refused(f"the snapshot cannot be made ({problem})"[:500], advice)))
+        else:
+            self._lines.say(AnswerLine(answer=plain(found)))
+
+    # --- refresh ---
+
+    def _refresh(self, question: Refresh) -> Refreshed:
+        until = time.monotonic() + question.seconds
+        before = self._project.version
+        if not self._drive(until):
+            self._wants_look = True  # the look that goes on may have passed what has changed since
+        else:
+            changed = [path.encode("utf-8", "surrogateescape") for path in question.changed]
+            self._look = self._project.look(changed)
+            self._drive(until)
+        return self._refreshed(is_new=self._project.version != before)
+
+    def _drive(self, until: float) -> bool:
+        """Work until that time, and tell how far it is; whether everything is done."""
+        told = time.monotonic()
+        while self._step():
+            now = time.monotonic()
+            if now - told > _PROGRESS_SECONDS:
+                self._lines.say(AnswerLine(progress=self._progress))
+                told = now
+            if now > until:
+                return self._look is None
+        return True
+
+    def _refreshed(self, *, is_new: bool) -> Refreshed:
+        project = self._project
+        version = project.version
+        changed = project.changed_names() if version is not None else ()
+        return Refreshed(
+            version=0 if version is None else version.number,
+            tree="" if version is None else version.tree,
+            created=0.0 if version is None else version.created,
+            is_new=is_new,
+            is_stale=version is not None and (self._look is not None or self._wants_look),
+            changed=changed,
+            files=project.files,
+            untracked=project.untracked,
+            missing=self._missing(),
+            phase=self._progress.phase,
+        )
+
+    def _missing(self) -> tuple[str, ...]:
+        listing = self._project.listing
+        said = list(() if listing is None else listing.missing)
+        if self._look is not None:
+            said.append(f"{len(self._project.waiting):,} files are still to be read")
+        return tuple(said)
+
+    # --- differences ---
+
+    def _compare(self, question: CompareVersions) -> Difference:
+        after = self._store.version(question.after)
+        if after is None:
+            what = f"there is no version {question.after}" if question.after else "there is no version yet"
+            raise _CannotAnswer(what, "refresh the lock, and compare with its version")
+        new = self._store.table(after.number)
+        old = self._store.table(question.before) if question.before else None
+        if old is None or new is None:
+            return Difference(0, after.number, 0, ())
+        return compare((question.before, old), (after.number, new), self._names)
+
+    def _names(self, path: bytes, blob: bytes) -> frozenset[str]:
+        return frozenset()
+
+
+def serve(spec_line: bytes, lines: Lines) -> None:
+    """Be the scanner that the daemon's first line asks for."""
+    scanner = Scanner(read(ScannerSpec, json.loads(spec_line)), lines)
+    try:
+        scanner.run()
+    except DaemonGone:
+        pass
+    finally:
+        scanner.close()

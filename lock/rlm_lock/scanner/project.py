@@ -1,0 +1,171 @@
+"""One project's snapshot: the file table, brought to what is on disk step by step."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from rlm_lock.listing.content import ContentReader, Taken, changed_rows, look
+from rlm_lock.listing.listing import Listing, list_files
+from rlm_lock.listing.table import UNTRACKED, FileTable
+from rlm_lock.model import FileNote
+from rlm_lock.names import shown
+from rlm_lock.protocol import Phase, Progress
+from rlm_lock.store import Store, Version
+
+__all__ = ["Project", "ProjectGone"]
+
+_STEP_SECONDS = 0.05
+"""How long a step may take before a question may be looked at."""
+_MOST_NAMED = 20
+
+
+class ProjectGone(Exception):
+    """The project's folder is not there any more, or cannot be read."""
+
+
+class Project:
+    """What is known of a project.
+
+    Attributes:
+        table: the file table. While a look goes on it is partly that of the newest version, partly newer.
+        version: the newest version; None before the first look has ended.
+        listing: what was listed last.
+        waiting: rows that changed and were not read again yet.
+        touched: paths whose content the last looks have changed, for those who keep something for each.
+    """
+
+    def __init__(self, root: bytes, store: Store) -> None:
+        """Args: root, the real path of the project's top."""
+        self.root, self.store = root, store
+        kept = store.newest()
+        self.version: Version | None = None if kept is None else kept[0]
+        self.table = FileTable([]) if kept is None else kept[1]
+        self.listing: Listing | None = None
+        self.waiting: list[int] = []
+        self.touched: set[bytes] = set()
+        self.files = self.untracked = 0
+
+    def look(self, known: Sequence[bytes] = ()) -> Iterator[Progress]:
+        """Bring the table to what is on disk, and make a version of it if it differs from the newest one.
+
+        Args: known, the only paths that have changed, as far as anybody knows; empty: look at all.
+        Raises: ProjectGone.
+        """
+        fd = self._opened()
+        reader = ContentReader(fd)
+        try:
+            rows = self._known_rows(known)
+            yield Progress(Phase.LISTING, 0, len(self.table))
+            if rows is None:
+                yield from self._look_at_all(fd)
+            else:
+                self.waiting = changed_rows(self.table, fd, frozenset(), rows, ())
+            yield from self._read(reader)
+        finally:
+            reader.close()
+            os.close(fd)
+
+    def _opened(self) -> int:
+        try:
+            return os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as problem:
+            raise ProjectGone(f"the folder {shown(self.root)} cannot be read ({problem.strerror})") from problem
+
+    def _known_rows(self, known: Sequence[bytes]) -> list[int] | None:
+        """The rows of the only paths to look at; None if one of them is new, which git has to judge."""
+        if not known or self.version is None or self.listing is None:
+            return None
+        wanted = set(known)
+        rows = [row for row, path in enumerate(self.table.paths) if path in wanted]
+        return rows if len(rows) == len(wanted) else None
+
+    def _look_at_all(self, fd: int) -> Iterator[Progress]:
+        listing = list_files(self.root, fd, self.listing)
+        is_new = listing is not self.listing
+        if is_new:
+            if listing.paths != self.table.paths:
+                self.touched.update(set(self.table.paths) ^ set(listing.paths))
+                self.table = self.table.rearranged(listing.paths)
+            self.listing = listing
+        table = self.table
+        self.waiting = _moved_submodules(table, listing) if is_new else []
+        done = 0
+        for rows in look(table, fd, listing.submodules):
+            self.waiting += rows
+            done = min(done + 4000, len(table))
+            yield Progress(Phase.LISTING, done, len(table))
+        if is_new:
+            table.mark(listing.index, is_git=listing.is_git)
+
+    def _read(self, reader: ContentReader) -> Iterator[Progress]:
+        """Read what has changed, then make a version if the contents are others."""
+        table, listing = self.table, self.listing
+        assert listing is not None
+        rows = self.waiting
+        total, until = len(rows), time.monotonic() + _STEP_SECONDS
+        for done, row in enumerate(rows):
+            path = table.paths[row]
+            before = table.blob(row), table.modes[row]
+            if path in listing.submodules:
+                _put_submodule(table, row, listing.index[path])
+            else:
+                _put(table, row, reader.take(path, time.time_ns()))
+            if (table.blob(row), table.modes[row]) != before:
+                self.touched.add(path)
+            if time.monotonic() > until:
+                self.waiting = rows[done + 1 :]
+                yield Progress(Phase.LISTING, done + 1, total)
+                until = time.monotonic() + _STEP_SECONDS
+        self.waiting = []
+        if rows:
+            table.mark(listing.index, is_git=listing.is_git, rows=rows)
+        self._finish(has_read=bool(rows))
+
+    def _finish(self, *, has_read: bool) -> None:
+        table = self.table
+        present = len(table) - table.modes.count(0)
+        self.untracked = sum(
+            1 for mode, flags in zip(table.modes, table.flags, strict=True) if mode and flags & UNTRACKED
+        )
+        self.files = present - self.untracked
+        if self.version is not None and not has_read and not self.touched:
+            return
+        tree = table.tree()
+        if self.version is None or tree != self.version.tree:
+            self.version = self.store.add_version(table, tree)
+        elif has_read:
+            self.store.keep_statuses(table)
+
+    def changed_names(self) -> tuple[str, ...]:
+        """Name the first files that changed and are not in the version yet."""
+        with suppress(IndexError):  # the list is that of the table as it was
+            return tuple(shown(self.table.paths[row]) for row in self.waiting[:_MOST_NAMED])
+        return ()
+
+
+def _put(table: FileTable, row: int, taken: Taken) -> None:
+    """Write what was found at a path into its row."""
+    status = taken.status
+    table.set_blob(row, taken.blob)
+    table.set_note(row, taken.note if status is not None else FileNote.NONE)
+    table.modes[row] = 0 if status is None else status.st_mode
+    table.sizes[row] = 0 if status is None else status.st_size
+    table.inodes[row] = 0 if status is None else status.st_ino
+    table.mtimes[row] = 0 if status is None else status.st_mtime_ns
+    table.ctimes[row] = 0 if status is None or taken.is_fresh else status.st_ctime_ns
+
+
+def _moved_submodules(table: FileTable, listing: Listing) -> list[int]:
+    if not listing.submodules:
+        return []
+    rows = (row for row, path in enumerate(table.paths) if path in listing.submodules)
+    return [row for row in rows if table.blob(row) != listing.index[table.paths[row]]]
+
+
+def _put_submodule(table: FileTable, row: int, commit: bytes) -> None:
+    table.set_blob(row, commit)
+    table.set_note(row, FileNote.SUBMODULE)
+    table.modes[row] = 0o040000
