@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rlm_lock.model import FileEntry
 
-__all__ = ["Imported", "ProjectView", "is_below"]
+__all__ = ["Imported", "ProjectView", "is_below", "top_first"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +54,8 @@ class ProjectView(Protocol):
 def is_below(path: bytes, folder: bytes) -> bool:
     """Tell whether a path lies in a folder; all do in the folder without a name."""
     return not folder or path.startswith(folder + b"/")
+
+
+def top_first(paths: Iterable[bytes]) -> list[bytes]:
+    """Return paths in an order in which a bound on their number leaves out the deepest."""
+    return sorted(paths, key=lambda path: (path.count(b"/"), path))

@@ -36,7 +36,7 @@ from rlm_lock.sections.manifests.python import (
     read_setup_py,
 )
 from rlm_lock.sections.manifests.ruby_and_php import read_composer, read_gemfile, read_gemspec
-from rlm_lock.sections.view import ProjectView, is_below
+from rlm_lock.sections.view import ProjectView, is_below, top_first
 
 __all__ = ["KINDS", "Kind", "Manifests", "Package", "manifest_kind", "read_manifests"]
 
@@ -133,10 +133,9 @@ def manifest_kind(path: bytes) -> Kind | None:
 def read_manifests(view: ProjectView, below: bytes = b"") -> Manifests:
     """Read every manifest of a project; what a folder narrows is which of them are in the answer."""
     reading = _Reading(view)
-    for entry in view.files():
-        kind = manifest_kind(entry.path) if entry.is_tracked else None
-        if kind is not None:
-            reading.take(entry.path, kind)
+    kinds = {entry.path: kind for entry in view.files() if (kind := manifest_kind(entry.path)) is not None}
+    for path in top_first(kinds):
+        reading.take(path, kinds[path])
     reading.read_included()
     inside = [found for found in reading.found if is_below(found.path.encode(), text_of(below).encode())]
     resolver = _Resolver(view, reading.found)
