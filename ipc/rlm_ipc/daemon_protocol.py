@@ -2,8 +2,8 @@
 
 A connection has one role. `ROLES` is the table of them: the name on the wire, the type of the request and the type of
 the reply. The daemon dispatches by it; the Python client and the command line make their requests of the same types.
-The types stand in `daemon_requests`, `session_requests`, `chain_requests` and `attachment_requests`. The generic
-parameter of a request is the type of its reply, so mypy knows what ``DaemonConnection(request).reply`` is.
+The types stand in `daemon_requests`, `session_requests`, `chain_requests`, `lock_requests` and `attachment_requests`.
+The generic parameter of a request is the type of its reply, so mypy knows what ``DaemonConnection(request).reply`` is.
 
 On the wire, a request stands in the handshake line under ``request``, or behind the line when it is long. A reply
 stands in the daemon's first line, an `Accepted` or a `Refused`. The role ``mcp`` then goes on with JSON-RPC.
@@ -58,6 +58,7 @@ from rlm_ipc.daemon_requests import (
     Tidy,
     WebServed,
 )
+from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.messages import Json
 from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.session_requests import (
@@ -161,6 +162,7 @@ ROLES: Mapping[str, Role] = {
     "import_work": _role(ImportWork, WorkImported),
     "export_work": _role(ExportWork, WorkExported),
     "measures": _role(ShowMeasures, MeasuresShown),
+    "lock": _role(ShowLock, LockShown),
     "queries": _role(ListQueries, QueryList),
     "turn": _role(KeepTurn, TurnKept),
     "save": _role(SaveSession, SessionSaved),

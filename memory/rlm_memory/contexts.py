@@ -16,6 +16,7 @@ from sqlalchemy import bindparam, delete, func, insert, literal, select, union, 
 
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.frame_schema import handovers
+from rlm_memory.lock_schema import texts as lock_texts
 from rlm_memory.schema import contexts as table
 from rlm_memory.schema import handles
 from rlm_memory.sessions import name_of
@@ -46,6 +47,7 @@ _HELD = union(
     select(handles.c.digest).where(handles.c.digest == bindparam("text")),
     select(handovers.c.digest).where(handovers.c.digest == bindparam("text")),
     select(handoffs.c.details).where(handoffs.c.details == bindparam("text")),
+    select(lock_texts.c.digest).where(lock_texts.c.digest == bindparam("text")),
 )
 _TOUCH = update(table).where(*_NAMED).values(last_accessed_at=bindparam("now"))
 
@@ -202,7 +204,7 @@ def drop_attached(store: Store, session: int, handle: str) -> list[str]:
 
 
 def is_held(store: Store, digest: str) -> bool:
-    """Whether any context or handle refers to the text, or a frame hands it over."""
+    """Whether any context or handle refers to the text, a frame hands it over, or it is a section of a lock."""
     with store.transaction() as connection:
         return connection.execute(_HELD, {"text": digest}).first() is not None
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Table, create_engine
 
-from rlm_memory import frame_schema, schema, work_schema  # noqa: F401 (its tables join the metadata)
+from rlm_memory import frame_schema, lock_schema, schema, work_schema  # noqa: F401 (their tables join the metadata)
 from rlm_memory.places import name_of_tree, tree_of
 
 __all__ = ["asker_in", "count_frames", "make_frames", "policy_renamed", "rename", "upgrade"]

@@ -7,7 +7,8 @@ writes later for a key that has gone is refused. A new table that holds anything
 `rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`. `rlm_memory.migration` rewrites one of
 version 1, whose rows were keyed by names, renames tables and columns in one of version 2, makes frames of the forks of
 version 3, and counts what the frames of version 4 had not counted. Missing tables and missing columns that may be empty
-are added. The tables of frames stand in `rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`.
+are added. The tables of frames stand in `rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`, and
+those of the project lock in `rlm_memory.lock_schema`.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from rlm_mcp.cli import (
     doctor,
     frames,
     hooks,
+    lock,
     metrics,
     notebooks,
     policy,
@@ -77,6 +78,7 @@ app.command("doctor")(doctor.doctor)
 app.command("config")(clients.config)
 app.command("hook")(hooks.hook)
 app.command("prime")(hooks.prime)
+app.command("lock")(lock.lock)
 app.command("skill")(skill.skill)
 
 

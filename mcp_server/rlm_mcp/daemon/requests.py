@@ -16,6 +16,7 @@ from rlm_ipc.attachment_requests import (
 from rlm_ipc.chain_requests import NoteChain, NoteRun, OpenChain, SurveyWork
 from rlm_ipc.daemon_protocol import role_of
 from rlm_ipc.daemon_requests import NoteHook, PrimeShown, Request, ShowPrime, Tidy
+from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.session_requests import (
     ApplyPolicy,
     JournalPage,
@@ -110,6 +111,12 @@ async def _answer_the_loop(caller: Caller, service: Service, request: Request[An
         raise fault_from(error) from error
 
 
+async def _show_lock(service: Service, request: ShowLock) -> LockShown:
+    from rlm_mcp.service.lock.by_hand import LockByHand
+
+    return await LockByHand(service.lock).show(request)
+
+
 async def _answer_of_others(caller: Caller, service: Service, request: Request[Any]) -> None:
     match request:
         case NoteHook():
@@ -125,6 +132,8 @@ async def _answer_of_others(caller: Caller, service: Service, request: Request[A
             caller.accept(request, WorkExported(service.work.export_file(named, request.tracker)))
         case ShowMeasures():
             caller.accept(request, service.work.measured(service.work.tree_for(caller.client, request.session)))
+        case ShowLock():
+            caller.accept(request, await _show_lock(service, request))
         case ListAttachments():
             caller.accept(request, AttachmentList(service.attachments.rows()))
         case AddAttachment():

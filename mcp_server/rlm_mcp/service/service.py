@@ -47,6 +47,7 @@ from rlm_mcp.service.frames.trees import FrameTrees
 from rlm_mcp.service.frames.turns import FrameTurns
 from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.hooks.hooks import Hooks
+from rlm_mcp.service.lock.lock import Lock
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService
 from rlm_mcp.service.queries.providers import Providers
@@ -112,18 +113,19 @@ class Service:
         self.providers = Providers(store, self.queries, self.budgets, Recursion(self, store, self.budgets), clock)
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.queries)
-        snapshots = files.root.parent / "snapshots"
+        state = files.root.parent
         asking = self.budgets, self.providers.asked
-        self.snapshots = Snapshots(store, files, self.sessions, self.policies, self.journal, clock, snapshots, *asking)
+        self.snapshots = Snapshots(
+            store, files, self.sessions, self.policies, self.journal, clock, state / "snapshots", *asking
+        )
         self.control = SessionControl(store, self.sessions, self.runs, self.gateway, clock)
         self.attachments = Attachments(store, self.sessions, self.gateway, self.journal, clock)
         self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables)
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
-        folder = files.root.parent / "frames"
         summaries = FrameSummaries(store, self.sessions, self.queries, self.providers)
         self.holders = Holders(store, clock, str(discovery.runtime_dir()))
         live = self.sessions, self._forks, self.journal, summaries, self.holders
-        self.frames = Frames(store, files, *live, clock, folder)
+        self.frames = Frames(store, files, *live, clock, state / "frames")
         self.frame_reading = FrameReading(store, self.frames)
         self.trees = FrameTrees(store, self.frames, self.journal)
         self.turns = FrameTurns(store, self.frames, clock)
@@ -131,7 +133,8 @@ class Service:
         self.chains = Chains(store, self.sessions, self.frames, clock)
         self.hand_offs = HandOffs(store, self._texts, self.contexts, self.frames, self.holders, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
-        self.hooks = Hooks(store, self.frames, self.holders, clock, Path(hooks_folder(str(files.root.parent))))
+        self.lock = Lock(store, self._texts, clock, state / "locks")
+        self.hooks = Hooks(store, self.frames, self.holders, clock, Path(hooks_folder(str(state))))
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()
 
@@ -229,13 +232,11 @@ class Service:
         self.snapshots.tidy()
         left = (await self._texts.collect()).leased
         self._store.purge()
-        freed = self._texts.freed - freed
-        return Tidied(tuple(ended), freed, left, self.list_resting())
+        return Tidied(tuple(ended), self._texts.freed - freed, left, self.list_resting())
 
     def list_journal(self, session: str, last: int | None = None) -> tuple[JournalCell, ...]:
         """What ran in a session, the oldest cell first; raises ToolFault if there is none."""
-        row = known_session(self._store, session)
-        return tuple(entry_row(entry) for entry in self.journal.of_session(row.key, last))
+        return tuple(map(entry_row, self.journal.of_session(known_session(self._store, session).key, last)))
 
     def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Keep a turn of a model that works in a session; raises ToolFault when there is no such session."""
@@ -244,8 +245,8 @@ class Service:
     async def record(self, session: str, last: int | None = None) -> SessionRecord:
         """What ran in a session with its policy, contexts and answers; raises ToolFault if there is none."""
         row = known_session(self._store, session)
-        notes = self.attachments.log(row.key)
-        return record_of(self._store, self.journal, row, last, self.attachments.spec_of(row), notes)
+        kept = self.attachments.spec_of(row), self.attachments.log(row.key)
+        return record_of(self._store, self.journal, row, last, *kept)
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> SessionSaved:
         """Write an open session to a file; raises ToolFault (with what to do) when that cannot be done."""
@@ -369,6 +370,7 @@ class Service:
         for session in list(self.sessions):
             await self.snapshots.save_lasting(session)
         await self.hooks.aclose()
+        await self.lock.projects.aclose()
         await self.runs.aclose()
         await self.providers.aclose()
         self.budgets.write_all()
@@ -392,6 +394,7 @@ class Service:
             try:
                 await self.sweep()
                 self.frames.spill()
+                self.lock.projects.sweep()
                 self.journal.trim_all()
             except Exception:
                 log.exception("the sweep of idle sessions failed")

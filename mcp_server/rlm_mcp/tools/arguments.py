@@ -25,6 +25,7 @@ __all__ = [
     "LlmQuery",
     "LlmQueryBatched",
     "LoadContext",
+    "LockArguments",
     "Named",
     "Navigate",
     "Peek",
@@ -78,6 +79,11 @@ Below = Literal["refuse", "adopt", "fail"]
 WorkVerb = Literal["next", "claim", "renew", "release", "done", "add", "list"]
 Detail = Literal["minimal", "standard", "full"]
 Change = Literal["invalidate", "reopen", "forget", "turns"]
+LockPriority = Literal["P0", "P1", "P2", "P3"]
+LockField = Literal["project", "keyfiles", "rules", "history"]
+LockRole = Literal["analyst", "planner", "implementer", "reviewer", "tester", "conductor"]
+RuleSet = Literal["full", "safe", "light", "fast"]
+_LOCK_FIELDS = {"type": "array", "items": {"enum": list(get_args(LockField))}}
 Names = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "array"})]
 
 Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]
@@ -279,6 +285,22 @@ class HandOffArguments(Arguments):
     id: str
     data: Annotated[JsonObject, WithJsonSchema({"type": "object"})] = {}
     details: bool = False
+
+
+class LockArguments(Arguments):
+    """Arguments of lock. ``map`` is how many tokens of a map; ``frame`` is an id, or any name of a task."""
+
+    lock_id: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    priority: Annotated[LockPriority | None, WithJsonSchema({"enum": list(get_args(LockPriority))})] = None
+    fields: Annotated[list[LockField] | None, BeforeValidator(_listed), WithJsonSchema(_LOCK_FIELDS)] = None
+    role: Annotated[LockRole | None, WithJsonSchema({"enum": list(get_args(LockRole))})] = None
+    agent: Annotated[str | None, Field(max_length=200)] = None
+    frame: Annotated[str | None, Field(max_length=200)] = None
+    map: Annotated[int | None, Field(ge=100)] = None
+    focus: Annotated[Names, Field(max_length=100)] = []
+    about: Annotated[str, Field(max_length=2000), WithJsonSchema({"type": "string"})] = ""
+    path: Annotated[str, Field(max_length=4000), WithJsonSchema({"type": "string"})] = ""
+    rules: Annotated[RuleSet, WithJsonSchema({"enum": list(get_args(RuleSet))})] = "full"
 
 
 class Navigate(Arguments):

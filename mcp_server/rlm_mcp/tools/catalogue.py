@@ -8,7 +8,10 @@ from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.reading import Search
 from rlm_mcp.service.contexts.sources import Load, resolve
 from rlm_mcp.service.frames.plans import plan_of
+from rlm_mcp.service.lock.lock import Asked as AskedLock
+from rlm_mcp.service.lock.tables import Priority
 from rlm_mcp.service.service import Caller, Service
+from rlm_mcp.service.sessions.names import is_frame_id
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_mcp.service.work.work import Asked
@@ -225,6 +228,25 @@ async def handoff(service: Service, session: Session, given: take.HandOffArgumen
 
 
 @TOOLS.add(
+    "Know the project: structure, key files, rules, history, what changed since your last call. map=1500, "
+    "about='words', focus=[paths]: which files matter.",
+    take.LockArguments,
+    tier="all",
+    read_only=True,
+)
+async def lock(service: Service, session: Session, given: take.LockArguments, caller: Caller) -> ToolAnswer:
+    """Show the project's lock."""
+    own = service.frames.current(session, caller.handshake, caller.session)
+    frame = service.frames.same_tree(own, given.frame).key if is_frame_id(given.frame) else own.key
+    priority = None if given.priority is None else Priority(given.priority)
+    asked = AskedLock(
+        given.lock_id, priority, given.fields, given.role, given.agent, given.frame,
+        map=given.map, focus=given.focus, about=given.about, path=given.path, rules=given.rules,
+    )  # fmt: skip
+    return await service.lock.answer(session, caller.handshake, frame, asked, caller.progress)
+
+
+@TOOLS.add(
     "Fork the session: a new one with every variable, to try something without touching this one.",
     take.ForkSession,
     tier="all",
@@ -346,6 +368,12 @@ async def flame_status(service: Service, session: Session, given: take.ListVars,
 async def flame_navigate(service: Service, session: Session, given: take.Navigate, caller: Caller) -> ToolAnswer:
     """Make a frame current."""
     return service.frames.show(session, caller.handshake, caller.session, given.id)
+
+
+@TOOLS.add("Show the project (as lock does).", take.LockArguments, tier="compat", read_only=True, name="jcode.lock")
+async def jcode_lock(service: Service, session: Session, given: take.LockArguments, caller: Caller) -> ToolAnswer:
+    """Show the project's lock under the name that its protocol has."""
+    return await lock(service, session, given, caller)
 
 
 def _deferred(row: QueryRow) -> JsonObject:

@@ -100,12 +100,13 @@ class Registry:
         tier: Tier,
         read_only: bool = False,
         in_turns: bool = False,
+        name: str = "",
     ) -> Callable[[ToolFunction[A]], ToolFunction[A]]:
-        """Register the decorated function under its own name."""
+        """Register the decorated function under its own name, or under another that Python cannot give it."""
 
         def register(function: ToolFunction[A]) -> ToolFunction[A]:
-            name = function.__name__
-            self._tools[name] = Tool(name, description, arguments, function, tier, read_only, in_turns)
+            called = name or function.__name__
+            self._tools[called] = Tool(called, description, arguments, function, tier, read_only, in_turns)
             return function
 
         return register

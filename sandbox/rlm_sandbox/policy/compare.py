@@ -129,6 +129,11 @@ def _modes(inner: Policy, outer: Policy) -> str:
     return f"{_some(more)}, where the other does not have it" if more else ""
 
 
+def _lock_fields(inner: Policy, outer: Policy) -> str:
+    more = [field for field in inner.lock.fields if field not in outer.lock.fields]
+    return f"has {_some(more)}, which the other has not" if more else ""
+
+
 RULES: dict[str, Rule] = {
     "name": _free,
     "description": _free,
@@ -176,6 +181,7 @@ RULES: dict[str, Rule] = {
     "attachments.interrupt": _up_to("attachments.interrupt", "own", "any"),
     "attachments.restart": _up_to("attachments.restart", "attach", "fresh"),
     "attachments.trusted": _only_if("attachments.trusted"),
+    "lock.fields": _lock_fields,
     "checkpoint": _up_to("checkpoint", "off", "lazy", "strict"),  # each keeps more copies of what a session holds
     "reopen": _only_if("reopen"),
     "tools": _free,  # which tools are listed: each can be called all the same

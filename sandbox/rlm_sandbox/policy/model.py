@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
@@ -257,6 +257,24 @@ class AttachmentPolicy(_Section):
     )
 
 
+LockField = Literal["project", "keyfiles", "rules", "history", "map"]
+
+
+class LockPolicy(_Section):
+    """What of the project lock a session gets."""
+
+    fields: tuple[LockField, ...] = Field(
+        ("project", "keyfiles", "rules", "history", "map"),
+        description="Sections of the project lock that `lock` answers with and attaches. What changed between two "
+        "versions belongs to project.",
+    )
+
+    @field_validator("fields")
+    @classmethod
+    def _in_order(cls, fields: tuple[LockField, ...]) -> tuple[LockField, ...]:
+        return tuple(name for name in get_args(LockField) if name in fields)
+
+
 POLICY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """What a policy can be called."""
 _NAME = POLICY_NAME.pattern
@@ -282,6 +300,7 @@ class Policy(_Section):
     attachments: AttachmentPolicy = Field(
         AttachmentPolicy(), description="What a developer's front end may do with the session."
     )
+    lock: LockPolicy = Field(LockPolicy(), description="What of the project lock a session gets.")
     checkpoint: Literal["off", "lazy", "strict"] = Field(
         "lazy",
         description="off: a crash loses the variables; lazy: a copy is taken after each reply; "

@@ -1,0 +1,112 @@
+"""The sections of a lock as contexts of sessions: one stored text for all, which no session pays for.
+
+A session has them from its first call of `lock` on. They are replaced by calls, never while a cell runs. What a
+session calls by such a name itself, it keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rlm_contexts.store.pins import holding
+from rlm_ipc.messages import JsonObject
+from rlm_lock.protocol import Phase, ReadSection, Refreshed, Section
+from rlm_mcp.service.lock.history import History
+from rlm_mcp.service.lock.projects import Project
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_mcp.service.text_access import Texts
+from rlm_memory import contexts, locks
+from rlm_memory.contexts import ContextOrigin, StoredContent
+from rlm_memory.locks import VERSION_KEY, LockText
+from rlm_memory.store import Store
+
+__all__ = ["Attached", "Sections", "name_of"]
+
+TYPE = "lock"
+"""Content type of the contexts."""
+_LARGEST = 64 << 20
+"""Bytes of a section."""
+
+
+def name_of(section: Section) -> str:
+    """Return the name of a section as a context."""
+    return f"lock_{section.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Which contexts a session has of a lock, and which names it uses for something of its own."""
+
+    names: Sequence[str]
+    taken: Sequence[str]
+    is_late: bool
+    """Whether the ones that it has are of an earlier version, because a cell runs."""
+
+
+class Sections:
+    """Stores the sections of versions, and lets names of sessions stand for them."""
+
+    def __init__(self, store: Store, texts: Texts, history: History, clock: Clock) -> None:
+        self._store, self._texts, self._history, self._clock = store, texts, history, clock
+        self._storing = asyncio.Lock()
+
+    async def content(self, project: Project, section: Section, path: str, rules: str) -> JsonObject:
+        """Return a section as an answer shows it."""
+        if section is Section.HISTORY:
+            return self._history.of_project(project.root)
+        return (await project.ask(ReadSection(section, path=path, rules=rules))).content
+
+    async def attach(
+        self, session: Session, project: Project, found: Refreshed, wanted: Collection[Section]
+    ) -> Attached:
+        """Let the names of a session stand for the sections of a version; raises ToolFault as `Project.ask`."""
+        have, taken, late = [], [], False
+        busy, changed = session.kernel.busy, False
+        for section in wanted:
+            name = name_of(section)
+            row = contexts.find(self._store, session.key, name)
+            if (row is not None and not locks.is_section(row)) or (row is None and name in session.kernel.names):
+                taken.append(name)
+                continue
+            have.append(name)
+            if row is not None and busy:
+                late |= row.metadata[VERSION_KEY] != found.version
+                continue
+            with holding():
+                text = await self._stored(project, found, section)
+                stored = self._texts.stored(text.digest)
+                metadata = {VERSION_KEY: found.version, "lock_tree": found.tree, "lock_root": project.root}
+                if row is not None and (row.digest, dict(row.metadata)) == (text.digest, metadata):
+                    continue
+                content = StoredContent(text.digest, stored.loaded, stored.line_count, TYPE, metadata)
+                contexts.put(self._store, session.key, name, content, now=self._clock(), origin=ContextOrigin.ATTACHED)
+            changed = True
+        if changed:
+            session.kernel.changed()
+        return Attached(have, taken, late)
+
+    async def _stored(self, project: Project, found: Refreshed, section: Section) -> LockText:
+        """Return the stored text of a section; the first who asks for it has it stored."""
+        async with self._storing:
+            known = locks.section_text(self._store, project.root, section.value)
+            own = section is Section.HISTORY  # it changes without a new version
+            if known is not None and known.is_whole and known.version == found.version and not own:
+                return known
+            text = await asyncio.to_thread(_as_text, await self._read(project, section))
+            kept = await self._texts.take(text, _LARGEST)
+            made = LockText(found.version, kept.digest, found.phase is Phase.READY)
+            locks.put_text(self._store, project.root, section.value, made)
+            return made
+
+    async def _read(self, project: Project, section: Section) -> JsonObject | str:
+        if section is Section.HISTORY:
+            return self._history.of_project(project.root)
+        read = await project.ask(ReadSection(section))
+        return read.text if section is Section.MAP else read.content
+
+
+def _as_text(content: JsonObject | str) -> str:
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1) + "\n"

@@ -1,0 +1,79 @@
+"""The lock for people at a command line, and for the page: no session, no policy, no limit of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from rlm_ipc.lock_requests import LockShown, ShowLock
+from rlm_ipc.messages import Json
+from rlm_lock.protocol import CompareVersions, ReadSection, Section
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.lock import content as shape
+from rlm_mcp.service.lock.lock import Asked, Lock
+from rlm_mcp.service.lock.projects import Project
+from rlm_mcp.service.sessions.names import git_root
+
+__all__ = ["LockByHand"]
+
+
+class LockByHand:
+    """What is done to locks without a session."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    async def show(self, asked: ShowLock) -> LockShown:
+        """Show a lock.
+
+        Raises:
+            ToolFault: there is no such folder, or the scanner refuses.
+        """
+        project = self._lock.projects.of(await asyncio.to_thread(_root, asked.folder))
+        checked = await project.check(seconds=asked.seconds, at_once=asked.refresh)
+        found, progress = checked.found, project.progress
+        sections: dict[str, Json] = {}
+        for name in asked.sections:
+            sections[name] = await self._section(project, Section(name), asked.path)
+        text, missing = "", list(found.missing)
+        if asked.tokens:
+            shown = await self._lock.map(
+                project, Asked(map=asked.tokens, focus=asked.focus, about=asked.about, path=asked.path)
+            )
+            text = shown.text
+            missing += [*shown.missing, *(f"not in the project: {path}" for path in shown.unknown)]
+        changes = None
+        if asked.since:
+            changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version)))
+        return LockShown(
+            root=project.root,
+            version=found.version,
+            tree=found.tree,
+            created=found.created,
+            files=found.files,
+            untracked=found.untracked,
+            is_hit=checked.is_hit,
+            is_stale=found.is_stale,
+            changed=found.changed,
+            missing=tuple(dict.fromkeys(missing)),
+            phase=found.phase.value,
+            done=progress.done if progress else 0,
+            total=progress.total if progress else 0,
+            sections=sections,
+            map=text,
+            difference=changes,
+        )
+
+    async def _section(self, project: Project, section: Section, path: str) -> Json:
+        if section is Section.HISTORY:
+            return self._lock.history.of_project(project.root)
+        read = await project.ask(ReadSection(section, path=path))
+        return read.text if section is Section.MAP else read.content
+
+
+def _root(folder: str) -> str:
+    """Return the project that a folder lies in: the top of its working tree, else the folder."""
+    if not folder or "\0" in folder or not os.path.isdir(folder):
+        raise ToolFault("cannot_read", f"there is no folder {folder[:200]!r}", "name a folder of the project")
+    return str(git_root(folder) or Path(folder).resolve())

@@ -1,0 +1,112 @@
+"""What an answer shows of the sections of a lock: all of it where there is room, else the first of each long list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rlm_ipc.messages import Json, JsonObject
+from rlm_lock.protocol import Difference
+from rlm_mcp.service.tool_answers import encode
+
+__all__ = ["counts", "difference", "shortened", "stamp"]
+
+_MOST_ITEMS = 100
+"""Items of a list that an answer shows, however short they are: directories above all."""
+_LONGEST_TEXT = 600
+"""Characters of a text inside a section, where not all fits."""
+_FEWEST = 3
+
+
+def stamp(seconds: float) -> str:
+    """Write a time of the epoch as documents of the protocol do: to the second, in UTC."""
+    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def counts(project: Mapping[str, Any]) -> JsonObject:
+    """Return the counts of a project, which is what a quick check is about."""
+    found: JsonObject = {}
+    for name in ("files", "directories"):
+        part = project.get(name)
+        if isinstance(part, dict):
+            found[name] = {key: value for key, value in part.items() if type(value) is int}
+    return found
+
+
+def difference(found: Difference) -> JsonObject:
+    """Return what changed between two versions, as answers show it."""
+    changes: list[JsonObject] = []
+    for change in found.changes:
+        told: JsonObject = {"path": change.path, "change": change.change.value}
+        if change.added:
+            told["added"] = list(change.added)
+        if change.removed:
+            told["removed"] = list(change.removed)
+        changes.append(told)
+    return {"before": found.before or None, "after": found.after, "count": found.count, "changes": changes}
+
+
+def shortened(content: Mapping[str, JsonObject | str], room: int) -> tuple[JsonObject, list[str]]:
+    """Return the content in at most about ``room`` characters of JSON, and the keys of what is not shown whole.
+
+    The longest lists lose their ends first, then long texts do. A text at the top, which is a map, is never cut: it
+    was made to measure.
+    """
+    shown: JsonObject = {key: _copied(value) for key, value in content.items()}
+    cut: dict[str, None] = {}
+    for key, value in shown.items():
+        for holder, name in list(_lists(value)):
+            if len(holder[name]) > _MOST_ITEMS:
+                del holder[name][_MOST_ITEMS:]
+                cut[key] = None
+    while len(encode(shown)) > room:
+        longest = max(_candidates(shown), key=lambda one: one[0], default=None)
+        if longest is None:
+            break
+        _, key, holder, name = longest
+        value = holder[name]
+        holder[name] = value[: len(value) // 2] if isinstance(value, list) else f"{value[: _LONGEST_TEXT // 2]}…"
+        cut[key] = None
+    return shown, list(cut)
+
+
+def _candidates(shown: JsonObject) -> Iterator[tuple[int, str, Any, Any]]:
+    """Yield what may be cut: how long it is, under which key, and where it hangs."""
+    for key, value in shown.items():
+        for holder, name in _lists(value):
+            if len(holder[name]) > _FEWEST:
+                yield len(encode({"": holder[name]})), key, holder, name
+        for holder, name in _texts(value):
+            if len(holder[name]) > _LONGEST_TEXT:
+                yield len(holder[name]), key, holder, name
+
+
+def _lists(value: Json) -> Iterator[tuple[Any, Any]]:
+    """Yield each list inside a value by what holds it."""
+    for holder, name, inner in _inside(value):
+        if isinstance(inner, list):
+            yield holder, name
+
+
+def _texts(value: Json) -> Iterator[tuple[Any, Any]]:
+    for holder, name, inner in _inside(value):
+        if isinstance(inner, str):
+            yield holder, name
+
+
+def _inside(value: Json) -> Iterator[tuple[Any, Any, Json]]:
+    left = [value]
+    while left:
+        holder = left.pop()
+        items = holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list) else ()
+        for name, inner in list(items):
+            yield holder, name, inner
+            if isinstance(inner, dict | list):
+                left.append(inner)
+
+
+def _copied(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,41 @@
+"""The history of a project: which goals were worked for, by whom, and what came of them; from rows, never invented."""
+
+from __future__ import annotations
+
+from rlm_ipc.messages import JsonObject
+from rlm_mcp.service.lock.content import stamp
+from rlm_memory import locks
+from rlm_memory.frames.rows import frame_id
+from rlm_memory.locks import PastGoal
+from rlm_memory.places import tree_of
+from rlm_memory.store import Store
+
+__all__ = ["History"]
+
+_MOST = 50
+_LONGEST_TASK = 200
+_RESULTS = {"completed": "DELIVER", "failed": "FAILED", "blocked": "FAILED", "in_progress": "ITERATION"}
+"""What the protocol calls the state of a goal."""
+
+
+class History:
+    """The histories of all projects."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def of_project(self, root: str) -> JsonObject:
+        """Return the section: the latest goals of the repository, the newest first."""
+        found = locks.past_goals(self._store, tree_of(root, ""), _MOST)
+        return {"sessions": [self._row(goal) for goal in found]}
+
+    def _row(self, goal: PastGoal) -> JsonObject:
+        return {
+            "session_id": frame_id(goal.key),
+            "task": goal.goal[:_LONGEST_TASK],
+            "start": None if goal.started_at is None else stamp(goal.started_at),
+            "end": None if goal.ended_at is None else stamp(goal.ended_at),
+            "iteration": goal.attempts,
+            "agents_used": None if goal.holder is None else [goal.holder],
+            "result": _RESULTS.get(goal.status),
+        }

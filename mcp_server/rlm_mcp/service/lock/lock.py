@@ -1,0 +1,294 @@
+"""The tool `lock`: what a call gets of a project's lock, by the protocol that docs/lock.md describes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlm_ipc.messages import JsonObject
+from rlm_lock.protocol import CompareVersions, Difference, MapShown, Refreshed, Section, ShowMap
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.lock import content as shape
+from rlm_mcp.service.lock.attached import Sections, name_of
+from rlm_mcp.service.lock.history import History
+from rlm_mcp.service.lock.projects import Checked, Project, Projects
+from rlm_mcp.service.lock.tables import (
+    DIFF,
+    MAP,
+    TTL_SECONDS,
+    Choice,
+    Priority,
+    Trouble,
+    choose,
+    forbidden,
+    refusal,
+    trouble,
+)
+from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.sessions.names import workspace_for
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_mcp.service.text_access import Texts
+from rlm_mcp.service.tool_answers import ToolAnswer, encode
+from rlm_memory import locks
+from rlm_memory.store import Store
+from rlm_sandbox.policy import resolve as resolve_policy
+
+__all__ = ["Asked", "Lock"]
+
+_TELL_SECONDS = 0.5
+_MOST_TOKENS = 50_000
+_MOST_PATHS = 20
+_NO_SCRATCH = "/nonexistent"
+_ROOM = 400
+"""Characters that an answer keeps free for what is put to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a call asks for; ``map`` is how many tokens of a map, ``path`` a folder to which all is narrowed."""
+
+    lock_id: str | None = None
+    priority: Priority | None = None
+    fields: Sequence[str] | None = None
+    role: str | None = None
+    agent: str | None = None
+    frame: str | None = None
+    map: int | None = None
+    focus: Sequence[str] = ()
+    about: str = ""
+    path: str = ""
+    rules: str = "full"
+
+    @property
+    def tokens(self) -> int | None:
+        """Return how long a map is wanted, if one is."""
+        if self.map is None and not self.focus and not self.about:
+            return None
+        return min(self.map or 1500, _MOST_TOKENS)
+
+
+@dataclass
+class _Answer:
+    """An answer that is being put together."""
+
+    content: dict[str, JsonObject | str] = field(default_factory=dict)
+    meta: JsonObject = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+class Lock:
+    """The locks of all projects, for sessions."""
+
+    def __init__(self, store: Store, texts: Texts, clock: Clock, folder: Path) -> None:
+        self._store, self._clock = store, clock
+        self.projects = Projects(store, folder)
+        self.history = History(store)
+        self._sections = Sections(store, texts, self.history, clock)
+        self._calls: set[tuple[str, str, str]] = set()
+
+    async def answer(
+        self, session: Session, client: ClientInfo, frame: int, asked: Asked, progress: Progress
+    ) -> ToolAnswer:
+        """Answer a call of ``frame``, the one that the caller works on.
+
+        Raises:
+            ToolFault: the client works in no project, the policy forbids what is asked, or one of the errors of the
+                protocol.
+        """
+        project = self.projects.of(root_of(session, client))
+        with self._only_call(project.root, asked):
+            known = locks.of_frame(self._store, frame)
+            seen = known.seen if known is not None and known.root == project.root else 0
+            mapped = asked.tokens is not None
+            choice = choose(asked.priority, asked.fields, asked.role, seen=bool(seen), mapped=mapped)
+            allowed = session.policy.lock.fields
+            refuse_forbidden(session, choice, allowed, mapped=mapped, named=asked.fields is not None)
+            alias = self._alias(project.root, session, asked, choice)
+            async with _telling(project, progress):
+                checked = await project.check()
+            found = checked.found
+            made = _Answer()
+            keys = [key for key in choice.keys if not forbidden([key], allowed)]
+            await self._fill(made, project, found, keys, choice, asked, seen)
+            sections = [section for section in Section if section.value in allowed]
+            attached = await self._sections.attach(session, project, found, sections)
+            self._note_seen(frame, project.root, found.version, choice)
+        made.meta = _meta(checked, choice, made) | made.meta
+        made.meta["contexts"] = list(attached.names)
+        if attached.taken:
+            said = "in this session these names are variables or texts of its own, which stay"
+            made.meta["not_attached"] = {"names": list(attached.taken), "why": said}
+        if attached.is_late:
+            made.meta["contexts_note"] = "a cell runs: the contexts are of an earlier version until you call again"
+        return self._told(session, project, alias, made)
+
+    # --- who asks ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _only_call(self, root: str, asked: Asked) -> Iterator[None]:
+        """Refuse a second call of one agent for one frame while the first is under way, if both are named."""
+        if not asked.agent or not asked.frame:
+            yield
+            return
+        call = root, asked.agent, asked.frame
+        if call in self._calls:
+            said = f"agent {asked.agent[:80]!r} has a call for frame {asked.frame[:80]!r} under way"
+            raise refusal(Trouble.CONFLICT, said)
+        self._calls.add(call)
+        try:
+            yield
+        finally:
+            self._calls.discard(call)
+
+    def _alias(self, root: str, session: Session, asked: Asked, choice: Choice) -> str:
+        """Return the id of the call, which a P0 binds, and which others must have bound; without one: the session's."""
+        alias, now = asked.lock_id or session.id, self._clock()
+        if asked.lock_id is not None and asked.priority not in (None, Priority.P0):
+            used = locks.alias_used_at(self._store, root, alias)
+            if used is None:
+                raise refusal(Trouble.NOT_FOUND, f"no lock of this project is known as {alias[:80]!r}")
+            if now - used > TTL_SECONDS:
+                raise refusal(Trouble.EXPIRED, f"{alias[:80]!r} was not used for {now - used:,.0f} s")
+        locks.bind(self._store, root, alias, now=now)
+        return alias
+
+    def _note_seen(self, frame: int, root: str, version: int, choice: Choice) -> None:
+        """Note that a frame was told of a version; counts and maps alone tell nothing that P2 could go on from."""
+        note = locks.saw if choice.keys and choice.priority is not Priority.P3 else locks.began
+        note(self._store, frame, root, version)
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    async def _fill(
+        self,
+        made: _Answer,
+        project: Project,
+        found: Refreshed,
+        keys: Sequence[str],
+        choice: Choice,
+        asked: Asked,
+        seen: int,
+    ) -> None:
+        for key in keys:
+            if key == DIFF:
+                made.content[DIFF] = await self._difference(made, project, found, seen)
+                continue
+            section = await self._sections.content(project, Section(key), asked.path, asked.rules)
+            counted = key == "project" and choice.priority is Priority.P3
+            made.content[key] = shape.counts(section) if counted else section
+        if asked.tokens is not None:
+            shown = await self.map(project, asked)
+            made.content[MAP] = shown.text
+            made.meta[MAP] = {"shown": shown.shown, "files": shown.files}
+            if shown.unknown:
+                made.meta[MAP]["unknown"] = list(shown.unknown[:_MOST_PATHS])
+            made.missing += shown.missing
+
+    async def map(self, project: Project, asked: Asked) -> MapShown:
+        """Return a map; raises ToolFault as `Project.ask`."""
+        return await project.ask(ShowMap(asked.tokens or 1500, tuple(asked.focus), asked.about, asked.path))
+
+    async def _difference(self, made: _Answer, project: Project, found: Refreshed, seen: int) -> JsonObject:
+        if not seen:
+            made.meta["note"] = "this frame was told of no version yet, so there is nothing to compare: call with P0"
+            return shape.difference(Difference(0, found.version, 0, ()))
+        told = await project.ask(CompareVersions(seen, found.version))
+        if not told.before:
+            made.meta["note"] = f"version {seen}, which this frame was told of, is forgotten: call with P0"
+        return shape.difference(told)
+
+    def _told(self, session: Session, project: Project, alias: str, made: _Answer) -> ToolAnswer:
+        """Fit an answer into what the policy allows, naming the contexts that have the rest."""
+        now = self._clock()
+        fields: JsonObject = {
+            "lock_id": alias,
+            "timestamp": shape.stamp(now),
+            "ttl_seconds": TTL_SECONDS,
+            "content": {},
+            "stale_if": shape.stamp(now + TTL_SECONDS),
+            "meta": made.meta | {"root": project.root},
+        }
+        room = session.policy.limits.answer_chars - len(encode(fields)) - _ROOM
+        content, cut = shape.shortened(made.content, room)
+        fields["content"] = content
+        if cut:
+            names = {name_of(section) for section in Section} & set(made.meta["contexts"])
+            rest = {key: f"lock_{key}" for key in cut if f"lock_{key}" in names}
+            made.meta["cut"] = {key: rest.get(key, "ask for a path, or for less") for key in cut}
+            fields["meta"] |= {"cut": made.meta["cut"]}
+        return ToolAnswer(fields)
+
+
+def root_of(session: Session, client: ClientInfo) -> str:
+    """Return the project of a call: the client's folder, else the session's.
+
+    A client that is not on this machine gets the lock of a folder that the session's policy lets code read.
+
+    Raises:
+        ToolFault: there is none.
+    """
+    if client.cwd:
+        root = workspace_for(client) or session.row.workspace
+    else:
+        root = session.row.workspace
+        files = resolve_policy(session.policy, root or None, _NO_SCRATCH).files
+        places = [place for place in (*files.read, *files.write) if place.startswith("/")]
+        if root and not any(Path(root).is_relative_to(place) for place in places):
+            root = ""
+    if not root or not Path(root).is_dir():
+        said = "the client works in no project: its folder is not known, not readable here, or a home folder"
+        raise ToolFault("no_project", said, "start the client in the folder of the project")
+    return root
+
+
+def refuse_forbidden(session: Session, choice: Choice, allowed: Sequence[str], *, mapped: bool, named: bool) -> None:
+    """Refuse what a policy forbids: a field that is named, a map, and a call of which nothing would be left."""
+    wanted = [*choice.keys, *([MAP] if mapped else [])]
+    refused = forbidden(wanted, allowed)
+    if refused and (named or len(refused) == len(wanted) or MAP in refused):
+        said = f"policy {session.row.policy!r} does not allow {', '.join(refused)} of the lock"
+        hint = f"ask for fields among: {', '.join(allowed)}" if allowed else "it allows none of it"
+        raise ToolFault("forbidden", said, hint, allowed=list(allowed))
+
+
+def _meta(checked: Checked, choice: Choice, made: _Answer) -> JsonObject:
+    found = checked.found
+    meta: JsonObject = {
+        "version": found.version,
+        "tree": found.tree,
+        "priority": choice.priority.value,
+        "cache": "HIT" if checked.is_hit and not found.is_stale else "MISS",
+        "stale": found.is_stale,
+    }
+    if found.is_stale:
+        meta |= trouble(Trouble.STALE) | {"changed": list(found.changed[:_MOST_PATHS])}
+    if missing := list(dict.fromkeys([*found.missing, *made.missing])):
+        meta["missing"] = missing
+    if found.phase.value != "ready":
+        meta["phase"] = found.phase.value
+    return meta
+
+
+@asynccontextmanager
+async def _telling(project: Project, progress: Progress) -> AsyncIterator[None]:
+    """Tell the client how far a scan is, for as long as it takes."""
+
+    async def tell() -> None:
+        told = -1
+        while True:
+            await asyncio.sleep(_TELL_SECONDS)
+            at = project.progress
+            if at is not None and at.done > told:
+                told = at.done
+                await progress(at.done, f"{at.phase.value}: {at.done:,} of {at.total:,} files", at.total)
+
+    task = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

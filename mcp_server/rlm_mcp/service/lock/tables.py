@@ -1,0 +1,139 @@
+"""The protocol of the lock as tables: what each priority and role gets, and what is answered when it cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rlm_mcp.service.errors import ToolFault
+
+__all__ = [
+    "DIFF",
+    "FIELDS",
+    "KEYS",
+    "MAP",
+    "ROLES",
+    "TTL_SECONDS",
+    "Choice",
+    "Priority",
+    "Trouble",
+    "choose",
+    "forbidden",
+    "refusal",
+    "trouble",
+]
+
+TTL_SECONDS = 3600
+"""For how long an answer may be used without asking again, and an alias without a call."""
+DIFF, MAP = "diff", "map"
+
+
+class Priority(StrEnum):
+    """How much of the lock a call wants."""
+
+    P0 = "P0"
+    """All that one needs to begin."""
+    P1 = "P1"
+    """What has happened here, and how the project is now."""
+    P2 = "P2"
+    """What has changed since this frame was told last."""
+    P3 = "P3"
+    """Counts."""
+
+
+FIELDS = ("project", "keyfiles", "rules", "history")
+"""What a call may name as its fields."""
+KEYS: Mapping[Priority, tuple[str, ...]] = {
+    Priority.P0: ("project", "keyfiles", "rules"),
+    Priority.P1: ("history", "project"),
+    Priority.P2: (DIFF,),
+    Priority.P3: ("project",),
+}
+"""The keys of the content, unless fields or a role say otherwise."""
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "analyst": ("project", "keyfiles"),
+    "planner": ("project", "rules"),
+    "implementer": ("rules",),
+    "reviewer": ("history", "rules"),
+    "tester": ("keyfiles", "history"),
+    "conductor": ("history",),
+}
+"""The fields that an agent of each role gets, unless it names others."""
+
+
+class Trouble(StrEnum):
+    """What may be wrong with a lock."""
+
+    NOT_FOUND = "LOCK_NOT_FOUND"
+    EXPIRED = "LOCK_EXPIRED"
+    STALE = "LOCK_STALE"
+    CONFLICT = "LOCK_CONFLICT"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    http_status: int
+    action: str
+    fields: Mapping[str, str]
+
+
+_TOLD: Mapping[Trouble, _Told] = {
+    Trouble.NOT_FOUND: _Told(404, "stop: call with priority P0 first", {"verifiability": "NON-VERIFIABLE"}),
+    Trouble.EXPIRED: _Told(410, "refresh: call with priority P0", {}),
+    Trouble.STALE: _Told(200, "warn, go on, and call with priority P2", {}),
+    Trouble.CONFLICT: _Told(409, "report it to whoever conducts the agents", {}),
+}
+
+
+def trouble(which: Trouble) -> dict[str, Any]:
+    """Return what an answer says of it: error, http_status, action."""
+    told = _TOLD[which]
+    return {"error": which.value, "http_status": told.http_status, "action": told.action, **told.fields}
+
+
+def refusal(which: Trouble, message: str) -> ToolFault:
+    """Return the fault of a call that gets nothing."""
+    told = trouble(which)
+    del told["error"]
+    return ToolFault(which.value, message, **told)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a call gets: by which priority, and which keys of the content."""
+
+    priority: Priority
+    keys: tuple[str, ...]
+
+
+def choose(
+    asked: Priority | None, fields: Sequence[str] | None, role: str | None, *, seen: bool, mapped: bool
+) -> Choice:
+    """Decide what a call gets.
+
+    Args:
+        asked: the priority that the call names.
+        fields: those that it names; they always win.
+        role: narrows what there is by default.
+        seen: whether this frame was told of a version already.
+        mapped: whether the call asks for a map: alone it gets nothing else.
+    """
+    own = ROLES[role] if role is not None else None
+    if asked is None and own == ("rules",) and fields is None:
+        priority = Priority.P3
+    else:
+        priority = asked or (Priority.P2 if seen else Priority.P0)
+    if fields is not None:
+        return Choice(priority, tuple(dict.fromkeys(fields)))
+    if mapped and asked is None and role is None:
+        return Choice(priority, ())
+    if own is not None and priority is not Priority.P2:
+        return Choice(priority, own)
+    return Choice(priority, KEYS[priority])
+
+
+def forbidden(keys: Sequence[str], allowed: Collection[str]) -> list[str]:
+    """List the keys that a policy does not allow; a difference tells of the project."""
+    return [key for key in keys if {DIFF: "project"}.get(key, key) not in allowed]

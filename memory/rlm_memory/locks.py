@@ -1,0 +1,234 @@
+"""What the daemon knows of project locks: versions, aliases, texts, and what each frame has seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from rlm_memory.contexts import ContextOrigin, ContextRow
+from rlm_memory.lock_schema import aliases, frame_versions, projects, texts
+from rlm_memory.store import Store
+
+__all__ = [
+    "VERSION_KEY",
+    "FrameVersion",
+    "LockText",
+    "PastGoal",
+    "ProjectRow",
+    "alias_used_at",
+    "began",
+    "bind",
+    "ended",
+    "forget",
+    "is_section",
+    "note_version",
+    "of_frame",
+    "of_tree",
+    "past_goals",
+    "project",
+    "projects_known",
+    "put_text",
+    "saw",
+    "section_text",
+]
+
+VERSION_KEY = "lock_version"
+"""Metadata of a context that is a section of a lock."""
+_MOST_ALIASES = 10_000
+"""Aliases that are kept over all projects; those that were used longest ago make room."""
+
+_put_project = insert(projects)
+_PUT_PROJECT = _put_project.on_conflict_do_update(
+    index_elements=[projects.c.root],
+    set_={column.name: _put_project.excluded[column.name] for column in projects.columns if column.name != "root"},
+)
+_put_alias = insert(aliases)
+_BIND = _put_alias.on_conflict_do_update(
+    index_elements=[aliases.c.root, aliases.c.id], set_={"used_at": _put_alias.excluded.used_at}
+)
+_put_text = insert(texts)
+_PUT_TEXT = _put_text.on_conflict_do_update(
+    index_elements=[texts.c.root, texts.c.section],
+    set_={name: _put_text.excluded[name] for name in ("version", "digest", "is_whole")},
+)
+_begin = insert(frame_versions)
+_BEGAN = _begin.on_conflict_do_nothing(index_elements=[frame_versions.c.frame])
+_SAW = _begin.on_conflict_do_update(
+    index_elements=[frame_versions.c.frame], set_={name: _begin.excluded[name] for name in ("root", "seen")}
+)
+_PAST = """
+    SELECT f.key, f.goal, f.status, f.started_at, f.ended_at, max(f.fence, 1) AS attempts, h.label AS holder
+    FROM frames f LEFT JOIN holders h ON h.id = f.holder
+    WHERE f.tree = :tree AND f.kind <> 'session' AND f.started_at IS NOT NULL
+    ORDER BY coalesce(f.ended_at, f.started_at) DESC, f.key DESC LIMIT :most"""
+_ENDED = (
+    update(frame_versions)
+    .where(frame_versions.c.frame == bindparam("of"))
+    .values(ended=bindparam("version"), changed=bindparam("paths"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRow:
+    """A project with a lock: the newest version that the daemon knows, and its hash, the same on every clone."""
+
+    root: str
+    tree: str
+    version: int
+    digest: str
+    files: int
+    made_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LockText:
+    """A section of a version as a text in the content store."""
+
+    version: int
+    digest: str
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FrameVersion:
+    """Which versions of a project a frame has to do with; ``changed`` are paths that others changed meanwhile."""
+
+    frame: int
+    root: str
+    began: int
+    seen: int
+    ended: int | None
+    changed: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PastGoal:
+    """A goal that was worked for: ``attempts`` how often it was begun, ``holder`` who claimed it last."""
+
+    key: int
+    goal: str
+    status: str
+    started_at: float | None
+    ended_at: float | None
+    attempts: int
+    holder: str | None
+
+
+# --- projects -----------------------------------------------------------------------------------------
+
+
+def note_version(store: Store, row: ProjectRow) -> None:
+    """Note the newest version of a project."""
+    with store.transaction() as connection:
+        connection.execute(_PUT_PROJECT, {name: getattr(row, name) for name in row.__slots__})
+
+
+def project(store: Store, root: str) -> ProjectRow | None:
+    """Return what is known of a project; None: it has no lock yet."""
+    with store.transaction() as connection:
+        row = connection.execute(select(projects).where(projects.c.root == root)).mappings().one_or_none()
+    return None if row is None else ProjectRow(**row)
+
+
+def of_tree(store: Store, tree: str) -> ProjectRow | None:
+    """Return the project of a tree of frames that was looked at last; None: none has a lock."""
+    newest = select(projects).where(projects.c.tree == tree).order_by(projects.c.made_at.desc()).limit(1)
+    with store.transaction() as connection:
+        row = connection.execute(newest).mappings().one_or_none()
+    return None if row is None else ProjectRow(**row)
+
+
+def projects_known(store: Store) -> list[ProjectRow]:
+    """List all projects that have a lock, by their folders."""
+    with store.transaction() as connection:
+        return [ProjectRow(**row) for row in connection.execute(select(projects).order_by(projects.c.root)).mappings()]
+
+
+def forget(store: Store, root: str) -> None:
+    """Forget a project: its folder has gone."""
+    with store.transaction() as connection:
+        for table in (projects, aliases, texts, frame_versions):
+            connection.execute(delete(table).where(table.c.root == root))
+
+
+# --- aliases ------------------------------------------------------------------------------------------
+
+
+def bind(store: Store, root: str, alias: str, *, now: float) -> None:
+    """Let an id stand for the lock of a project from now on, or note that it is used."""
+    with store.transaction() as connection:
+        connection.execute(_BIND, {"root": root, "id": alias, "used_at": now})
+        excess = connection.execute(select(func.count()).select_from(aliases)).scalar_one() - _MOST_ALIASES
+        if excess > 0:
+            oldest = select(aliases.c.root, aliases.c.id).order_by(aliases.c.used_at).limit(excess)
+            for row in connection.execute(oldest).all():
+                connection.execute(delete(aliases).where(aliases.c.root == row.root, aliases.c.id == row.id))
+
+
+def alias_used_at(store: Store, root: str, alias: str) -> float | None:
+    """Return when an id was used last for a project; None: it stands for nothing there."""
+    named = select(aliases.c.used_at).where(aliases.c.root == root, aliases.c.id == alias)
+    with store.transaction() as connection:
+        found: float | None = connection.execute(named).scalar_one_or_none()
+    return found
+
+
+# --- texts --------------------------------------------------------------------------------------------
+
+
+def put_text(store: Store, root: str, section: str, text: LockText) -> None:
+    """Note which stored text a section of a version is."""
+    values = {"root": root, "section": section} | {name: getattr(text, name) for name in text.__slots__}
+    with store.transaction() as connection:
+        connection.execute(_PUT_TEXT, values)
+
+
+def section_text(store: Store, root: str, section: str) -> LockText | None:
+    """Return the stored text of a section; None: nobody has asked for it yet."""
+    named = select(texts.c.version, texts.c.digest, texts.c.is_whole).where(
+        texts.c.root == root, texts.c.section == section
+    )
+    with store.transaction() as connection:
+        row = connection.execute(named).mappings().one_or_none()
+    return None if row is None else LockText(**row)
+
+
+def is_section(row: ContextRow) -> bool:
+    """Tell whether a context of a session is a section of a lock: nobody has loaded it, and it costs no quota."""
+    return row.origin is ContextOrigin.ATTACHED and row.handle is None and VERSION_KEY in row.metadata
+
+
+# --- frames -------------------------------------------------------------------------------------------
+
+
+def began(store: Store, frame: int, root: str, version: int) -> None:
+    """Note the version that the work on a frame begins with; a frame that has one keeps it."""
+    with store.transaction() as connection:
+        connection.execute(_BEGAN, {"frame": frame, "root": root, "began": version, "seen": 0})
+
+
+def saw(store: Store, frame: int, root: str, version: int) -> None:
+    """Note which version a frame was told of."""
+    with store.transaction() as connection:
+        connection.execute(_SAW, {"frame": frame, "root": root, "began": version, "seen": version})
+
+
+def ended(store: Store, frame: int, version: int, changed: Sequence[str]) -> None:
+    """Note the version that a frame has ended with, and what others have changed since it began."""
+    with store.transaction() as connection:
+        connection.execute(_ENDED, {"of": frame, "version": version, "paths": list(changed)})
+
+
+def of_frame(store: Store, frame: int) -> FrameVersion | None:
+    """Return which versions a frame has to do with; None: it has never met a lock."""
+    with store.transaction() as connection:
+        row = connection.execute(select(frame_versions).where(frame_versions.c.frame == frame)).mappings().one_or_none()
+    return None if row is None else FrameVersion(**{**row, "changed": tuple(row["changed"] or ())})
+
+
+def past_goals(store: Store, tree: str, most: int) -> list[PastGoal]:
+    """List the goals of a tree that were worked for, the latest first."""
+    return [PastGoal(**dict(row)) for row in store.read(_PAST, tree=tree, most=most)]
