@@ -44,6 +44,11 @@ class ClientInfo:
     peer: int = -1
     admitted: set[tuple[int, str]] = field(default_factory=set, compare=False, repr=False)
 
+    @property
+    def author(self) -> str:
+        """How rows name who has written them."""
+        return f"client {self.pid}" if self.pid >= 0 else "client"
+
 
 @dataclass(frozen=True)
 class Handshake:

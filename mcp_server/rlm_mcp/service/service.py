@@ -124,7 +124,8 @@ class Service:
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         summaries = FrameSummaries(store, self.sessions, self.queries, self.providers)
         self.holders = Holders(store, clock, str(discovery.runtime_dir()))
-        live = self.sessions, self._forks, self.journal, summaries, self.holders
+        self.lock = Lock(store, self._texts, clock, state / "locks")
+        live = self.sessions, self._forks, self.journal, summaries, self.holders, self.lock.frames
         self.frames = Frames(store, files, *live, clock, state / "frames")
         self.frame_reading = FrameReading(store, self.frames)
         self.trees = FrameTrees(store, self.frames, self.journal)
@@ -133,7 +134,6 @@ class Service:
         self.chains = Chains(store, self.sessions, self.frames, clock)
         self.hand_offs = HandOffs(store, self._texts, self.contexts, self.frames, self.holders, clock)
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
-        self.lock = Lock(store, self._texts, clock, state / "locks")
         self.hooks = Hooks(store, self.frames, self.holders, clock, Path(hooks_folder(str(state))))
         self._tasks: list[asyncio.Task[None]] = []
         self._sweeping = asyncio.Lock()

@@ -19,6 +19,7 @@ ALL = [
     *CORE,
     "work",
     "handoff",
+    "lock",
     "fork_session",
     "rollback",
     "view_images",
@@ -31,7 +32,7 @@ ALL = [
     "cite",
     "check_citation",
 ]
-COMPAT = [*ALL, "llm_query", "llm_query_batched", "flame_status", "flame_navigate"]
+COMPAT = [*ALL, "llm_query", "llm_query_batched", "flame_status", "flame_navigate", "jcode.lock"]
 
 
 async def listed(connect, **env: str) -> list[dict]:

@@ -30,6 +30,7 @@ LOOSE: dict[str, tuple[Any, Any]] = {
     "attachments.interrupt": ("own", "any"),
     "attachments.restart": ("attach", "fresh"),
     "attachments.trusted": (False, True),
+    "lock.fields": (("project",), ("project", "rules")),
     "checkpoint": ("off", "lazy"),
     "reopen": (False, True),
 }

@@ -7,6 +7,7 @@ a session can set either.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import resolve
 
-__all__ = ["DEEPEST", "MOST_LOOKED_AT", "changed_since", "writable"]
+__all__ = ["DEEPEST", "MOST_LOOKED_AT", "changed_since", "writable", "written_since"]
 
 MOST_LOOKED_AT = 20_000
 """Files and folders that are looked at: a pop must not take long because a workspace is large."""
@@ -35,6 +36,11 @@ def writable(session: Session) -> tuple[str, ...]:
         return resolve(session.policy, session.row.workspace or None, info.scratch).files.write
     except PolicyError:
         return ()  # a link has come into a path since the kernel began: no walk goes through it
+
+
+async def written_since(marker: Path, session: Session) -> list[str]:
+    """Return the files that code of a session may have written after ``marker``, sorted."""
+    return await asyncio.to_thread(changed_since, marker, writable(session))
 
 
 def changed_since(marker: Path, folders: Iterable[str]) -> list[str]:

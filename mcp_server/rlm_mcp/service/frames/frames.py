@@ -17,7 +17,7 @@ from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.service.frames.artifacts import changed_since, writable
+from rlm_mcp.service.frames.artifacts import written_since
 from rlm_mcp.service.frames.boundaries import told_of
 from rlm_mcp.service.frames.changes import FrameChanges, Part
 from rlm_mcp.service.frames.currents import Currents
@@ -26,6 +26,7 @@ from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_mcp.service.frames.summaries import FrameSummaries
 from rlm_mcp.service.frames.values import FrameValues
 from rlm_mcp.service.holders import Holders
+from rlm_mcp.service.lock.frames import FrameLocks
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.names import is_frame_id
@@ -63,11 +64,12 @@ class Frames:
         cells: Journal,
         summaries: FrameSummaries,
         holders: Holders,
+        versions: FrameLocks,
         clock: Clock,
         folder: Path,
     ) -> None:
         self._store, self._live, self._forks, self._cells, self._clock = store, live, forks, cells, clock
-        self._summaries = summaries
+        self._summaries, self.versions = summaries, versions
         self.values = FrameValues(store, files, clock)
         self.logs = FrameLogs(store, cells, clock, folder)
         self.changes = FrameChanges(store, self.logs)
@@ -100,7 +102,7 @@ class Frames:
 
     def current(self, session: Session, client: ClientInfo, asked: str | None) -> FrameRow:
         """Return the frame that a call is about if it names none; the session gets one if it has none."""
-        own = tree.of_session(self._store, session.row, author=_author(client), now=self._clock())
+        own = tree.of_session(self._store, session.row, author=client.author, now=self._clock())
         if is_frame_id(asked):
             return self.same_tree(own, asked)
         row = self._find(self._currents.get(client, asked))
@@ -132,7 +134,7 @@ class Frames:
     ) -> ToolAnswer:
         """Write a goal down, with those below it."""
         above, at = self.named(session, client, asked, parent)
-        made = tree.plan(self._store, wanted, above.key, author=_author(client), now=self._clock())
+        made = tree.plan(self._store, wanted, above.key, author=client.author, now=self._clock())
         fields = {"planned": survey.lines_below(self._store, made)}
         return self.told(made, at, fields, ("planned",))
 
@@ -152,7 +154,7 @@ class Frames:
 
         ``name`` is that of the fork.
         """
-        at, author = self.current(session, client, asked), _author(client)
+        at, author = self.current(session, client, asked), client.author
 
         def wanted() -> FrameRow:
             if is_frame_id(goal):
@@ -188,7 +190,10 @@ class Frames:
             return row
 
         await self.keep()
-        return await Runtime(self._store, effects).push(marked, author=author, now=self._clock(), fork=fork)
+        row = await Runtime(self._store, effects).push(marked, author=author, now=self._clock(), fork=fork)
+        if (own := self._live.of_key(row.session)) is not None:
+            self.versions.begin(row.key, own.row.workspace)
+        return row
 
     async def pop(
         self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, outcome: Outcome
@@ -196,14 +201,14 @@ class Frames:
         """End a frame; the same pop again gets the same answer."""
         row, _ = self.named(session, client, asked, frame)
         ended = await self.end(
-            row.key, outcome, _author(client), session, by=self._holders.writer(client, None, row.holder)
+            row.key, outcome, client.author, session, by=self._holders.writer(client, None, row.holder)
         )
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
         if sessions.find(self._store, session.id) is not None and not is_frame_id(asked):
             at = self.current(session, client, asked)
         happened = {name: value for name, value in asdict(ended).items() if value != []}
-        fields: JsonObject = {**happened, **told_of(boundaries(self._store, row.key))}
+        fields: JsonObject = {**happened, **told_of(boundaries(self._store, row.key)), **self.versions.told(row.key)}
         pending = {"pending_llm_queries": open_} if (open_ := self._summaries.pending(done.key)) else {}
         return self.told(done, at, fields | pending | {"log": done.log}, ("summary", "pending_llm_queries"))
 
@@ -225,8 +230,7 @@ class Frames:
         self._cells.flush()
         row = rows.get(self._store, key)
         if (own := self._live.of_key(row.session)) is not None and row.status is Status.IN_PROGRESS:
-            written = await asyncio.to_thread(changed_since, self.logs.began(row.id), writable(own))
-            outcome = replace(outcome, written=written)
+            outcome = replace(outcome, written=await written_since(self.logs.began(row.id), own))
         with holding():
             runtime = Runtime(self._store, self.effects(caller))
             ended = await runtime.pop(key, outcome, author=author, now=self._clock(), allowed=allowed)
@@ -234,6 +238,8 @@ class Frames:
             decay(self._store, now=self._clock(), tree=row.tree)
         parent = rows.frame_key(ended.parent)
         self._currents.move(lambda current: current == key, parent)
+        if row.status is Status.IN_PROGRESS:
+            await self.versions.end(key, outcome.written)
         await self.keep()
         self._tell_kernels(parent)
         return ended
@@ -271,7 +277,7 @@ class Frames:
         """Invalidate a frame and what is planned below; what runs below is warned of."""
         at = self.current(session, client, asked)
         row = self.same_tree(at, frame)
-        done = await self.call_off(row.key, _author(client))
+        done = await self.call_off(row.key, client.author)
         fields: JsonObject = {"invalidated": list(done.invalidated)}
         if done.running:
             fields["still_running"] = list(done.running)
@@ -289,7 +295,7 @@ class Frames:
         """Plan an ended frame again, with those that its end took along."""
         at = self.current(session, client, asked)
         await self.keep()  # its log is of what has ended
-        back = ending.reopen(self._store, self.same_tree(at, frame).key, author=_author(client), now=self._clock())
+        back = ending.reopen(self._store, self.same_tree(at, frame).key, author=client.author, now=self._clock())
         return self.told(back[0], at, {"reopened": [row.id for row in back]})
 
     def forget(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
@@ -352,11 +358,8 @@ class Frames:
     def _tell_kernels(self, parent: int) -> None:
         """Have the kernel above look, before its next cell, at what came of a frame."""
         near = rows.nearest_session(self._store, parent)
-        found = None if near is None else self._live.of_key(near.session)
-        if found is not None:
+        if near is not None and (found := self._live.of_key(near.session)) is not None:
             found.kernel.deliveries.frames_ended += 1
-
-    # --- answers ----------------------------------------------------------------------------------
 
     def context_of(self, session: Session, row: FrameRow) -> str:
         """Return what a model is told of a frame."""
@@ -394,7 +397,3 @@ class Frames:
         if warned := [upper.id for upper in above[1:] if upper.status is Status.INVALIDATED]:
             said.setdefault("notice", f"{', '.join(warned)} above it was invalidated")
         return ToolAnswer(said, tuple(cuttable))
-
-
-def _author(client: ClientInfo) -> str:
-    return f"client {client.pid}" if client.pid >= 0 else "client"

@@ -175,6 +175,7 @@ class Hooks:
         for root in dict.fromkeys(folders.values()):
             named = [_shown(file, root) for file in files if folders[file] == root]
             place = str(root) if root is not None else event.origin.folder
+            self._frames.versions.note_changed(place, named)
             if place:
                 self._merge_into(self._frame(place, client, own), seen | {"files_modified": named})
         if not files and event.origin.folder and (seen or isinstance(event, ShellRan)):

@@ -14,6 +14,7 @@ from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.attached import Sections, name_of
+from rlm_mcp.service.lock.frames import FrameLocks
 from rlm_mcp.service.lock.history import History
 from rlm_mcp.service.lock.projects import Checked, Project, Projects
 from rlm_mcp.service.lock.tables import (
@@ -86,6 +87,7 @@ class Lock:
     def __init__(self, store: Store, texts: Texts, clock: Clock, folder: Path) -> None:
         self._store, self._clock = store, clock
         self.projects = Projects(store, folder)
+        self.frames = FrameLocks(store, self.projects)
         self.history = History(store)
         self._sections = Sections(store, texts, self.history, clock)
         self._calls: set[tuple[str, str, str]] = set()

@@ -87,6 +87,7 @@ class HandOffs:
             raise ToolFault("no_handoff", f"{row.id} is {row.status} and has no hand-off", "pop it: that writes one")
         said: JsonObject = {"frame": row.id, "status": found.status.value, "summary": short(found.summary)}
         said |= {"files": list(found.files), "decisions": list(found.decisions)}
+        said |= self._frames.versions.told(row.key)
         if found.archived_at is not None:
             said["archived"] = True
         if found.details is None:

@@ -229,6 +229,7 @@ class Work:
         lease = await self._wait(take) if asked.wait and key is None else take()
         if lease is None:
             return self._nothing(at, scope) | ({"token": token} if token else {})
+        self._frames.versions.begin(lease.key, workspace_for(client))
         if len(leases.held_by(self._store, holder.id)) == 1 and asked.holder is None:
             self._frames.work_on(client, named, lease.key)
         return self._told(lease, holder, token, asked.fields)
@@ -283,7 +284,8 @@ class Work:
         ended = await self._frames.end(
             row.key, outcome, holder or f"client {client.pid}", session, by=holder, fence=data.get("fence")
         )
-        return {"done": ended.frame, "status": ended.status, **told_of(boundaries(self._store, row.key))}
+        said: JsonObject = {"done": ended.frame, "status": ended.status, **told_of(boundaries(self._store, row.key))}
+        return said | self._frames.versions.told(row.key)
 
     # --- lists ------------------------------------------------------------------------------------
 

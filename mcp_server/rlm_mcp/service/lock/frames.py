@@ -1,0 +1,87 @@
+"""Which versions of the project each frame has worked on: so its end can say what others have changed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from rlm_ipc.messages import JsonObject
+from rlm_lock.names import shown
+from rlm_lock.protocol import CompareVersions
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.lock.projects import Projects
+from rlm_memory import locks
+from rlm_memory.locks import FrameVersion
+from rlm_memory.store import Store
+from rlm_memory.work import progress
+
+__all__ = ["FrameLocks"]
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 5.0
+"""How long the end of a frame waits for all that a lock has to do."""
+_MOST_TOLD = 20
+
+
+class FrameLocks:
+    """Notes the versions, only in projects that somebody has asked the lock of."""
+
+    def __init__(self, store: Store, projects: Projects) -> None:
+        self._store, self._projects = store, projects
+
+    def begin(self, frame: int, root: str) -> None:
+        """Note the version with which the work on a frame begins, as far as it is known: nothing is scanned."""
+        if root and (known := locks.project(self._store, root)) is not None:
+            locks.began(self._store, frame, root, known.version)
+
+    async def end(self, frame: int, written: Iterable[str]) -> None:
+        """Note the version with which a frame ends, and what changed meanwhile that it has not written itself.
+
+        ``written`` are files that its code wrote; hooks have told of others. Nothing here keeps a frame from ending.
+        """
+        known = locks.of_frame(self._store, frame)
+        if known is None or not Path(known.root).is_dir():
+            return
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await self._end(known, written)
+        except (ToolFault, TimeoutError) as error:
+            log.warning("the lock of an ended frame was not refreshed", extra={"frame": frame, "reason": str(error)})
+
+    async def _end(self, known: FrameVersion, written: Iterable[str]) -> None:
+        own = set(_inside(known.root, [*written, *self._told(known.frame)]))
+        project = self._projects.of(known.root)
+        project.note_changed(own)
+        found = (await project.check(at_once=True)).found
+        difference = await project.ask(CompareVersions(known.began, found.version))
+        theirs = [change.path for change in difference.changes if change.path not in {shown(path) for path in own}]
+        locks.ended(self._store, known.frame, found.version, theirs[:_MOST_TOLD])
+
+    def told(self, frame: int) -> JsonObject:
+        """Return what an answer about an ended frame says of it; nothing if it has met no lock."""
+        known = locks.of_frame(self._store, frame)
+        if known is None or known.ended is None:
+            return {}
+        said: JsonObject = {"lock_version": known.ended}
+        if known.changed:
+            said["changed_under_you"] = list(known.changed)
+        return said
+
+    def note_changed(self, root: str, paths: Collection[str]) -> None:
+        """Note files that a hook has told of; the next check looks at them."""
+        if (project := self._projects.get(root)) is not None:
+            project.note_changed(paths)
+
+    def _told(self, frame: int) -> list[str]:
+        files = progress.get(self._store, frame).data.get("files_modified")
+        return [file for file in files if isinstance(file, str)] if isinstance(files, list) else []
+
+
+def _inside(root: str, files: Iterable[str]) -> list[str]:
+    """Return those of the files that lie below the root, from there."""
+    whole = (os.path.normpath(os.path.join(root, file)) for file in files)
+    return [os.path.relpath(file, root) for file in whole if file.startswith(f"{root}/")]
