@@ -9,14 +9,16 @@ if TYPE_CHECKING:
 
     from rlm_client.async_client import AsyncClient
     from rlm_client.client import Client
+    from rlm_client.jcode import JCodeClient
     from rlm_client.rlm.budget import RunLimits
     from rlm_client.rlm.rlm import RLM
 
-__all__ = ["RLM", "AsyncClient", "Client", "RunLimits"]
+__all__ = ["RLM", "AsyncClient", "Client", "JCodeClient", "RunLimits"]
 
 _HOMES = {
     "AsyncClient": "rlm_client.async_client",
     "Client": "rlm_client.client",
+    "JCodeClient": "rlm_client.jcode",
     "RunLimits": "rlm_client.rlm.budget",
     "RLM": "rlm_client.rlm.rlm",
 }

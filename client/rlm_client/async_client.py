@@ -125,6 +125,7 @@ class AsyncClient:
     frame: Final = _method(calls.frame)
     work: Final = _method(calls.work)
     handoff: Final = _method(calls.handoff)
+    lock: Final = _method(calls.lock)
 
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> AsyncPush:
         """Start a goal as `Client.push` does: awaited, or as an asynchronous context manager that ends it."""

@@ -47,6 +47,10 @@ Outcome = Literal["completed", "failed", "blocked"]
 Children = Literal["refuse", "adopt", "fail"]
 Change = Literal["invalidate", "reopen", "forget", "turns"]
 WorkVerb = Literal["next", "claim", "renew", "release", "done", "add", "list"]
+LockPriority = Literal["P0", "P1", "P2", "P3"]
+LockField = Literal["project", "keyfiles", "rules", "history"]
+LockRole = Literal["analyst", "planner", "implementer", "reviewer", "tester", "conductor"]
+RuleSet = Literal["full", "safe", "light", "fast"]
 Detail = Literal["minimal", "standard", "full"]
 _OF_ANSWERS = ("answered", "failed", "still_pending")
 """What an answer to answer_queries has of its own, beside what came of the cell that waited."""
@@ -300,6 +304,26 @@ def work(
 def handoff(id: str, data: Mapping[str, Any] | None = None, *, details: bool = False) -> Call[JsonObject]:
     """Show what a frame has left for others; with ``data`` write it."""
     return Call.of(dict, "handoff", id=id, data=dict(data or {}), details=details)
+
+
+def lock(
+    *,
+    lock_id: str | None = None,
+    priority: LockPriority | None = None,
+    fields: Sequence[LockField] | None = None,
+    role: LockRole | None = None,
+    agent: str | None = None,
+    frame: str | None = None,
+    map: int | None = None,
+    focus: Sequence[str] = (),
+    about: str | None = None,
+    path: str | None = None,
+    rules: RuleSet | None = None,
+) -> Call[JsonObject]:
+    """Show the project: structure, key files, rules, history, what has changed, and with ``map`` which files matter."""
+    given: JsonObject = {"lock_id": lock_id, "priority": priority, "fields": fields, "role": role, "agent": agent}
+    given |= {"frame": frame, "map": map, "focus": list(focus) or None, "about": about, "path": path, "rules": rules}
+    return Call.of(dict, "lock", **given)
 
 
 def new_name() -> str:

@@ -127,6 +127,7 @@ class Client:
     frame: Final = _method(calls.frame)
     work: Final = _method(calls.work)
     handoff: Final = _method(calls.handoff)
+    lock: Final = _method(calls.lock)
 
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> Goal:
         """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session.

@@ -43,7 +43,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
 OUTSIDE = ("docs/python.md", "docs/transcripts.md")
 """The pages whose Python is for programs, not for cells."""
-ALONE = ("docs/frames.md", "docs/trackers.md", "docs/work.md")
+ALONE = ("docs/frames.md", "docs/lock.md", "docs/trackers.md", "docs/work.md")
 """The pages whose examples run on a machine that nobody has used: their frames have the first ids."""
 WAITS_FOR_A_PERSON = {"mcp", "serve", "demo", "web"}
 """Commands that run until they are stopped, or long: here only their help is asked for."""
