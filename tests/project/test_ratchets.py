@@ -28,10 +28,10 @@ SLEEPS = {
 }
 """Files of tests that sleep: how often, and why no event takes the place of it."""
 
-PLAIN = {r"dict\[str, Any\]": 43, r"dict\[str, Json\]": 31, r"\bJsonObject\b": 360, r"\bNamespace\b": 53}
+PLAIN = {r"dict\[str, Any\]": 43, r"dict\[str, Json\]": 40, r"\bJsonObject\b": 420, r"\bNamespace\b": 53}
 """Lines of product code with an object whose fields have no types, by its spelling.
 
-They are JSON of users, globals of their code, and what third parties' classes demand.
+They are JSON of users, globals of their code, what third parties' classes demand, and the sections of a lock.
 """
 
 UNTYPED = 49

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault
 
 __all__ = [
@@ -87,7 +87,7 @@ _TOLD: Mapping[Trouble, _Told] = {
 }
 
 
-def trouble(which: Trouble) -> dict[str, Any]:
+def trouble(which: Trouble) -> JsonObject:
     """Return what an answer says of it: error, http_status, action."""
     told = _TOLD[which]
     return {"error": which.value, "http_status": told.http_status, "action": told.action, **told.fields}
