@@ -79,9 +79,9 @@ class Project:
     missing: tuple[str, ...]
 
 
-def project_of(view: ProjectView, below: bytes = b"") -> Project:
-    """Return the structure of a project, or of one of its folders."""
-    read = read_manifests(view, below)
+def project_of(view: ProjectView, below: bytes = b"", manifests: Manifests | None = None) -> Project:
+    """Return the structure of a project, or of one of its folders; ``manifests`` saves reading them again."""
+    read = manifests or read_manifests(view, below)
     directories, files, missing = _counted(view, below)
     return Project(
         root=".",

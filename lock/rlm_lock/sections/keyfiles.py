@@ -1,0 +1,230 @@
+"""The section `keyfiles`: the files that say what a project is, with their roles and what they import."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import itertools
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rlm_lock.model import FileEntry
+from rlm_lock.names import shown
+from rlm_lock.sections.manifests import Manifests, manifest_kind, read_manifests
+from rlm_lock.sections.view import Imported, ProjectView, is_below, top_first
+
+__all__ = ["CRITICAL_PATTERNS", "CriticalFiles", "KeyFile", "KeyFiles", "Role", "key_files_of", "role_of"]
+
+MOST_FILES = 40
+MOST_IMPORTS = 40
+_MOST_CRITICAL = 20
+
+
+class Role(enum.StrEnum):
+    """What a key file is for."""
+
+    ENTRY = "entry"
+    CONFIG = "config"
+    API = "api"
+    SCHEMA = "schema"
+    CORE_LOGIC = "core-logic"
+    TEST = "test"
+    BUILD = "build"
+    CI = "ci"
+    DOCS = "docs"
+
+
+CRITICAL_PATTERNS = {
+    "**/auth/**": re.compile(rb"(?:^|/)auth/"),
+    "**/config/**": re.compile(rb"(?:^|/)config/"),
+    "**/*migration*": re.compile(rb"migration[^/]*$"),
+}
+"""Patterns of files whose changes matter, with what finds them quickly among very many."""
+
+_BY_NAME = re.compile(
+    rb"(?P<build>Makefile|CMakeLists\.txt|meson\.build|BUILD(?:\.bazel)?|WORKSPACE|[jJ]ustfile|Rakefile|Dockerfile"
+    rb"|(?:docker-)?compose\.ya?ml|tox\.ini|noxfile\.py|tsconfig\.json|(?:vite|webpack|rollup|next)\.config\.\w+)"
+    rb"|(?P<ci>\.gitlab-ci\.yml|\.travis\.yml|Jenkinsfile|azure-pipelines\.yml)"
+    rb"|(?P<entry>__main__\.py|manage\.py|(?:app|main|server|cli|wsgi|asgi)\.(?:py|go|rs|js|ts|mjs|c|cc|cpp|php|rb)"
+    rb"|Main\.java|Application\.java|Program\.cs|config\.ru|index\.(?:js|ts|mjs|tsx|php)|lib\.rs|App\.[jt]sx)"
+    rb"|(?P<config>settings\.\w+|config\.\w+|conf\.\w+|\.env\.example|appsettings\.json|application\.(?:ya?ml|properties)"
+    rb"|alembic\.ini|default\.ya?ml)"
+    rb"|(?P<api>(?:openapi|swagger)(?:\.\w+)?\.(?:ya?ml|json)|\w+\.proto|asyncapi\.ya?ml|(?:routes?|urls|api|router|endpoints)\.\w+)"
+    rb"|(?P<schema>schema\.\w+|models?\.\w+|\w+\.graphql|\w+\.prisma|types\.(?:py|ts|go|rs)|\w+\.sql)"
+    rb"|(?P<docs>README(?:\.\w+)?|ARCHITECTURE(?:\.\w+)?|architecture\.(?:md|rst)|DESIGN\.md|SECURITY\.md|CONTRIBUTING(?:\.\w+)?)"
+    rb"|(?P<test>conftest\.py|test_helper\.rb|jest\.config\.\w+|setupTests\.\w+)"
+)
+"""What a file is for by its name; the names of the groups are roles."""
+
+_CI_FOLDER = re.compile(rb"\.github/workflows/[^/]+\.ya?ml|\.circleci/config\.yml", re.DOTALL)
+_TESTS = re.compile(
+    rb"(?:^|/)(?:tests?|__tests__|specs?|testing|testdata)/|(?:^|/)test_[^/]*$|[._]test\.\w+$|\.spec\.\w+$"
+)
+_NOT_OURS = re.compile(rb"(?:^|/)(?:vendor|third_party|node_modules|fixtures?|examples?|samples?|bench(?:marks?)?)/")
+
+_MOST_OF_A_ROLE: dict[Role, int] = {
+    Role.BUILD: 8,
+    Role.ENTRY: 8,
+    Role.CI: 3,
+    Role.DOCS: 4,
+    Role.API: 4,
+    Role.SCHEMA: 4,
+    Role.CONFIG: 4,
+    Role.TEST: 2,
+}
+"""How many files each role has that are chosen by their names, in the order of the answer."""
+
+_MOST_OF_A_PATTERN = 3
+_SEPARATORS = {b".py": ".", b".pyi": ".", b".java": ".", b".cs": ".", b".rs": "::"}
+"""What stands between the parts of a module in the language of these files; else a slash."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """One key file.
+
+    Attributes:
+        path: from the project's top.
+        role: what it is for.
+        last_modified: as ISO 8601 in UTC; None where it is not known.
+        size_bytes: on disk.
+        imports: files of the project without their endings, and other modules as written.
+    """
+
+    path: str
+    role: Role
+    last_modified: str | None
+    size_bytes: int
+    imports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalFiles:
+    """The files that fit one pattern: how many, and the first of them."""
+
+    pattern: str
+    count: int
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFiles:
+    """The section `keyfiles`."""
+
+    files: tuple[KeyFile, ...]
+    critical_patterns: tuple[str, ...]
+    critical_files: tuple[CriticalFiles, ...]
+
+
+def role_of(path: bytes) -> Role | None:
+    """Return what a file is for by its path, if that says it."""
+    if _CI_FOLDER.fullmatch(path):
+        return Role.CI
+    if manifest_kind(path) is not None:
+        return Role.BUILD
+    match = _BY_NAME.fullmatch(path.rpartition(b"/")[2])
+    return Role(match.lastgroup) if match and match.lastgroup else None
+
+
+def key_files_of(view: ProjectView, below: bytes = b"", manifests: Manifests | None = None) -> KeyFiles:
+    """Return at most forty files: by what manifests name, by their own names, by the patterns, and by use.
+
+    ``manifests`` saves reading them again, if somebody has.
+    """
+    entries = {entry.path: entry for entry in view.files() if is_below(entry.path, below)}
+    critical = {pattern: [p for p in entries if find.search(p)] for pattern, find in CRITICAL_PATTERNS.items()}
+    chosen: dict[bytes, Role] = {}
+    for path, role in itertools.chain(
+        _by_name(entries, manifests or read_manifests(view, below)),
+        _by_pattern(critical),
+        ((path, _role_by_use(path)) for path in view.most_used(MOST_FILES, below) if path in entries),
+    ):
+        if len(chosen) < MOST_FILES:
+            chosen.setdefault(path, role)
+    return KeyFiles(
+        files=tuple(_key_file(view, entries[path], role) for path, role in chosen.items()),
+        critical_patterns=tuple(CRITICAL_PATTERNS),
+        critical_files=tuple(
+            CriticalFiles(pattern, len(paths), tuple(map(shown, top_first(paths)[:_MOST_CRITICAL])))
+            for pattern, paths in critical.items()
+            if paths
+        ),
+    )
+
+
+def _by_name(paths: Iterable[bytes], manifests: Manifests) -> Iterator[tuple[bytes, Role]]:
+    found: dict[Role, list[bytes]] = {role: [] for role in _MOST_OF_A_ROLE}
+    found[Role.ENTRY] = list(_entries(paths, manifests.entries))
+    read = {manifest.path for manifest in manifests.manifests}
+    for path in top_first(paths):
+        role = role_of(path)
+        if manifest_kind(path) is not None and shown(path) not in read:
+            continue  # it is a lock file with the name of a manifest
+        if role in found and not _NOT_OURS.search(path) and (role is Role.TEST or not _TESTS.search(path)):
+            found[role].append(path)
+    for role, most in _MOST_OF_A_ROLE.items():
+        for path in list(dict.fromkeys(found[role]))[:most]:
+            yield path, role
+
+
+def _entries(paths: Iterable[bytes], entries: Sequence[str]) -> Iterator[bytes]:
+    """The files in which packages begin: named as files, or as ``module:function`` of Python."""
+    ends: list[bytes] = []
+    for entry in entries:
+        module, colon, _ = entry.partition(":")
+        names = (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py") if colon else (entry,)
+        ends += [b"/" + name.encode("utf-8", "replace").removeprefix(b"./") for name in names]
+    wanted = tuple(ends)
+    yield from top_first(path for path in paths if wanted and (b"/" + path).endswith(wanted))
+
+
+def _by_pattern(critical: dict[str, list[bytes]]) -> Iterator[tuple[bytes, Role]]:
+    roles = dict(zip(CRITICAL_PATTERNS, (Role.CORE_LOGIC, Role.CONFIG, Role.SCHEMA), strict=True))
+    for pattern, paths in critical.items():
+        ours = (path for path in top_first(paths) if not _TESTS.search(path) and not _NOT_OURS.search(path))
+        for path in itertools.islice(ours, _MOST_OF_A_PATTERN):
+            yield path, role_of(path) or roles[pattern]
+
+
+def _role_by_use(path: bytes) -> Role:
+    return Role.TEST if _TESTS.search(path) else role_of(path) or Role.CORE_LOGIC
+
+
+def _key_file(view: ProjectView, entry: FileEntry, role: Role) -> KeyFile:
+    return KeyFile(
+        path=shown(entry.path),
+        role=role,
+        last_modified=_iso(view.last_modified(entry.path)),
+        size_bytes=entry.size,
+        imports=tuple(itertools.islice(_imports(entry.path, view.imports_of(entry.path)), MOST_IMPORTS)),
+    )
+
+
+def _iso(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    try:
+        return dt.datetime.fromtimestamp(int(seconds), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+        return None
+
+
+def _imports(path: bytes, imports: Sequence[Imported]) -> Iterator[str]:
+    """Name each module once: as a file of the project without its ending, else as its language writes it."""
+    separator = _SEPARATORS.get(posixpath.splitext(path)[1], "/")
+    # An import of names from a module is also kept as imports of modules of these names.
+    modules = {imported.module for imported in imports}
+    seen: set[str] = set()
+    for imported in imports:
+        if imported.target is not None:
+            name = shown(re.sub(rb"(/__init__)?\.\w+$", b"", imported.target))
+        elif imported.module.rpartition("/")[0] in modules:
+            continue
+        else:
+            is_path = imported.module.startswith(".")
+            name = shown(imported.module if is_path else imported.module.replace("/", separator))
+        if name not in seen:
+            seen.add(name)
+            yield name
