@@ -9,6 +9,7 @@
         <frame …> … the way down to the current frame, in full … </frame>
         <child id="f9" status="in_progress"><goal>…</goal></child>                      what may change, behind it
       </frame>
+      <project files="1161" tool="lock"/>      if somebody has asked the lock of the project
     </flame_context>
 
 No times, ages or counts of others are in it. What ends is appended to the list of what has ended, so that a prompt
@@ -25,6 +26,7 @@ from itertools import pairwise
 from sqlite3 import Row
 from xml.sax.saxutils import escape
 
+from rlm_memory import locks
 from rlm_memory.frames.results import IN_LINE, MOST_SHOWN, SHOWN
 from rlm_memory.frames.rows import frame_id, get
 from rlm_memory.frames.states import Status
@@ -109,7 +111,9 @@ def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:
         inner = _current(store, chain[-1], room)
         for nearness, (row, below) in enumerate(reversed(list(pairwise(chain)))):
             inner = _around(store, row, below, inner, room, nearness)
-    return "\n".join(["<flame_context>", *inner, "</flame_context>"])
+        known = locks.of_tree(store, chain[-1]["tree"])
+    project = [] if known is None else [f'<project files="{known.files}" tool="lock"/>']
+    return "\n".join(["<flame_context>", *inner, *project, "</flame_context>"])
 
 
 def _scaled(tokens: int) -> _Room:

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, text
 
+from rlm_memory import locks
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames.context import PER_TOKEN
 from rlm_memory.frames.rows import FrameRow, above, frame_id, get
@@ -46,7 +47,8 @@ _TREES = text("""
 _STATE = text("""
     SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
         (SELECT coalesce(max(updated_at), 0.0) FROM frame_progress) AS progress,
-        (SELECT count(*) FROM frames) AS frames, (SELECT count(*) FROM frame_paths) AS paths""")
+        (SELECT count(*) FROM frames) AS frames,
+        (SELECT count(*) FROM frame_paths) + (SELECT coalesce(sum(version), 0) FROM lock_projects) AS paths""")
 _BLANK = re.compile(r"\s+")
 
 
@@ -67,8 +69,13 @@ def assemble(store: Store, tree: str, *, own: int | None = None) -> str:
             )
             more = " and more" if len(taken) > _MOST_TAKEN else ""
             lines.append(f"Only who works on these frames writes to: {_cut(said, _LIST)}{more}. All else is free.")
+        known = locks.of_tree(store, tree)
     if len(lines) == 1:
         return ""
+    if known is not None:
+        lines.append(
+            f"The project has {known.files:,} files: the tool lock shows it, and what changed since you looked."
+        )
     if found:
         lines.append(f"More: the tool frame(id={found[0].id!r}), or `rlm-kernel frame {found[0].id}`.")
     return _fitted(lines)
