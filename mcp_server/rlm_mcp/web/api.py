@@ -23,7 +23,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_mcp.web import frame_calls, work_calls
+from rlm_mcp.web import frame_calls, lock_calls, work_calls
 from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
 
 __all__ = ["BODIES", "PREFIX", "routes"]
@@ -48,6 +48,7 @@ def routes(service: Service) -> list[Route]:
         Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
         *frame_calls.routes(service),
         *work_calls.routes(service),
+        *lock_calls.routes(service),
         *(
             Route(
                 f"{PREFIX}sessions/{{session}}/{name}", deed(BODIES[name], _in_session(service, act)), methods=["POST"]

@@ -14,6 +14,7 @@ from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.lock import Asked, Lock
 from rlm_mcp.service.lock.projects import Project
 from rlm_mcp.service.sessions.names import git_root
+from rlm_memory.locks import ProjectRow
 
 __all__ = ["LockByHand"]
 
@@ -64,6 +65,10 @@ class LockByHand:
             map=text,
             difference=changes,
         )
+
+    def known(self) -> list[ProjectRow]:
+        """List the projects that have a lock."""
+        return self._lock.known()
 
     async def _section(self, project: Project, section: Section, path: str) -> Json:
         if section is Section.HISTORY:

@@ -35,6 +35,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer, encode
 from rlm_memory import locks
+from rlm_memory.locks import ProjectRow
 from rlm_memory.store import Store
 from rlm_sandbox.policy import resolve as resolve_policy
 
@@ -127,6 +128,10 @@ class Lock:
         if attached.is_late:
             made.meta["contexts_note"] = "a cell runs: the contexts are of an earlier version until you call again"
         return self._told(session, project, alias, made)
+
+    def known(self) -> list[ProjectRow]:
+        """List the projects that have a lock."""
+        return locks.projects_known(self._store)
 
     # --- who asks ---------------------------------------------------------------------------------
 

@@ -93,8 +93,17 @@ export const actOnTask = (task, deed, given = {}) => post(`/api/work/${encodeURI
 
 /** Get the whole of a frame. */
 export async function wholeFrame(frame) {
-  const answer = await read(await reach(addressOfFrame(frame), { headers: headers() }));
-  return answer.json();
+  return got(addressOfFrame(frame));
+}
+
+/** List the projects that have a lock. */
+export const knownProjects = () => got("/api/projects");
+
+/** Get the lock of a project as it is now, with what changed since a version. */
+export const wholeProject = (root, since) => got(`/api/project?${new URLSearchParams({ root, since })}`);
+
+async function got(url) {
+  return (await read(await reach(url, { headers: headers() }))).json();
 }
 
 async function post(url, given) {

@@ -3,13 +3,14 @@
 import { byId, h, show, write } from "./dom.js";
 import { Feed, takeToken } from "./feed.js";
 import { choose, learnFrames } from "./frames.js";
+import { showLock } from "./lock.js";
 import { renderOverview } from "./overview.js";
 import { clearSession, renderSession } from "./session.js";
 import { learnWork, showWork } from "./work.js";
 import { clock } from "./words.js";
 
 let chosen = null;
-let place = "home"; // or session, frames, work
+let place = "home"; // or session, frames, work, lock
 let parts = {};
 let lastHeard = null;
 
@@ -62,7 +63,7 @@ const unreachable = () => [
 function lock() {
   parts = {};
   delete document.body.dataset.known;
-  for (const id of ["home", "session", "frames", "work"]) show(byId(id), false);
+  for (const id of ["home", "session", "frames", "work", "lock"]) show(byId(id), false);
   document.body.classList.add("locked");
   message([
     h("h1", {}, "This page needs its key"),
@@ -77,21 +78,23 @@ function route() {
   const session = /^#\/s\/(.+)$/.exec(location.hash);
   const frame = /^#\/f(?:\/(f\d+))?$/.exec(location.hash);
   const work = /^#\/w(?:\/(graph|conflicts))?$/.exec(location.hash);
+  const project = /^#\/p(?:\/(map|changes))?$/.exec(location.hash);
   const before = chosen;
   const wasIn = place;
   chosen = session === null ? null : decodeURIComponent(session[1]);
-  place = session !== null ? "session" : frame !== null ? "frames" : work !== null ? "work" : "home";
+  place = session !== null ? "session" : frame !== null ? "frames" : work !== null ? "work" : project !== null ? "lock" : "home";
   choose(frame?.[1] ?? null, place === "frames");
   showWork(work?.[1] ?? "board", place === "work");
+  showLock(project?.[1] ?? "structure", place === "lock");
   if (before === chosen && wasIn === place && lastHeard !== null && !renewed) return;
   document.body.classList.remove("locked");
   document.body.classList.toggle("chosen", place !== "home");
-  document.title = { home: "rlm-kernel", session: `${chosen} · rlm-kernel`, frames: "Frames · rlm-kernel", work: "Work · rlm-kernel" }[place];
+  document.title = { home: "rlm-kernel", session: `${chosen} · rlm-kernel`, frames: "Frames · rlm-kernel", work: "Work · rlm-kernel", lock: "Projects · rlm-kernel" }[place];
   const { sessions, resting, past, asked, frames } = parts;
   parts = { sessions, resting, past, asked, frames };
   clearSession(chosen);
   message(null);
-  for (const id of ["home", "session", "frames", "work"]) show(byId(id), place === id);
+  for (const id of ["home", "session", "frames", "work", "lock"]) show(byId(id), place === id);
   if (parts.sessions !== undefined) renderOverview(parts, chosen);
   if ((before !== chosen || wasIn !== place) && lastHeard !== null) byId("main").focus();
   feed.start(chosen, place === "work");
