@@ -35,12 +35,14 @@ class ToolLists:
         self._service = service
 
     async def listed(self, context: ServerRequestContext[Any]) -> ListToolsResult:
-        """List the tools for a client: of the small tier those of the queue only where there is one."""
+        """List the tools for a client: of the small tier those of a queue or lock only where there is one."""
         client = current_handshake.get()
         tier = await asyncio.to_thread(_tier_for, client)
         tools = TOOLS.tools(tier)
         if tier == _SMALL:
             named = self._service.work.tree_for(client, None)
+            if self._service.lock.is_known(named):
+                tools += [tool for tool in TOOLS.tools("all") if tool.name == "lock"]
             if self._service.work.has_queue(named):
                 tools += [tool for tool in TOOLS.tools("all") if tool.name in _OF_QUEUES]
             elif context.protocol_version not in MODERN_PROTOCOL_VERSIONS:  # those of 2026 listen if they care

@@ -12,6 +12,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_memory.locks import VERSION_KEY
 
 __all__ = ["Citing"]
 
@@ -24,9 +25,13 @@ class Citing:
         self._named = named
 
     async def cite(self, session: Session, name: str, lines: str | int) -> ToolAnswer:
-        """Return lines with their range and the hash of the text."""
+        """Return lines with their range and the hash of the text; of a section of a lock with its version."""
         span = cite(await self._text(session, name), lines)
-        return ToolAnswer({"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}, ("text",))
+        fields: JsonObject = {"name": name, "lines": span.lines, "hash": span.hash, "text": span.text}
+        content = self._named.find(session, name)
+        if content is not None and VERSION_KEY in content.metadata:
+            fields["version"] = content.metadata[VERSION_KEY]
+        return ToolAnswer(fields, ("text",))
 
     async def check(
         self, session: Session, name: str, quote: str, lines: str | int | None, digest: str | None

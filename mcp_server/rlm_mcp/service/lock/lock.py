@@ -129,6 +129,10 @@ class Lock:
             made.meta["contexts_note"] = "a cell runs: the contexts are of an earlier version until you call again"
         return self._told(session, project, alias, made)
 
+    def is_known(self, tree: str) -> bool:
+        """Whether somebody has asked the lock of a repository."""
+        return locks.of_tree(self._store, tree) is not None
+
     def known(self) -> list[ProjectRow]:
         """List the projects that have a lock."""
         return locks.projects_known(self._store)

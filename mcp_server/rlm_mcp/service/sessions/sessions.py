@@ -31,6 +31,7 @@ from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import contexts, queries, sessions
 from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.frames import rows as frames
+from rlm_memory.locks import is_section
 from rlm_memory.sessions import How, SessionRow, SessionStatus, Went
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, Policy
@@ -386,7 +387,7 @@ class Sessions:
 
     def _went(self, row: SessionRow, *, variables: bool) -> Went:
         """What is about to go with a session that expires."""
-        texts = contexts.of_session(self._store, row.key)
+        texts = [text for text in contexts.of_session(self._store, row.key) if not is_section(text)]
         pending = queries.pending_ids(self._store, row.key)
         size = sum(text.size for text in texts)
         return Went(len(texts), size, len(pending), row.idle_seconds, variables)

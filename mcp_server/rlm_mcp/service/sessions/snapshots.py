@@ -47,6 +47,7 @@ from rlm_memory import contexts, journal, queries, sessions
 from rlm_memory import model_turns as turns
 from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
 from rlm_memory.errors import QuotaExceeded
+from rlm_memory.locks import is_section
 from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
 from rlm_sandbox.errors import PolicyError
@@ -130,7 +131,7 @@ class Snapshots:
         try:
             async with session.kernel.exclusive():
                 saved = await save_variables(session, writer)
-                rows = contexts.of_session(self._store, session.key)
+                rows = [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
                 # In the turn: a text that came since has the name to itself.
                 hidden = session.kernel.bound.current(saved.shadowed)
             texts, lost = await asyncio.to_thread(self._contexts, rows, writer, embed)
