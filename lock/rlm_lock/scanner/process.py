@@ -20,14 +20,17 @@ from rlm_lock.protocol import (
     Progress,
     Question,
     QuestionLine,
+    ReadSection,
     Refresh,
     Refreshed,
     Refused,
     ScannerSpec,
+    SectionRead,
 )
 from rlm_lock.scanner.compare import compare
 from rlm_lock.scanner.lines import DaemonGone, Lines
 from rlm_lock.scanner.project import Project, ProjectGone
+from rlm_lock.scanner.sections import read_section
 from rlm_lock.store import Store
 
 __all__ = ["Scanner"]
@@ -58,6 +61,7 @@ class Scanner:
         self._answers: Mapping[type[Question[Any]], Callable[[Any], object]] = {
             Refresh: self._refresh,
             CompareVersions: self._compare,
+            ReadSection: self._section,
         }
 
     def run(self) -> None:
@@ -170,6 +174,11 @@ class Scanner:
         if self._look is not None:
             said.append(f"{len(self._project.waiting):,} files are still to be read")
         return tuple(said)
+
+    # --- sections ---
+
+    def _section(self, question: ReadSection) -> SectionRead:
+        return read_section(self._project, question)
 
     # --- differences ---
 

@@ -19,7 +19,7 @@ from rlm_mcp.service.lock.projects import Project
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
 from rlm_memory import contexts, locks
-from rlm_memory.contexts import ContextOrigin, StoredContent
+from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
 from rlm_memory.locks import VERSION_KEY, LockText
 from rlm_memory.store import Store
 
@@ -63,40 +63,49 @@ class Sections:
         self, session: Session, project: Project, found: Refreshed, wanted: Collection[Section]
     ) -> Attached:
         """Let the names of a session stand for the sections of a version; raises ToolFault as `Project.ask`."""
-        have, taken, late = [], [], False
-        busy, changed = session.kernel.busy, False
+        have, taken, late, changed = [], [], False, False
         for section in wanted:
             name = name_of(section)
             row = contexts.find(self._store, session.key, name)
             if (row is not None and not locks.is_section(row)) or (row is None and name in session.kernel.names):
                 taken.append(name)
                 continue
-            have.append(name)
-            if row is not None and busy:
+            if row is not None and session.kernel.busy:
                 late |= row.metadata[VERSION_KEY] != found.version
-                continue
-            with holding():
-                text = await self._stored(project, found, section)
-                stored = self._texts.stored(text.digest)
-                metadata = {VERSION_KEY: found.version, "lock_tree": found.tree, "lock_root": project.root}
-                if row is not None and (row.digest, dict(row.metadata)) == (text.digest, metadata):
-                    continue
-                content = StoredContent(text.digest, stored.loaded, stored.line_count, TYPE, metadata)
-                contexts.put(self._store, session.key, name, content, now=self._clock(), origin=ContextOrigin.ATTACHED)
-            changed = True
+            else:
+                with holding():
+                    text = await self._stored(project, found, section)
+                    if text is None:
+                        continue
+                    changed |= self._put(session, name, row, project, found, text)
+            have.append(name)
         if changed:
             session.kernel.changed()
         return Attached(have, taken, late)
 
-    async def _stored(self, project: Project, found: Refreshed, section: Section) -> LockText:
-        """Return the stored text of a section; the first who asks for it has it stored."""
+    def _put(
+        self, session: Session, name: str, row: ContextRow | None, project: Project, found: Refreshed, text: LockText
+    ) -> bool:
+        """Let a name stand for a text; whether it did not yet."""
+        metadata = {VERSION_KEY: found.version, "lock_tree": found.tree, "lock_root": project.root}
+        if row is not None and (row.digest, dict(row.metadata)) == (text.digest, metadata):
+            return False
+        stored = self._texts.stored(text.digest)
+        content = StoredContent(text.digest, stored.loaded, stored.line_count, TYPE, metadata)
+        contexts.put(self._store, session.key, name, content, now=self._clock(), origin=ContextOrigin.ATTACHED)
+        return True
+
+    async def _stored(self, project: Project, found: Refreshed, section: Section) -> LockText | None:
+        """Return the stored text of a section, which the first who asks for it has stored; None: there is none yet."""
         async with self._storing:
             known = locks.section_text(self._store, project.root, section.value)
             own = section is Section.HISTORY  # it changes without a new version
             if known is not None and known.is_whole and known.version == found.version and not own:
                 return known
-            text = await asyncio.to_thread(_as_text, await self._read(project, section))
-            kept = await self._texts.take(text, _LARGEST)
+            read = await self._read(project, section)
+            if not read:
+                return None
+            kept = await self._texts.take(await asyncio.to_thread(_as_text, read), _LARGEST)
             made = LockText(found.version, kept.digest, found.phase is Phase.READY)
             locks.put_text(self._store, project.root, section.value, made)
             return made
