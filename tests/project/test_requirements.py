@@ -2,13 +2,15 @@
 
 import ast
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
-ID = re.compile(r"\b[EFKP]-\d+\b")
+ID = re.compile(r"\b[EFKLP]-\d+\b")
+OPEN = {("L", number) for number in (6, 7, 8, 9, 10)}
+"""Requirements that no test proves yet; the set becomes smaller."""
+
 TestFunctions = list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]
 
 
@@ -46,8 +48,11 @@ def test_the_manifest_is_complete_and_says_each_behaviour_in_a_sentence(
     manifest: dict[str, dict[str, str]],
 ) -> None:
     """The ids of each family run without holes, and each entry has a sentence and nothing unknown."""
-    sizes = Counter(requirement.split("-")[0] for requirement in manifest)
-    assert list(manifest) == [f"{family}-{number}" for family in sizes for number in range(1, sizes[family] + 1)]
+    found = [(family, int(number)) for family, _, number in (requirement.partition("-") for requirement in manifest)]
+    last = dict(found)
+    assert found == [
+        (family, number) for family in last for number in range(1, last[family] + 1) if (family, number) not in OPEN
+    ]
     for requirement, entry in manifest.items():
         assert set(entry) <= {"behaviour", "gap"}, requirement
         assert all(text.endswith(".") and len(text) > 20 for text in entry.values()), requirement

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import enum
 import itertools
 import posixpath
@@ -12,7 +11,8 @@ from dataclasses import dataclass
 
 from rlm_lock.model import FileEntry
 from rlm_lock.names import shown
-from rlm_lock.sections.manifests import Manifests, manifest_kind, read_manifests
+from rlm_lock.sections.history import iso
+from rlm_lock.sections.manifests.collecting import Manifests, manifest_kind, read_manifests
 from rlm_lock.sections.view import Imported, ProjectView, is_below, top_first
 
 __all__ = ["CRITICAL_PATTERNS", "CriticalFiles", "KeyFile", "KeyFiles", "Role", "key_files_of", "role_of"]
@@ -196,19 +196,10 @@ def _key_file(view: ProjectView, entry: FileEntry, role: Role) -> KeyFile:
     return KeyFile(
         path=shown(entry.path),
         role=role,
-        last_modified=_iso(view.last_modified(entry.path)),
+        last_modified=iso(view.last_modified(entry.path)),
         size_bytes=entry.size,
         imports=tuple(itertools.islice(_imports(entry.path, view.imports_of(entry.path)), MOST_IMPORTS)),
     )
-
-
-def _iso(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    try:
-        return dt.datetime.fromtimestamp(int(seconds), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
-        return None
 
 
 def _imports(path: bytes, imports: Sequence[Imported]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rlm_lock.names import shown
-from rlm_lock.sections.manifests import Ecosystem, Manifest, Manifests, Package, read_manifests
+from rlm_lock.sections.manifests.collecting import Manifests, Package, read_manifests
+from rlm_lock.sections.manifests.model import Ecosystem, Manifest
 from rlm_lock.sections.view import ProjectView, is_below
 
 __all__ = ["Dependencies", "Directories", "EcosystemCount", "Files", "Project", "project_of"]

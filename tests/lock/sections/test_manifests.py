@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from project_folders import FolderView, write
 
-from rlm_lock.sections.manifests import Dependency, Manifests, read_manifests
-from rlm_lock.sections.manifests.collecting import KINDS, Kind, manifest_kind
-from rlm_lock.sections.manifests.model import LockFile, Unreadable
+from rlm_lock.sections.manifests.collecting import KINDS, Kind, Manifests, manifest_kind, read_manifests
+from rlm_lock.sections.manifests.model import Dependency, LockFile, Unreadable
 from rlm_lock.sections.structure import project_of
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from project_folders import FolderView, write
 
 from rlm_ipc.messages import plain, read
-from rlm_lock.sections.rules import Rule, Rules, RuleSet, Severity, quoted, rules_of
-from rlm_lock.sections.rules.model import first_sentence, safe_text
+from rlm_lock.sections.rules.collecting import rules_of
+from rlm_lock.sections.rules.model import Rule, Rules, RuleSet, Severity, first_sentence, quoted, safe_text
 from rlm_lock.sections.rules.texts import front_matter_list
 from rlm_lock.sections.rules.tools import TOOLS
 

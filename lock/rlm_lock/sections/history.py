@@ -1,0 +1,62 @@
+"""The section `history`: which goals were worked for, and one line for each version that was written down."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+__all__ = ["History", "PastSession", "VersionLine", "iso", "version_line"]
+
+
+@dataclass(frozen=True, slots=True)
+class PastSession:
+    """One line of the history; what is not known is None.
+
+    Attributes:
+        session_id: of the frame.
+        task: its goal.
+        start, end: as ISO 8601 in UTC.
+        iteration: which attempt it was.
+        agents_used: the names of the clients.
+        result: DELIVER, FAILED or ITERATION.
+    """
+
+    session_id: str
+    task: str | None = None
+    start: str | None = None
+    end: str | None = None
+    iteration: int | None = None
+    agents_used: tuple[str, ...] | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The section `history`, the newest first."""
+
+    sessions: tuple[PastSession, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    """A version of a project, for the log."""
+
+    version: int
+    tree: str
+    created: float
+    files: int
+
+
+def version_line(line: VersionLine) -> str:
+    """Return a version as a line of `context.log`; the same version is the same line."""
+    return f"{iso(line.created) or '-'} version {line.version} tree {line.tree} files {line.files}"
+
+
+def iso(seconds: float | None) -> str | None:
+    """Return a time as ISO 8601 to the second, in UTC; None if it is not known, or no calendar has it."""
+    if seconds is None:
+        return None
+    try:
+        return f"{dt.datetime.fromtimestamp(int(seconds), dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return None
