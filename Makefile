@@ -28,7 +28,7 @@ ARGS ?=
 AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= @anthropic-ai/claude-code opencode-ai
 
-.PHONY: help demo compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls
+.PHONY: help demo compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -207,6 +207,8 @@ $(VENV)/.compat: $(STAMP) bench/compat/requirements.txt
 	@touch $@
 
 install: $(STAMP)  ## Only set up the environment
+
+everything: $(VENV)/.browser $(VENV)/.adapters $(VENV)/.stores  ## Set up what all tests need, 650 MB: make test runs them then
 
 # Hash-pinned files first, then this project itself: nothing is resolved and nothing is built in isolation, so
 # that what is installed is what the lock files name.

@@ -169,7 +169,8 @@ def isolation(request: pytest.FixtureRequest) -> Iterator[Directories]:
     else:
         with pytest.MonkeyPatch.context() as patch:
             yield from _isolated(patch)
-    _refuse_leftovers(before)
+    if "shared_processes" not in request.fixturenames:
+        _refuse_leftovers(before)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +186,16 @@ def daemon(module_isolation: object) -> Iterator[Path]:
         cli("run", "--session", "first", "None")
         yield program
         cli("daemon", "stop")
+
+
+@pytest.fixture(scope="module")
+def shared_processes(module_isolation: object) -> Iterator[None]:
+    """Let the tests of a module share what the first of them starts, or the first after a kill; end it with the module.
+
+    A test that needs no fresh daemon asks for this rather than for `ended`: a start takes more time than most tests.
+    """
+    with _ended():
+        yield
 
 
 @pytest.fixture
