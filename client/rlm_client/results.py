@@ -326,7 +326,7 @@ class Pushed(FrameAnswer):
     """A frame that runs in ``session``. ``context`` is what a model is to be told.
 
     ``source`` is ``checkpoint`` when a cell was running in the session ``forked_from``. ``current_unchanged`` says what
-    to pass as session, when another frame stays the current one.
+    to pass as session, when another frame stays the current one, and ``planned_too`` which frame plans the same goal.
     """
 
     session: str
@@ -335,6 +335,7 @@ class Pushed(FrameAnswer):
     policy: str | None = None
     source: str | None = None
     current_unchanged: str | None = None
+    planned_too: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

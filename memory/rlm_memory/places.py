@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["name_of_tree", "path_in_worktree", "tree_of"]
+__all__ = ["checkout_of", "name_of_tree", "path_in_worktree", "tree_of"]
 
 _LONGEST = 4096
 """Bytes read of a file that holds one path."""
@@ -25,6 +25,15 @@ def tree_of(workspace: str, session: str) -> str:
         if (found := _git_folder(place / ".git")) is not None:
             return str(found)
     return str(folder)
+
+
+def checkout_of(folder: str | Path) -> Path | None:
+    """Return the top of the checkout in which a folder lies, or None: the innermost folder upwards with `.git`.
+
+    That is a folder, or a file in worktrees.
+    """
+    place = Path(os.path.realpath(folder))
+    return next((here for here in (place, *place.parents) if (here / ".git").exists()), None)
 
 
 def name_of_tree(tree: str) -> str:
@@ -44,7 +53,8 @@ def path_in_worktree(workspace: str, path: str) -> str:
     is_folder = path.endswith("/") or os.path.isdir(whole)
     plain = os.path.normpath(whole)
     real = os.path.join(os.path.realpath(os.path.dirname(plain)), os.path.basename(plain))
-    top = _top(os.path.realpath(plain) if is_folder else os.path.dirname(real)) or os.path.realpath(workspace or "/")
+    found_top = checkout_of(plain if is_folder else os.path.dirname(real))
+    top = os.path.realpath(workspace or "/") if found_top is None else str(found_top)
     if is_folder and os.path.isdir(plain):
         real = os.path.realpath(plain)
     inside = os.path.relpath(real, top)
@@ -52,12 +62,6 @@ def path_in_worktree(workspace: str, path: str) -> str:
         return "/"
     found = f"//{real.lstrip('/')}" if inside.startswith("..") else f"/{inside}"
     return f"{found}/" if is_folder else found
-
-
-def _top(folder: str) -> str | None:
-    """Return the innermost folder from one upwards that holds `.git`."""
-    place = Path(folder)
-    return next((str(here) for here in (place, *place.parents) if (here / ".git").exists()), None)
 
 
 def _git_folder(git: Path) -> Path | None:

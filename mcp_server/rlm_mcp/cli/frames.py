@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from rlm_client.client import call_tool
+from rlm_ipc.errors import ToolFailed
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.tree_record import RecordedFrame, TreeRecord
 from rlm_mcp.cli import trees
@@ -121,7 +122,14 @@ def pop(
     """End a frame. Its kernel ends; its summary, log, notebook and the values handed over stay."""
     given: JsonObject = {"id": frame_id, "status": status, "summary": summary, "children": children}
     given |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
-    answer = call_tool("pop", given, session=session)
+    try:
+        answer = call_tool("pop", given, session=session)
+    except ToolFailed as error:
+        if error.answer.get("error") != "frames_running":
+            raise
+        below = ", ".join(map(str, error.answer["running"]))
+        hint = "pop them first, or pass --children adopt (they move up to its parent) or --children fail"
+        fail(f"frames run below {frame_id}: {below}; {hint}", FAILED, as_json=as_json, detail=error.answer)
     known = ("frame", "status", "summary", "handed_over", "adopted", "failed", "invalidated", "parent", "log")
     show(answer, as_json, lambda: show_known(answer, *known))
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from rlm_ipc.chain_requests import Failure
 from rlm_mcp.errors import SetupFault
+from rlm_memory.places import checkout_of
 
 __all__ = ["InPlace", "Place", "Worktrees", "uncommitted"]
 
@@ -80,7 +81,7 @@ class Worktrees:
 
     def __init__(self, folder: str, chain: int) -> None:
         self._repository = folder
-        top = next((path for path in (Path(folder), *Path(folder).parents) if (path / ".git").exists()), Path(folder))
+        top = checkout_of(folder) or Path(folder)
         self._root = top.with_name(f"{top.name}-chain-{chain}")
         self.branch = f"work/chain-{chain}"
         self._whole = self._root / "chain"

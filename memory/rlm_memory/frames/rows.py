@@ -42,6 +42,7 @@ __all__ = [
     "own_goal",
     "remove",
     "root_of",
+    "same_tree",
     "step",
     "unchanged_while",
     "under",
@@ -305,6 +306,18 @@ def note(store: Store, key: int, verb: str, author: str, now: float, **data: Any
     with store.transaction() as connection:
         number: int = connection.execute(_NOTE, values).scalar_one()
     return number
+
+
+def same_tree(store: Store, beside: FrameRow, frame: str) -> FrameRow:
+    """Return a frame of the same tree by its id; of other trees it is not told what there is.
+
+    Raises:
+        UnknownFrame: the tree has no such frame.
+    """
+    row = get(store, frame_key(frame))
+    if row.tree != beside.tree:
+        raise UnknownFrame(frame)
+    return row
 
 
 def step(

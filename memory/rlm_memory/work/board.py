@@ -11,8 +11,7 @@ from itertools import combinations
 from rlm_memory.frames.rows import FrameRow, frame_id
 from rlm_memory.frames.states import Kind, Status
 from rlm_memory.store import Store
-from rlm_memory.work import leases
-from rlm_memory.work.holders import STALE_SECONDS
+from rlm_memory.work import holders, leases
 from rlm_memory.work.paths import OVERLAP, overlap
 
 __all__ = ["REFUSED_WRITE", "Board", "Card", "Conflict", "Link", "held", "newest", "read", "state"]
@@ -38,7 +37,7 @@ _REASONS = f"""
     WHERE f.status IN ('blocked', 'failed')"""
 # Who holds something now, when that began, and when that holder last did anything.
 _HELD = """
-    SELECT f.key, h.label, h.beat_at, (
+    SELECT f.key, h.label, h.beat_at, h.expires_at, (
         SELECT e.at FROM frame_events e WHERE e.frame = f.key AND e.verb = 'claim' ORDER BY e.number DESC LIMIT 1
     ) AS claimed_at
     FROM frames f JOIN holders h ON h.id = f.holder WHERE f.holder IS NOT NULL AND f.freed_at IS NULL"""
@@ -146,7 +145,12 @@ def newest(store: Store) -> tuple[int, int]:
 def held(store: Store, *, now: float) -> dict[int, Held]:
     """Map what somebody holds to who that is."""
     return {
-        row["key"]: Held(row["label"], row["beat_at"], row["claimed_at"], row["beat_at"] < now - STALE_SECONDS)
+        row["key"]: Held(
+            row["label"],
+            row["beat_at"],
+            row["claimed_at"],
+            stale=holders.is_stale(row["beat_at"], row["expires_at"], now),
+        )
         for row in store.read(_HELD)
     }
 

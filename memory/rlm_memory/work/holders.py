@@ -16,7 +16,19 @@ from rlm_memory import limits
 from rlm_memory.store import Store
 from rlm_memory.work_schema import holders, machine
 
-__all__ = ["STALE_SECONDS", "Anchor", "Holder", "beat", "enlist", "find", "gone", "living", "note_boot", "of_proof"]
+__all__ = [
+    "STALE_SECONDS",
+    "Anchor",
+    "Holder",
+    "beat",
+    "enlist",
+    "find",
+    "gone",
+    "is_stale",
+    "living",
+    "note_boot",
+    "of_proof",
+]
 
 Anchor = Literal["connection", "process", "time"]
 STALE_SECONDS = 15 * 60.0
@@ -59,8 +71,13 @@ class Holder:
     gone_at: float | None
 
     def is_stale(self, now: float) -> bool:
-        """Whether it has done nothing for long, though it lives."""
-        return now - self.beat_at > STALE_SECONDS
+        """Whether it has done nothing for long, though it lives; see `is_stale`."""
+        return is_stale(self.beat_at, self.expires_at, now)
+
+
+def is_stale(beat_at: float, expires_at: float | None, now: float) -> bool:
+    """Whether a holder that lives has done nothing for long. One that lives until a time is ended by that instead."""
+    return expires_at is None and now - beat_at > STALE_SECONDS
 
 
 def enlist(

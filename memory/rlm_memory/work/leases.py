@@ -46,6 +46,7 @@ _HELD = text("SELECT key FROM frames WHERE holder = :holder AND freed_at IS NULL
 _STALE = text("""
     SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
     WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NULL AND h.beat_at < :before
+        AND h.expires_at IS NULL
     ORDER BY f.priority + 50 * f.dependents DESC, f.created_at, f.key""")
 _LOST = text("""
     SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
@@ -204,7 +205,10 @@ def held_by(store: Store, holder: str) -> list[FrameRow]:
 
 
 def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
-    """List the frames whose holders live but have not stirred for long, the best first."""
+    """List the frames whose holders live but have not stirred for long, the best first.
+
+    A holder that lives until a time is not among them: it has said itself for how long it may be silent.
+    """
     with store.transaction() as connection:
         values = {"tree": tree_name, "before": now - STALE_SECONDS}
         return list(connection.execute(_STALE, values).scalars())

@@ -168,6 +168,24 @@ def test_an_agent_writes_what_it_has_claimed_and_others_do_not(
     assert f"Only who works on these frames writes to: src/ ({task})." in text
 
 
+def test_outside_git_hooks_mean_the_queue_that_agents_mean(
+    installed: Installation, running: int, tmp_path: Path
+) -> None:
+    """E-5: folders outside git share one queue, that of the folder in which it was begun."""
+    begun, other = tmp_path / "begun", tmp_path / "other"
+    begun.mkdir()
+    other.mkdir()
+    with contextlib.closing(AgentProgram(begun)) as one, contextlib.closing(AgentProgram(other)) as two:
+        task = one("work", {"do": "add", "data": {"goal": "rewrite src", "paths": ["src/"]}})["added"]
+        assert one("work", {"do": "claim", "id": task})["claimed"] == task
+        assert two("work", {"do": "list"})["frames"][0]["id"] == task
+        assert f"Only who works on these frames writes to: src/ ({task})." in shown(other)
+        before = installed.command("claude-code", "PreToolUse")
+        said = wait_until(lambda: two("hook", before, edit(begun / "src" / "a.py")), lambda answer: answer[1])
+        assert f"src/a.py was not written: {task}, on which" in said[1]
+        assert two("hook", before, edit(other / "src" / "a.py")) == [0, ""]
+
+
 def test_work_after_a_restart_of_the_daemon_goes_to_what_the_agent_has_claimed(
     installed: Installation, running: int, repository: Path, program: Callable[[], AgentProgram]
 ) -> None:

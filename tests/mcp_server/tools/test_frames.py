@@ -104,6 +104,16 @@ async def test_parallel_pushes_leave_the_current_frame_and_say_what_to_pass(conn
         assert (await agent("pop", summary="one is done"))["current"] == "f1"
 
 
+async def test_a_push_of_a_goal_that_is_planned_there_names_the_plan(connect_own) -> None:
+    """Else a tree gets a second frame for one goal, and nobody notices that the first one stays planned."""
+    async with connect_own("root") as agent:
+        await agent("plan", goal="read")
+        assert "planned_too" not in await agent("push", goal="write", fork=False)
+        pushed = await agent("push", goal="read ", parent="f1", fork=False)
+        assert (pushed["frame"], pushed["planned_too"].partition(":")[0]) == ("f4", "f2 plans the same goal")
+        assert "planned_too" not in await agent("push", goal="f2", fork=False)
+
+
 async def test_agents_that_a_client_names_have_a_current_frame_each(connect_own) -> None:
     """Codex names the thread of each call: two of one connection do not move each other's frame."""
     async with connect_own("root") as agent:

@@ -42,8 +42,18 @@ async def test_limits_are_clamped_and_defaulted(agent) -> None:
     await agent("load_context", name="short", content="line\n" * 500)
     assert (await agent("peek", name="short"))["limit"] == 2000
     assert (await agent("peek", name="short", limit=50000))["limit"] == 20000
-    assert (await agent("peek", name="log", offset=-7, limit=2))["content"] == "ERROR: failure 0\nline 1"
-    assert (await agent("peek", name="log", offset=-7, limit=2))["offset"] == 0
+    assert (await agent("peek", name="log", offset=-7000, limit=2))["content"] == "ERROR: failure 0\nline 1"
+    assert (await agent("peek", name="log", offset=-7000, limit=2))["offset"] == 0
+
+
+async def test_a_negative_offset_counts_from_the_end(agent) -> None:
+    """K-2: of a text and of a variable; the answer says where the page begins, so that reading goes on from there."""
+    for name in ("log", "rows"):
+        await agent("eval_code", code="rows = list(range(1000))")
+        whole = await agent("peek", name=name, offset=997)
+        last = await agent("peek", name=name, offset=-3, limit=2)
+        assert (last["offset"], last["returned"], last["has_more"], last["next_offset"]) == (997, 2, True, 999)
+        assert (last["total_lines"], last["content"]) == (1000, whole["content"].rpartition("\n")[0])
 
 
 async def test_a_long_page_stops_at_a_whole_line_within_the_answers_limit(agent) -> None:

@@ -209,7 +209,8 @@ async def test_what_cannot_be_is_refused_and_nothing_is_added(worker: Workers) -
     assert "circle" in refused["message"]
     for data, why in (
         ({"goal": "x", "priority": 3}, "priority must be one of 1000"),
-        ({"goal": "x", "prio": 500}, "'prio' is not known"),
+        ({"goal": "x", "priorty": 500}, "'priorty' is not known: did you mean 'priority'?"),
+        ({"goal": "x", "zzz": 500}, "'zzz' is not known"),
         ({"goal": "x", "blocks": ["f99"]}, "no frame 'f99'"),
         ({"goal": "x", "kind": "job"}, "kind must be one of task, story, epic"),
         ({"goal": "x", "type": "job"}, "no type of task 'job'"),

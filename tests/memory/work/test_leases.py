@@ -8,7 +8,7 @@ from rlm_memory.frames import ending, rows
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Status
-from rlm_memory.work import holders, leases, paths, progress
+from rlm_memory.work import board, holders, leases, paths, progress
 from rlm_memory.work.holders import STALE_SECONDS, Holder
 from rlm_memory.work.leases import Lease
 
@@ -149,6 +149,17 @@ def test_a_holder_that_lives_and_does_nothing_is_stale(grown: Grown, one: Holder
     assert leases.stale(grown.store, grown.root.tree, now=late) == [row.key]
     holders.beat(grown.store, one, now=late)
     assert leases.stale(grown.store, grown.root.tree, now=late) == []
+
+
+def test_a_holder_that_lives_until_a_time_is_ended_by_that_alone(grown: Grown) -> None:
+    """It has said itself for how long it may be silent: a lease of an hour is not taken after a quarter of one."""
+    grown.plan("task")
+    hour = holders.enlist(grown.store, "time", "3600:x", label="by time", worktree="", now=grown.now, seconds=3600.0)
+    claim(grown, hour)
+    late = grown.now + STALE_SECONDS + 1
+    assert leases.stale(grown.store, grown.root.tree, now=late) == []
+    assert not hour.is_stale(late)
+    assert [one.stale for one in board.held(grown.store, now=late).values()] == [False]
 
 
 def test_after_a_power_cut_no_old_fence_is_good(grown: Grown, one: Holder) -> None:

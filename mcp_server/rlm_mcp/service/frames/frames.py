@@ -104,7 +104,7 @@ class Frames:
         """Return the frame that a call is about if it names none; the session gets one if it has none."""
         own = tree.of_session(self._store, session.row, author=client.author, now=self._clock())
         if is_frame_id(asked):
-            return self.same_tree(own, asked)
+            return rows.same_tree(self._store, own, asked)
         row = self._find(self._currents.get(client, asked))
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
 
@@ -155,11 +155,14 @@ class Frames:
         ``name`` is that of the fork.
         """
         at, author = self.current(session, client, asked), client.author
+        twins: list[str] = []
 
         def wanted() -> FrameRow:
             if is_frame_id(goal):
-                return self.same_tree(at, goal)
-            above = at if parent is None else self.same_tree(at, parent)
+                return rows.same_tree(self._store, at, goal)
+            above = at if parent is None else rows.same_tree(self._store, at, parent)
+            planned = (row for row in rows.children(self._store, above.key) if row.status is Status.PLANNED)
+            twins[:] = [row.id for row in planned if row.goal == goal.strip()]
             return tree.plan(self._store, Plan(goal), above.key, author=author, now=self._clock())
 
         effects = self.effects(session, policy, name)
@@ -168,6 +171,8 @@ class Frames:
         if effects.forked is not None:
             known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
             fields |= {name: effects.forked[name] for name in known if name in effects.forked}
+        if twins:
+            fields["planned_too"] = f"{twins[0]} plans the same goal: push('{twins[0]}') would have started that frame"
         pushed = map(self._find, self._currents.pushed(client, asked))
         beside = [row for row in pushed if row and row.status is Status.IN_PROGRESS]
         parallel = any(row.parent == started.parent for row in beside)
@@ -249,7 +254,7 @@ class Frames:
     ) -> tuple[FrameRow, FrameRow]:
         """Return the frame that is named, or the current one, and the current one."""
         at = self.current(session, client, asked)
-        return (at if frame is None else self.same_tree(at, frame)), at
+        return (at if frame is None else rows.same_tree(self._store, at, frame)), at
 
     def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
         """Show a frame with its context and its tree, and make it current if it is named and open."""
@@ -276,7 +281,7 @@ class Frames:
     async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Invalidate a frame and what is planned below; what runs below is warned of."""
         at = self.current(session, client, asked)
-        row = self.same_tree(at, frame)
+        row = rows.same_tree(self._store, at, frame)
         done = await self.call_off(row.key, client.author)
         fields: JsonObject = {"invalidated": list(done.invalidated)}
         if done.running:
@@ -295,13 +300,14 @@ class Frames:
         """Plan an ended frame again, with those that its end took along."""
         at = self.current(session, client, asked)
         await self.keep()  # its log is of what has ended
-        back = ending.reopen(self._store, self.same_tree(at, frame).key, author=client.author, now=self._clock())
+        row = rows.same_tree(self._store, at, frame)
+        back = ending.reopen(self._store, row.key, author=client.author, now=self._clock())
         return self.told(back[0], at, {"reopened": [row.id for row in back]})
 
     def forget(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
         """Delete a frame with all below it and all that was kept of them."""
         at = self.current(session, client, asked)
-        return ToolAnswer({"forgotten": self.delete(self.same_tree(at, frame).key)}, ("forgotten",))
+        return ToolAnswer({"forgotten": self.delete(rows.same_tree(self._store, at, frame).key)}, ("forgotten",))
 
     def delete(self, key: int) -> list[str]:
         """Delete a frame with all below it, in rows and files; returns their ids."""
@@ -364,13 +370,6 @@ class Frames:
     def context_of(self, session: Session, row: FrameRow) -> str:
         """Return what a model is told of a frame."""
         return context.assemble(self._store, row.key, tokens=session.policy.limits.context_tokens)
-
-    def same_tree(self, beside: FrameRow, frame: str) -> FrameRow:
-        """Return a frame of the same tree; of other trees it is not told what there is."""
-        row = rows.get(self._store, rows.frame_key(frame))
-        if row.tree != beside.tree:
-            raise UnknownFrame(frame)
-        return row
 
     def _find(self, key: int | None) -> FrameRow | None:
         """Return a frame of any tree, unless somebody has forgotten it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_memory.frames import survey
+from rlm_memory.frames import rows, survey
 from rlm_memory.store import Store
 
 __all__ = ["FrameReading"]
@@ -24,9 +24,9 @@ class FrameReading:
     def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the context of a frame."""
         at = self._frames.current(session, client, asked)
-        return self._frames.context_of(session, self._frames.same_tree(at, frame))
+        return self._frames.context_of(session, rows.same_tree(self._store, at, frame))
 
     async def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
         """Return the log of a frame that has ended."""
-        row = self._frames.same_tree(self._frames.current(session, client, asked), frame)
+        row = rows.same_tree(self._store, self._frames.current(session, client, asked), frame)
         return await self._frames.logs.read(row)

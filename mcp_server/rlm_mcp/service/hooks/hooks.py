@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,13 @@ from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.hooks.agents import Agents
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_mcp.service.hooks.primes import Primes
-from rlm_mcp.service.sessions.names import git_root
+from rlm_mcp.service.sessions.names import GLOBAL_SESSION
 from rlm_mcp.service.sessions.sessions import Clock
-from rlm_memory.errors import MemoryLayerError, RowRequestError
+from rlm_memory import sessions
+from rlm_memory.errors import MemoryLayerError, RowRequestError, UnknownSession
 from rlm_memory.frames import rows, tree
 from rlm_memory.frames.rows import FrameRow
-from rlm_memory.places import tree_of
+from rlm_memory.places import checkout_of, tree_of
 from rlm_memory.store import Store
 from rlm_memory.work import holders, leases, paths, prime, progress
 from rlm_memory.work.board import REFUSED_WRITE
@@ -135,11 +137,11 @@ class Hooks:
 
     def _taken(self, path: str, own: Sequence[str], client: ClientInfo | None) -> str | None:
         place = _real(path)
-        root = git_root(str(place.parent))
+        root = checkout_of(place.parent) or self._shared_workspace()
         if root is None or not place.is_relative_to(root):
             return None
         inside = place.relative_to(root).as_posix()
-        taken = paths.taken_by_other(self._store, tree_of(str(root), ""), f"/{inside}", own)
+        taken = paths.taken_by_other(self._store, self._tree(str(place.parent)), f"/{inside}", own)
         if taken is None:
             return None
         self._note_refusal(rows.frame_key(taken.frame), inside, client)
@@ -171,7 +173,7 @@ class Hooks:
     def _merge(self, event: Event, client: ClientInfo | None, own: Sequence[str]) -> None:
         seen = observed(event)
         files = [_real(path) for path in seen.pop("files_modified", [])]
-        folders = {file: git_root(str(file.parent)) for file in files}
+        folders = {file: checkout_of(file.parent) for file in files}
         for root in dict.fromkeys(folders.values()):
             named = [_shown(file, root) for file in files if folders[file] == root]
             place = str(root) if root is not None else event.origin.folder
@@ -206,7 +208,7 @@ class Hooks:
 
     def _frame(self, folder: str, client: ClientInfo | None, own: Sequence[str], *, make: bool = True) -> int | None:
         """Return the frame that work in a folder is for: the client's, the only goal that is worked on, the root."""
-        named = tree_of(folder, "")
+        named = self._tree(folder)
         current = self._frames.working_on(client, named) if client is not None else None
         if current is not None:
             return current
@@ -216,6 +218,20 @@ class Hooks:
         root = tree.root(self._store, named, author="hook", now=self._clock(), make=make)
         return None if root is None else root.key
 
+    def _tree(self, folder: str) -> str:
+        """Return the tree of the queue in a folder. Folders outside git share a session, and so the tree of that."""
+        if checkout_of(folder) is None:
+            with suppress(UnknownSession):
+                return tree_of(sessions.get(self._store, GLOBAL_SESSION).workspace, GLOBAL_SESSION)
+        return tree_of(folder, "")
+
+    def _shared_workspace(self) -> Path | None:
+        """Return the workspace of the session that folders outside git share."""
+        workspace = ""
+        with suppress(UnknownSession):
+            workspace = sessions.get(self._store, GLOBAL_SESSION).workspace
+        return Path(os.path.realpath(workspace)) if workspace else None
+
     def _held(self, named: str, own: Sequence[str]) -> list[FrameRow]:
         """List what these holders have claimed in a tree."""
         return [row for holder in own for row in leases.held_by(self._store, holder) if row.tree == named]
@@ -224,7 +240,7 @@ class Hooks:
 
     def prime(self, folder: str, client: ClientInfo | None = None) -> str:
         """Return what an agent reads that begins in a folder; empty if nothing is in progress there."""
-        return self.prime_of(tree_of(folder, ""), client)
+        return self.prime_of(self._tree(folder), client)
 
     def prime_of(self, named: str, client: ClientInfo | None = None, own: Sequence[str] = ()) -> str:
         """Return that of a tree, first of all the frame that the client works on, or that these holders have."""
@@ -248,7 +264,7 @@ class Hooks:
 
     def _with_prime(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
         folder = event.origin.folder or (client.cwd if client is not None else "")
-        text = self.prime_of(tree_of(folder, ""), client, self._own(told, client)) if folder else ""
+        text = self.prime_of(self._tree(folder), client, self._own(told, client)) if folder else ""
         return with_text(told.client, told.event, text) if text and told.client != "opencode" else ""
 
     # --- the spool --------------------------------------------------------------------------------

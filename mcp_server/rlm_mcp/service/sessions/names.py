@@ -18,6 +18,7 @@ from typing import TypeGuard
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault, invalid_name
 from rlm_memory import handles
+from rlm_memory.places import checkout_of
 
 __all__ = [
     "GLOBAL_SESSION",
@@ -108,7 +109,7 @@ def workspace_for(handshake: ClientInfo) -> str:
 
     A home directory or one above it is no workspace: code may read a workspace.
     """
-    root = git_root(handshake.cwd)
+    root = checkout_of(handshake.cwd) if handshake.cwd else None
     if root is None and handshake.cwd:
         folder = Path(handshake.cwd).resolve()
         root = folder if folder.is_dir() and not Path.home().resolve().is_relative_to(folder) else None
@@ -118,16 +119,8 @@ def workspace_for(handshake: ClientInfo) -> str:
 @functools.lru_cache(maxsize=256)
 def _session_of_directory(cwd: str, _pid: int) -> str:
     """The session of a client process: looked up once, so that it cannot change under the client."""
-    root = git_root(cwd)
+    root = checkout_of(cwd) if cwd else None
     return _name_of(root) if root is not None else GLOBAL_SESSION
-
-
-def git_root(cwd: str) -> Path | None:
-    """Return the innermost directory from ``cwd`` upwards that holds ``.git`` (a file in worktrees)."""
-    if not cwd:
-        return None
-    folder = Path(cwd).resolve()
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
 
 
 def check_context_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,20 +33,21 @@ def add(
 
     Raises:
         ToolFault: something in ``data`` is not known or of a wrong type.
+        UnknownFrame: the tree has no such frame.
         RowRequestError: what it waits for, where it is to be, or what it is called cannot be.
     """
     _check(data, new=frame is None)
     with store.transaction():
         root = rows.root_of(store, at.tree) or at
         if frame is None:
-            above = _same_tree(store, at, data["parent"]) if "parent" in data else root
+            above = rows.same_tree(store, at, data["parent"]) if "parent" in data else root
             kind = _KINDS[data.get("kind", "task")]
             wanted = Plan(data["goal"], kind=kind, priority=data.get("priority", 500))
             if wanted.priority not in PRIORITIES:
                 raise _refused(f"priority must be one of {', '.join(map(str, PRIORITIES))}")
             row = tree.plan(store, wanted, above.key, author=_AUTHOR, now=now)
         else:
-            row = _same_tree(store, at, frame)
+            row = rows.same_tree(store, at, frame)
             if "priority" in data:
                 items.set_priority(store, row.key, data["priority"], author=_AUTHOR, now=now)
         texts = {name: data[name] for name in ("description", "acceptance") if name in data}
@@ -55,23 +57,19 @@ def add(
             paths.declare(store, row.key, [path_in_worktree(workspace, path) for path in _list(data, "paths")])
             rows.note(store, row.key, "paths", _AUTHOR, now)
         for target in _list(data, "drop"):
-            edges.remove(store, row.key, _same_tree(store, at, target).key, author=_AUTHOR, now=now)
+            edges.remove(store, row.key, rows.same_tree(store, at, target).key, author=_AUTHOR, now=now)
         for name in _EDGES:
             for target in _list(data, name):
-                edges.add(store, row.key, _same_tree(store, at, target).key, EdgeType(name), author=_AUTHOR, now=now)
+                edges.add(
+                    store, row.key, rows.same_tree(store, at, target).key, EdgeType(name), author=_AUTHOR, now=now
+                )
         return {"added" if frame is None else "changed": row.id}
-
-
-def _same_tree(store: Store, at: FrameRow, frame: str) -> FrameRow:
-    row = rows.get(store, rows.frame_key(frame))
-    if row.tree != at.tree:
-        raise _refused(f"{frame} belongs to another tree")
-    return row
 
 
 def _check(data: Mapping[str, Any], *, new: bool) -> None:
     if unknown := sorted(set(data) - _KNOWN):
-        raise _refused(f"{unknown[0][:80]!r} is not known")
+        near = difflib.get_close_matches(unknown[0][:80], sorted(_KNOWN), n=1)
+        raise _refused(f"{unknown[0][:80]!r} is not known" + (f": did you mean {near[0]!r}?" if near else ""))
     if new and not isinstance(data.get("goal"), str):
         raise _refused("a new task needs a goal")
     if not new and {"goal", "parent", "kind"} & set(data):

@@ -53,7 +53,7 @@ class Chains:
         at = self._frames.current(session, client, None)
         root, where = rows.root_of(self._store, at.tree) or at, at.tree
         with self._store.transaction():
-            scope = None if asked.scope is None else self._frames.same_tree(root, asked.scope).key
+            scope = None if asked.scope is None else rows.same_tree(self._store, root, asked.scope).key
             waiting = [chain for chain in chains.open_ones(self._store, where) if self._overlap(chain.scope, scope)]
             if busy := next(
                 (one for one in waiting if one.loop != asked.loop and process_identity.is_alive(one.loop)), None

@@ -107,7 +107,7 @@ class HandOffs:
         return self._contexts.put_under(session, f"handoff_{row.id}", content)
 
     def _row(self, session: Session, client: ClientInfo, named: str | None, frame: str) -> FrameRow:
-        return self._frames.same_tree(self._frames.current(session, client, named), frame)
+        return rows.same_tree(self._store, self._frames.current(session, client, named), frame)
 
 
 def _checked(data: Mapping[str, Any]) -> tuple[Result, str, dict[str, list[str]], str]:

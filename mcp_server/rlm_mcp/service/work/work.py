@@ -317,7 +317,7 @@ class Work:
         return rows.get(self._store, self._key(at, asked.id))
 
     def _key(self, at: FrameRow, frame: str) -> int:
-        return self._frames.same_tree(at, frame).key
+        return rows.same_tree(self._store, at, frame).key
 
     def _scope(self, at: FrameRow, asked: Asked) -> int | None:
         said = (asked.data or {}).get("scope")
