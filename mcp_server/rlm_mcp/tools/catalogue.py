@@ -236,14 +236,14 @@ async def handoff(service: Service, session: Session, given: take.HandOffArgumen
 )
 async def lock(service: Service, session: Session, given: take.LockArguments, caller: Caller) -> ToolAnswer:
     """Show the project's lock."""
-    own = service.frames.current(session, caller.handshake, caller.session)
-    frame = service.frames.same_tree(own, given.frame).key if is_frame_id(given.frame) else own.key
+    named = given.frame if is_frame_id(given.frame) else None
+    frame, _ = service.frames.named(session, caller.handshake, caller.session, named)
     priority = None if given.priority is None else Priority(given.priority)
     asked = AskedLock(
         given.lock_id, priority, given.fields, given.role, given.agent, given.frame,
         map=given.map, focus=given.focus, about=given.about, path=given.path, rules=given.rules,
     )  # fmt: skip
-    return await service.lock.answer(session, caller.handshake, frame, asked, caller.progress)
+    return await service.lock.answer(session, caller.handshake, frame.key, asked, caller.progress)
 
 
 @TOOLS.add(
