@@ -13,8 +13,8 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.lock import Asked, Lock
 from rlm_mcp.service.lock.projects import Project
-from rlm_mcp.service.sessions.names import git_root
 from rlm_memory.locks import ProjectRow
+from rlm_memory.places import checkout_of
 
 __all__ = ["LockByHand"]
 
@@ -81,4 +81,4 @@ def _root(folder: str) -> str:
     """Return the project that a folder lies in: the top of its working tree, else the folder."""
     if not folder or "\0" in folder or not os.path.isdir(folder):
         raise ToolFault("cannot_read", f"there is no folder {folder[:200]!r}", "name a folder of the project")
-    return str(git_root(folder) or Path(folder).resolve())
+    return str(checkout_of(folder) or Path(folder).resolve())
