@@ -27,6 +27,7 @@ __all__ = [
     "note_version",
     "of_frame",
     "of_tree",
+    "past_goal",
     "past_goals",
     "project",
     "projects_known",
@@ -59,10 +60,12 @@ _BEGAN = _begin.on_conflict_do_nothing(index_elements=[frame_versions.c.frame])
 _SAW = _begin.on_conflict_do_update(
     index_elements=[frame_versions.c.frame], set_={name: _begin.excluded[name] for name in ("root", "seen")}
 )
-_PAST = """
+_GOALS = """
     SELECT f.key, f.goal, f.status, f.started_at, f.ended_at, max(f.fence, 1) AS attempts, h.label AS holder
     FROM frames f LEFT JOIN holders h ON h.id = f.holder
-    WHERE f.tree = :tree AND f.kind <> 'session' AND f.started_at IS NOT NULL
+    WHERE f.kind <> 'session' AND f.started_at IS NOT NULL"""
+_PAST_ONE = f"{_GOALS} AND f.key = :key"
+_PAST = f"""{_GOALS} AND f.tree = :tree
     ORDER BY coalesce(f.ended_at, f.started_at) DESC, f.key DESC LIMIT :most"""
 _ENDED = (
     update(frame_versions)
@@ -227,6 +230,11 @@ def of_frame(store: Store, frame: int) -> FrameVersion | None:
     with store.transaction() as connection:
         row = connection.execute(select(frame_versions).where(frame_versions.c.frame == frame)).mappings().one_or_none()
     return None if row is None else FrameVersion(**{**row, "changed": tuple(row["changed"] or ())})
+
+
+def past_goal(store: Store, key: int) -> PastGoal | None:
+    """Return the goal of one frame; None if nobody has worked for it."""
+    return next((PastGoal(**dict(row)) for row in store.read(_PAST_ONE, key=key)), None)
 
 
 def past_goals(store: Store, tree: str, most: int) -> list[PastGoal]:

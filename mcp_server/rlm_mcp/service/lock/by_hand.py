@@ -8,10 +8,11 @@ from pathlib import Path
 
 from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.messages import Json
-from rlm_lock.protocol import CompareVersions, ReadSection, Section
+from rlm_lock.protocol import CompareVersions, Phase, ReadSection, Section
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.lock import Asked, Lock
+from rlm_mcp.service.lock.memory_folder import write_lock
 from rlm_mcp.service.lock.projects import Project
 from rlm_memory.locks import ProjectRow
 from rlm_memory.places import checkout_of
@@ -44,6 +45,11 @@ class LockByHand:
             )
             text = shown.text
             missing += [*shown.missing, *(f"not in the project: {path}" for path in shown.unknown)]
+        written: tuple[str, ...] = ()
+        if asked.write and found.phase is Phase.READY:
+            written = await write_lock(project, found, self._lock.history.past(project.root))
+        elif asked.write:
+            missing.append("nothing is written yet: the scan is not done")
         changes = None
         if asked.since:
             changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version)))
@@ -64,6 +70,7 @@ class LockByHand:
             sections=sections,
             map=text,
             difference=changes,
+            written=written,
         )
 
     def known(self) -> list[ProjectRow]:

@@ -12,6 +12,8 @@ from rlm_ipc.messages import JsonObject
 from rlm_lock.names import shown
 from rlm_lock.protocol import CompareVersions
 from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.lock.history import History
+from rlm_mcp.service.lock.memory_folder import note_session
 from rlm_mcp.service.lock.projects import Projects
 from rlm_memory import locks
 from rlm_memory.locks import FrameVersion
@@ -31,7 +33,7 @@ class FrameLocks:
     """Notes the versions, only in projects that somebody has asked the lock of."""
 
     def __init__(self, store: Store, projects: Projects) -> None:
-        self._store, self._projects = store, projects
+        self._store, self._projects, self._history = store, projects, History(store)
 
     def begin(self, frame: int, root: str) -> None:
         """Note the version with which the work on a frame begins, as far as it is known: nothing is scanned."""
@@ -41,7 +43,8 @@ class FrameLocks:
     async def end(self, frame: int, written: Iterable[str]) -> None:
         """Note the version with which a frame ends, and what changed meanwhile that it has not written itself.
 
-        ``written`` are files that its code wrote; hooks have told of others. Nothing here keeps a frame from ending.
+        ``written`` are files that its code wrote; hooks have told of others. The history in the folder `.memory` gets a
+        line, if the project has that folder. Nothing here keeps a frame from ending.
         """
         known = locks.of_frame(self._store, frame)
         if known is None or not Path(known.root).is_dir():
@@ -51,6 +54,10 @@ class FrameLocks:
                 await self._end(known, written)
         except (ToolFault, TimeoutError) as error:
             log.warning("the lock of an ended frame was not refreshed", extra={"frame": frame, "reason": str(error)})
+        if (session := self._history.of_frame(frame)) is not None:
+            reason = await asyncio.to_thread(note_session, known.root, session)
+            if reason is not None:
+                log.warning("the folder .memory got no line of a frame", extra={"frame": frame, "reason": reason})
 
     async def _end(self, known: FrameVersion, written: Iterable[str]) -> None:
         own = set(_inside(known.root, [*written, *self._told(known.frame)]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rlm_ipc.messages import JsonObject
-from rlm_mcp.service.lock.content import stamp
+from rlm_ipc.messages import JsonObject, plain
+from rlm_lock.sections.history import History as Past
+from rlm_lock.sections.history import PastSession, iso
 from rlm_memory import locks
 from rlm_memory.frames.rows import frame_id
 from rlm_memory.locks import PastGoal
@@ -26,16 +27,25 @@ class History:
 
     def of_project(self, root: str) -> JsonObject:
         """Return the section: the latest goals of the repository, the newest first."""
-        found = locks.past_goals(self._store, tree_of(root, ""), _MOST)
-        return {"sessions": [self._row(goal) for goal in found]}
+        return plain(self.past(root))
 
-    def _row(self, goal: PastGoal) -> JsonObject:
-        return {
-            "session_id": frame_id(goal.key),
-            "task": goal.goal[:_LONGEST_TASK],
-            "start": None if goal.started_at is None else stamp(goal.started_at),
-            "end": None if goal.ended_at is None else stamp(goal.ended_at),
-            "iteration": goal.attempts,
-            "agents_used": None if goal.holder is None else [goal.holder],
-            "result": _RESULTS.get(goal.status),
-        }
+    def past(self, root: str) -> Past:
+        """Return the latest goals of the repository, the newest first."""
+        return Past(tuple(map(_session, locks.past_goals(self._store, tree_of(root, ""), _MOST))))
+
+    def of_frame(self, key: int) -> PastSession | None:
+        """Return what the history says of one frame; None if it was never begun."""
+        found = locks.past_goal(self._store, key)
+        return None if found is None else _session(found)
+
+
+def _session(goal: PastGoal) -> PastSession:
+    return PastSession(
+        session_id=frame_id(goal.key),
+        task=goal.goal[:_LONGEST_TASK],
+        start=iso(goal.started_at),
+        end=iso(goal.ended_at),
+        iteration=goal.attempts,
+        agents_used=None if goal.holder is None else (goal.holder,),
+        result=_RESULTS.get(goal.status),
+    )
