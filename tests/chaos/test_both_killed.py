@@ -19,6 +19,8 @@ from rlm_ipc.daemon_connection import the_socket
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 
 pytestmark = pytest.mark.usefixtures("everything_ended")
+ROUNDS = 5 if "RLM_CHAOS_OPS" in os.environ else 2
+"""Each starts all processes anew: `make chaos` makes more of them."""
 
 
 def kill(which: str) -> None:
@@ -33,7 +35,7 @@ def kill(which: str) -> None:
 @pytest.mark.parametrize("order", [("daemon", "supervisor"), ("supervisor", "daemon")])
 def test_the_next_call_works_after_both_were_killed(order) -> None:
     """Again and again: nobody is told to stop a server that is being started."""
-    for number in range(4):
+    for number in range(ROUNDS):
         assert call_tool("eval_code", {"code": f"{number} + 1"}, session="s")["result"] == str(number + 1)
         for which in order:
             kill(which)
@@ -42,7 +44,7 @@ def test_the_next_call_works_after_both_were_killed(order) -> None:
 def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
     """A daemon that is killed while it starts a supervisor leaves one that has its lock and does not listen yet."""
     moments = random.Random(7)
-    for number in range(5):
+    for number in range(ROUNDS):
         kill("supervisor")
         kill("daemon")
         cut_off = threading.Thread(target=_call_and_lose)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -35,51 +36,100 @@ from rlm_mcp.cli import (
 from rlm_mcp.cli.open import open_session
 from rlm_mcp.cli.output import failing
 
+_HELP = ["-h", "--help"]
+
 app = typer.Typer(
     name="rlm-kernel",
-    help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.",
+    help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.\n\n"
+    "New here? `rlm-kernel demo` shows it at work, `rlm-kernel config CLIENT` connects your agent.",
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": _HELP},
 )
-app.add_typer(daemon.app, name="daemon")
-app.add_typer(attachments.app, name="attachments")
-app.add_typer(policy.app, name="policy")
-app.add_typer(work.app, name="work")
-app.add_typer(skills.app, name="skills")
 work.app.command("import")(trackers.import_)
 work.app.command("export")(trackers.export)
-app.command("metrics")(metrics.metrics)
-app.command("ask")(ask.ask)
-app.command("serve")(daemon.serve)
-app.command("web")(watching.web)
-app.command("top")(watching.top)
-app.command("sessions")(sessions.sessions)
-app.command("journal")(sessions.journal)
-app.command("fork")(sessions.fork)
-app.command("tree")(frames.tree)
-app.command("plan")(frames.plan)
-app.command("push")(frames.push)
-app.command("pop")(frames.pop)
-app.command("frame")(frames.frame)
-app.command("log")(frames.log)
-app.command("save")(snapshots.save)
-app.command("restore")(snapshots.restore)
-app.command("export")(notebooks.export)
-app.command("open", context_settings={"allow_extra_args": True})(open_session)
-app.command("replay")(notebooks.replay)
-app.command("load")(sessions.load)
-app.command("refresh")(sessions.refresh)
-app.command("query")(sessions.query)
-app.command("run")(sessions.run)
-app.command("answer")(sessions.answer)
-app.command("doctor")(doctor.doctor)
-app.command("config")(clients.config)
-app.command("hook")(hooks.hook)
-app.command("prime")(hooks.prime)
-app.command("lock")(lock.lock)
-app.command("skill")(skill.skill)
+
+
+def mcp() -> None:
+    """Speak MCP on standard input and output; this is what a client's configuration starts."""
+    from rlm_mcp.front.__main__ import main as front
+
+    raise typer.Exit(front())
+
+
+@failing
+def demo(
+    file: Annotated[
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="The text to work on.")
+    ] = None,
+) -> None:
+    """Show rlm-kernel at work: four MCP clients work on one large text in parallel."""
+    from rlm_mcp.demo.run import main as run_demo
+
+    raise typer.Exit(run_demo(file))
+
+
+_PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
+    "Begin here": {
+        "demo": demo,
+        "doctor": doctor.doctor,
+        "config": clients.config,
+        "skill": skill.skill,
+        "mcp": mcp,
+    },
+    "Load texts, run code, ask": {
+        "load": sessions.load,
+        "run": sessions.run,
+        "query": sessions.query,
+        "ask": ask.ask,
+        "answer": sessions.answer,
+        "refresh": sessions.refresh,
+    },
+    "See, copy and keep sessions": {
+        "sessions": sessions.sessions,
+        "journal": sessions.journal,
+        "top": watching.top,
+        "web": watching.web,
+        "open": open_session,
+        "fork": sessions.fork,
+        "save": snapshots.save,
+        "restore": snapshots.restore,
+        "export": notebooks.export,
+        "replay": notebooks.replay,
+    },
+    "Plan goals, and let agents share the work": {
+        "plan": frames.plan,
+        "push": frames.push,
+        "pop": frames.pop,
+        "tree": frames.tree,
+        "frame": frames.frame,
+        "log": frames.log,
+        "work": work.app,
+        "metrics": metrics.metrics,
+        "prime": hooks.prime,
+        "lock": lock.lock,
+        "skills": skills.app,
+    },
+    "Say what is allowed, and run the service": {
+        "policy": policy.app,
+        "attachments": attachments.app,
+        "daemon": daemon.app,
+        "serve": daemon.serve,
+        "hook": hooks.hook,
+    },
+}
+"""All commands, by what somebody wants who reads the help; it lists them in this order."""
+_EXTRA_ARGUMENTS = {"open"}
+
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            _settings = {"allow_extra_args": True} if _name in _EXTRA_ARGUMENTS else None
+            _first = (_command.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".") + "."
+            app.command(_name, rich_help_panel=_panel, short_help=_first, context_settings=_settings)(_command)
 
 
 def _version(wanted: bool) -> None:
@@ -97,33 +147,24 @@ def root(
     """Handle the options that come before a command."""
 
 
-@app.command("mcp")
-def mcp() -> None:
-    """Speak MCP on standard input and output; this is what a client's configuration starts."""
-    from rlm_mcp.front.__main__ import main as front
-
-    raise typer.Exit(front())
-
-
-@app.command("demo")
-@failing
-def demo(
-    file: Annotated[
-        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="The text to work on.")
-    ] = None,
-) -> None:
-    """Show rlm-kernel at work: four MCP clients work on one large text in parallel."""
-    from rlm_mcp.demo.run import main as run_demo
-
-    raise typer.Exit(run_demo(file))
-
-
 @functools.cache
 def program() -> typer.core.TyperGroup:
     """Return the commands as typer builds them of the functions above, which takes longer than most commands."""
     built = typer.main.get_command(app)
     assert isinstance(built, typer.core.TyperGroup)
+    _hide_types_of_flags(built)
     return built
+
+
+def _hide_types_of_flags(command: object) -> None:
+    """Say nothing in the help of the type of an option that takes no value: typer would write ``<bool>`` beside it."""
+    if isinstance(command, typer.core.TyperGroup):
+        for below in command.commands.values():
+            _hide_types_of_flags(below)
+    if isinstance(command, typer.core.TyperGroup | typer.core.TyperCommand):
+        for option in command.get_params(typer.Context(command, help_option_names=_HELP)):
+            if isinstance(option, typer.core.TyperOption) and option.is_bool_flag and option.metavar is None:
+                option.metavar = ""
 
 
 def main() -> int:
