@@ -154,6 +154,12 @@ class Helper:
             yield _parsed(kind, said.reply)
         raise HelperDied(_end_of(self._process))
 
+    @property
+    def signal(self) -> int:
+        """The number of the signal that has ended the process; 0 while it lives, and if it ended by itself."""
+        status = self._process.poll()
+        return -status if status is not None and status < 0 else 0
+
     def kill(self) -> None:
         """End the process, whatever it is doing. A thread that waits for it sees the end; close it afterwards."""
         self._process.kill()

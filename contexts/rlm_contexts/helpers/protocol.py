@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from rlm_contexts.parses import FileParsed
 from rlm_contexts.searches import ScanResult, SearchRequest
 from rlm_contexts.text.model import StoredText
 from rlm_ipc.messages import Json
@@ -32,6 +33,7 @@ __all__ = [
     "JobRequest",
     "JobSpec",
     "JobType",
+    "ParseFiles",
     "PreviewTable",
     "ReadDocument",
     "ReadRemote",
@@ -186,6 +188,21 @@ class SearchAnswer:
     is_late: bool = False
 
 
+# --- parse ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFiles(JobRequest[FileParsed]):
+    """Parse source files below a folder, in this order, until so much processor time is wasted on slow ones.
+
+    The names have surrogate escapes. There may be fewer replies than files: then the time was up.
+    """
+
+    root: str
+    files: tuple[str, ...]
+    seconds: float
+
+
 # --- preview --------------------------------------------------------------------------------------
 
 
@@ -311,7 +328,7 @@ class UrlFetched:
 
 @dataclass(frozen=True, slots=True)
 class JobType:
-    """What a job is asked with, what it says, and the module of this package that does it.
+    """What a job is asked with, what it says, and the module that does it, which only the process imports.
 
     The module has ``prepare(request)``, to import what the job needs, and ``run(spec, request, say)``.
     """
@@ -323,17 +340,18 @@ class JobType:
 
 def _job(request: type[JobRequest[Reply]], reply: type[Reply], module: str) -> JobType:
     """Return the types of a job; mypy refuses a reply type that is not the request's own."""
-    return JobType(request, reply, f"rlm_contexts.{module}")
+    return JobType(request, reply, module)
 
 
 JOBS: Mapping[str, JobType] = {
-    "sql": _job(RunSql, SqlPart, "helpers.sql"),
-    "search": _job(SearchText, SearchAnswer, "search.job"),
-    "preview": _job(PreviewTable, TablePreview, "helpers.preview"),
-    "documents": _job(ReadDocument, DocumentPart, "helpers.documents"),
-    "archive": _job(UnpackArchive, UnpackedPieces, "helpers.archive"),
-    "fetch": _job(FetchUrl, UrlFetched, "helpers.fetch"),
-    "remote": _job(ReadRemote, UrlFetched, "helpers.remote"),
+    "sql": _job(RunSql, SqlPart, "rlm_contexts.helpers.sql"),
+    "search": _job(SearchText, SearchAnswer, "rlm_contexts.search.job"),
+    "parse": _job(ParseFiles, FileParsed, "rlm_lock.parsing.job"),
+    "preview": _job(PreviewTable, TablePreview, "rlm_contexts.helpers.preview"),
+    "documents": _job(ReadDocument, DocumentPart, "rlm_contexts.helpers.documents"),
+    "archive": _job(UnpackArchive, UnpackedPieces, "rlm_contexts.helpers.archive"),
+    "fetch": _job(FetchUrl, UrlFetched, "rlm_contexts.helpers.fetch"),
+    "remote": _job(ReadRemote, UrlFetched, "rlm_contexts.helpers.remote"),
 }
 """Every job by its name."""
 

@@ -1,0 +1,24 @@
+"""What a parse of source files is asked, and what is said of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FileParsed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileParsed:
+    """What one file holds.
+
+    Attributes:
+        blob: the hash of the content that was read; empty if it could not be read.
+        note: why not everything is kept of it, as the project lock names it.
+        extract: the packed extract, as Base64.
+        seconds: processor time that it took.
+    """
+
+    blob: str
+    note: str = ""
+    extract: str = ""
+    seconds: float = 0.0

@@ -1,0 +1,99 @@
+"""The job `parse` of a helper process: read files of a project, hash them, and extract what the lock keeps of them.
+
+Parsers are native code and can be held for ever. The system ends this process when one file has used its processor
+time: nobody polls, and a busy machine costs an honest file nothing. The replies come in the order of the files and at
+once, so whoever asks knows which file it was.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import replace
+
+from rlm_contexts.helpers.protocol import JobSpec, ParseFiles
+from rlm_contexts.parses import FileParsed
+from rlm_lock.extraction.packing import to_bytes
+from rlm_lock.extraction.parse import extract, load_grammars
+from rlm_lock.listing.content import MOST_HASHED, blob_of
+from rlm_lock.model import Extract, FileNote
+from rlm_lock.parsing.secrets import has_secret
+
+__all__ = ["SECONDS_A_FILE", "prepare", "run", "wasted"]
+
+SECONDS_A_FILE = 5.0
+"""Processor time after which the system ends a process that is held by one file."""
+_SECONDS_ALWAYS = 0.1
+_BYTES_A_SECOND = 2_000_000
+"""What an honest file may take: less than half of the speed of ordinary sources."""
+_NOT_PARSED = frozenset({"large", "long lines", "deep"})
+
+
+def prepare(_request: ParseFiles) -> None:
+    """Load every parser, while there are no walls yet."""
+    load_grammars()
+
+
+def run(_spec: JobSpec, request: ParseFiles, say: Callable[[FileParsed], None]) -> None:
+    """Say what each file holds."""
+    left = request.seconds
+    root = request.root.encode("utf-8", "surrogateescape")
+    for name in request.files:
+        if left <= 0:
+            break
+        signal.setitimer(signal.ITIMER_PROF, SECONDS_A_FILE)
+        before = time.process_time()
+        path = name.encode("utf-8", "surrogateescape")
+        data = _content(os.path.join(root, path))
+        said = FileParsed("") if data is None else _parsed(path, data)
+        seconds = time.process_time() - before
+        left -= wasted(seconds, len(data or b""))
+        say(replace(said, seconds=seconds))
+        sys.stdout.flush()
+    signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def wasted(seconds: float, size: int) -> float:
+    """Return how much more processor time a file took than an honest one of that size."""
+    return max(0.0, seconds - _SECONDS_ALWAYS - size / _BYTES_A_SECOND)
+
+
+def _content(path: bytes) -> bytes | None:
+    """The bytes of a regular file. The walls of this process keep what a link leads to out of reach."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_HASHED:
+            return None
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(MOST_HASHED + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _parsed(path: bytes, data: bytes) -> FileParsed:
+    blob = blob_of(data).hex()
+    try:
+        found = extract(path.decode("utf-8", "backslashreplace"), data)
+        note = FileNote.NOT_PARSED if found.note in _NOT_PARSED else FileNote.NONE
+        if found.note != "binary" and has_secret(data):
+            found, note = _without_text(found), FileNote.SECRET_TEXT
+    except (MemoryError, RecursionError):
+        found, note = Extract(note="too large for the parser"), FileNote.NOT_PARSED
+    return FileParsed(blob, note.value, b64encode(to_bytes(found)).decode())
+
+
+def _without_text(found: Extract) -> Extract:
+    """Only the names that a file defines, and which files it needs: a token looks like any other word."""
+    imports = tuple(name for name in found.imports if not has_secret(name.encode("utf-8", "replace")))
+    return Extract(definitions=found.definitions, imports=imports, note=found.note)
