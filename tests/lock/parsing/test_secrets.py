@@ -42,7 +42,7 @@ KINDS: dict[str, Make] = {
     "GitHub token": lambda r: f"git clone with ghp_{chance(r, LETTERS, 36)}",
     "GitHub fine-grained token": lambda r: f"github_pat_{chance(r, LETTERS, 22)}_{chance(r, LETTERS, 59)}",
     "GitLab token": lambda r: f"curl -H 'PRIVATE-TOKEN: glpat-{chance(r, LETTERS, 20)}'",
-    "Slack token": lambda r: f"xoxb-{r.randrange(10**11, 10**12)}-{chance(r, string.digits, 12)}-{chance(r, LETTERS, 24)}",
+    "Slack token": lambda r: f"xoxb-4{chance(r, string.digits, 10)}-{chance(r, string.digits, 12)}-{chance(r, LETTERS, 24)}",
     "Slack hook": lambda r: "https://hooks.slack.com/services/" + "/".join(
         ("T" + chance(r, UPPER, 8), "B" + chance(r, UPPER, 10), chance(r, LETTERS, 24))
     ),
@@ -54,7 +54,7 @@ KINDS: dict[str, Make] = {
     "Google client secret": lambda r: f"GOCSPX-{chance(r, LETTERS + '-_', 28)}",
     "npm token": lambda r: f"//registry.example.org/:_authToken=npm_{chance(r, LETTERS, 36)}",
     "PyPI token": lambda r: f"pypi-AgEIcHlwaS5vcmc{chance(r, LETTERS + '-_', 120)}",
-    "JSON web token": lambda r: f"eyJ{chance(r, LETTERS, 30)}.eyJ{chance(r, LETTERS, 60)}.{chance(r, LETTERS + '-_', 43)}",
+    "JSON web token": lambda r: f"eyJ{chance(r, LETTERS, 30)}.eyJ{chance(r, LETTERS, 60)}.{chance(r, LETTERS, 43)}",
     "SendGrid key": lambda r: f"SG.{chance(r, LETTERS + '-_', 22)}.{chance(r, LETTERS + '-_', 43)}",
     "Twilio key": lambda r: f"SK{chance(r, HEX, 32)}",
     "Twilio auth token": lambda r: f"TWILIO_AUTH_TOKEN={chance(r, HEX, 32)}",
