@@ -89,29 +89,33 @@ class GitCommand:
             )  # fmt: skip
         except OSError:
             self._process = None
+        else:
+            self._watch = os.pidfd_open(self._process.pid)
+        self._started = time.monotonic()
+
+    def is_over(self, wait: float, seconds: float) -> bool:
+        """Whether it has ended, or has run for so many ``seconds`` in all; it is waited for no longer than ``wait``."""
+        if self._process is None or time.monotonic() > self._started + seconds:
+            return True
+        return bool(select.select([self._watch], [], [], wait)[0])
 
     def output(self, seconds: float) -> GitOutput:
         """Wait for its end, or end it after that time; return what it wrote."""
         try:
-            ended = self._process is not None and self._ended(self._process, seconds)
+            is_whole = self._is_whole(seconds)
             size = os.lseek(self._output, 0, os.SEEK_END)
-            return GitOutput(os.pread(self._output, size, 0), ended)
+            return GitOutput(os.pread(self._output, size, 0), is_whole)
         finally:
             os.close(self._output)
 
-    @staticmethod
-    def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-        until = time.monotonic() + seconds
-        watch = os.pidfd_open(process.pid)
-        try:
-            while (left := until - time.monotonic()) > 0:
-                if select.select([watch], [], [], left)[0]:
-                    return process.wait() == 0
-        finally:
-            os.close(watch)
-        process.kill()
-        process.wait()
-        return False
+    def _is_whole(self, seconds: float) -> bool:
+        if self._process is None:
+            return False
+        has_ended = self.is_over(seconds, seconds + 1e9)
+        os.close(self._watch)
+        if not has_ended:
+            self._process.kill()
+        return self._process.wait() == 0
 
 
 def is_repository(root: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from rlm_lock.model import FileEntry, FileNote
@@ -38,6 +39,11 @@ class FileTable:
     def __len__(self) -> int:
         return len(self.paths)
 
+    def row_of(self, path: bytes) -> int:
+        """Return the row of a path; -1 if it is not listed."""
+        row = bisect_left(self.paths, path)
+        return row if row < len(self.paths) and self.paths[row] == path else -1
+
     def blob(self, row: int) -> bytes:
         """Return the hash of a file's content; zeros where nothing is known of it."""
         return bytes(self.blobs[HASH * row : HASH * row + HASH])
@@ -59,7 +65,7 @@ class FileTable:
         blob = self.blob(row)
         text = blob.hex() if any(blob) else ""
         row_of = self.paths[row], self.modes[row], self.sizes[row], self.mtimes[row], self.inodes[row]
-        return FileEntry(*row_of, text, self.note(row))
+        return FileEntry(*row_of, text, self.note(row), not self.flags[row] & UNTRACKED)
 
     def present(self) -> Iterator[int]:
         """Yield the rows of the files that are on disk."""

@@ -208,7 +208,7 @@ class ParsePool:
         self._put([Outcome(file, ParsedFile(file.blob, file.key, note.value, extract))])
 
     def _blame(self, file: FileToParse, *, is_slow: bool) -> None:
-        """Give up a file with which a helper ended. If nobody knows why it ended, the file is tried once more, alone."""
+        """Give up a file with which a helper ended; if nobody knows why, it is tried once more, alone."""
         with self._changed:
             self.lost += SECONDS_A_FILE if is_slow else _SECONDS_OF_CRASH
             if not is_slow and file not in self._suspects:

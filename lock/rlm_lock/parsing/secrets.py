@@ -23,8 +23,10 @@ _FORMS: tuple[tuple[bytes, bytes], ...] = (
     # Literal that must be there, expression. What a group `s` matches is the secret, else the whole.
     (
         b"PRIVATE KEY",
-        rb"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
-        rb"(?:[A-Za-z0-9+/=:,.\s\\]|-[A-Za-z0-9]){40}(?:[A-Za-z0-9+/=:,.\s\\]|-[A-Za-z0-9])*",
+        (
+            rb"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+            rb"(?:[A-Za-z0-9+/=:,.\s\\]|-[A-Za-z0-9]){40}(?:[A-Za-z0-9+/=:,.\s\\]|-[A-Za-z0-9])*"
+        ),
     ),
     (b"AKIA", rb"\bAKIA[0-9A-Z]{16}\b"),
     (b"ASIA", rb"\bASIA[0-9A-Z]{16}\b"),

@@ -11,13 +11,14 @@ from rlm_lock.scanner.lines import DaemonGone, Lines
 from rlm_lock.scanner.process import serve
 
 _MEMORY = 1 << 30
-_NICE = 10
 
 
 def main() -> None:
-    """Serve the daemon that has started this process, and no longer than it lives."""
+    """Serve the daemon that has started this process, and no longer than it lives.
+
+    Somebody waits for its answers: it has the ordinary priority, and what it starts to parse and to index a low one.
+    """
     die_with_parent()
-    os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)

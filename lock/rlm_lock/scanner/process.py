@@ -6,6 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlm_lock.protocol import (
     AnswerLine,
     CompareVersions,
     Difference,
+    MapShown,
     Phase,
     Progress,
     Question,
@@ -26,8 +28,11 @@ from rlm_lock.protocol import (
     Refused,
     ScannerSpec,
     SectionRead,
+    ShowMap,
 )
 from rlm_lock.scanner.compare import compare
+from rlm_lock.scanner.extracts import Extracts
+from rlm_lock.scanner.indexing import Indexing
 from rlm_lock.scanner.lines import DaemonGone, Lines
 from rlm_lock.scanner.project import Project, ProjectGone
 from rlm_lock.scanner.sections import read_section
@@ -55,20 +60,26 @@ class Scanner:
         root = spec.root.encode("utf-8", "surrogateescape")
         self._store = Store(Path(spec.store), root)
         self._project = Project(root, self._store)
+        self._extracts = Extracts(self._project)
+        self._indexing = Indexing(self._project, Path(spec.store), self._extracts)
         self._look: Iterator[Progress] | None = None
+        self._fill: Iterator[Progress] | None = None
         self._wants_look = False
+        self._changed: set[bytes] = set()
+        self._has_filled = False
         self._progress = Progress(Phase.READY, 0, 0)
         self._answers: Mapping[type[Question[Any]], Callable[[Any], object]] = {
             Refresh: self._refresh,
             CompareVersions: self._compare,
             ReadSection: self._section,
+            ShowMap: self._map,
         }
 
     def run(self) -> None:
         """Answer until the daemon has gone, or has asked nothing for long."""
         idle_since = time.monotonic()
         while True:
-            is_busy = self._look is not None or self._wants_look
+            is_busy = self._is_looking or self._fill is not None
             left = 0.0 if is_busy else idle_since + self._spec.idle_seconds - time.monotonic()
             line = self._lines.next(left)
             if line is not None:
@@ -80,8 +91,15 @@ class Scanner:
                 return
 
     def close(self) -> None:
-        """Close the store."""
+        """End the processes, keep what they have made, and close the store."""
+        self._indexing.close()
+        with suppress(sqlite3.Error):
+            self._extracts.close()
         self._store.close()
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._look is not None or self._wants_look
 
     def _work(self) -> None:
         """Do one step of what is to be done in the background."""
@@ -89,22 +107,49 @@ class Scanner:
             self._step()
         except (ProjectGone, OSError, sqlite3.Error):
             self._look, self._wants_look = None, False  # the next question meets it too, and says it
+            self._fill = None
 
     def _step(self) -> bool:
         """Do one step; False if nothing is left to do."""
         if self._look is None and self._wants_look:
             self._look, self._wants_look = self._project.look(), False
-        if self._look is None:
-            return False
-        try:
-            self._progress = next(self._look)
-        except StopIteration:
-            self._look = None
+        if self._look is not None:
+            try:
+                self._progress = next(self._look)
+            except StopIteration:
+                self._look = None
+                self._begin_to_fill()
+            except BaseException:
+                self._look = None
+                raise
+        elif self._fill is not None:
+            try:
+                self._progress = next(self._fill)
+            except StopIteration:
+                self._fill = None
+            except BaseException:
+                self._fill = None
+                raise
+        else:
             self._progress = Progress(Phase.READY, 0, 0)
-        except BaseException:
-            self._look = None
-            raise
+            return False
         return True
+
+    def _begin_to_fill(self) -> None:
+        """After a look: parse and index what it has found, beside what was still to be done before."""
+        is_first = not self._has_filled and self._fill is None
+        self._changed |= self._project.touched
+        if self._project.touched or is_first:
+            self._fill = self._filled()
+        self._project.touched.clear()
+
+    def _filled(self) -> Iterator[Progress]:
+        yield from self._extracts.work(self._changed)
+        yield from self._project.read_history()
+        yield from self._indexing.work(self._changed)
+        self._changed.clear()
+        self._has_filled = True
+        self._store.sweep()
 
     def _answer(self, line: bytes) -> None:
         try:
@@ -131,25 +176,24 @@ class Scanner:
     def _refresh(self, question: Refresh) -> Refreshed:
         until = time.monotonic() + question.seconds
         before = self._project.version
-        if not self._drive(until):
+        self._drive(until, lambda: self._is_looking)
+        if self._is_looking:
             self._wants_look = True  # the look that goes on may have passed what has changed since
         else:
-            changed = [path.encode("utf-8", "surrogateescape") for path in question.changed]
-            self._look = self._project.look(changed)
-            self._drive(until)
+            self._look = self._project.look([path.encode("utf-8", "surrogateescape") for path in question.changed])
+            self._drive(until, lambda: True)
         return self._refreshed(is_new=self._project.version != before)
 
-    def _drive(self, until: float) -> bool:
-        """Work until that time, and tell how far it is; whether everything is done."""
+    def _drive(self, until: float, is_wanted: Callable[[], bool]) -> None:
+        """Work while that is wanted, until that time, and tell how far it is."""
         told = time.monotonic()
-        while self._step():
+        while is_wanted() and self._step():
             now = time.monotonic()
+            if now > until:
+                return
             if now - told > _PROGRESS_SECONDS:
                 self._lines.say(AnswerLine(progress=self._progress))
                 told = now
-            if now > until:
-                return self._look is None
-        return True
 
     def _refreshed(self, *, is_new: bool) -> Refreshed:
         project = self._project
@@ -160,7 +204,7 @@ class Scanner:
             tree="" if version is None else version.tree,
             created=0.0 if version is None else version.created,
             is_new=is_new,
-            is_stale=version is not None and (self._look is not None or self._wants_look),
+            is_stale=version is not None and self._is_looking,
             changed=changed,
             files=project.files,
             untracked=project.untracked,
@@ -173,12 +217,34 @@ class Scanner:
         said = list(() if listing is None else listing.missing)
         if self._look is not None:
             said.append(f"{len(self._project.waiting):,} files are still to be read")
+        if self._extracts.wanted and not self._extracts.refusal:
+            said.append(f"{len(self._extracts.wanted):,} files are not parsed yet")
+        if self._extracts.refusal:
+            said.append(f"no file is parsed: {self._extracts.refusal}")
+        elif self._extracts.late:
+            said.append(f"{self._extracts.late:,} files are hashed only: others have used up the time for parsing")
+        if self._indexing.index is None:
+            said.append("there is no map yet")
         return tuple(said)
 
     # --- sections ---
 
     def _section(self, question: ReadSection) -> SectionRead:
-        return read_section(self._project, question)
+        return read_section(self._project, self._extracts, self._indexing, question)
+
+    def _map(self, question: ShowMap) -> MapShown:
+        found, version = self._indexing.map, self._project.version
+        if found is None or version is None:
+            raise _CannotAnswer("there is no map of the project yet", "ask again when it has been indexed")
+        shown = found.show(question.tokens, question.focus, question.about, question.path)
+        return MapShown(
+            version.number,
+            shown.text,
+            shown.files,
+            self._project.files + self._project.untracked,
+            shown.unknown,
+            self._missing(),
+        )
 
     # --- differences ---
 
@@ -191,10 +257,7 @@ class Scanner:
         old = self._store.table(question.before) if question.before else None
         if old is None or new is None:
             return Difference(0, after.number, 0, ())
-        return compare((question.before, old), (after.number, new), self._names)
-
-    def _names(self, path: bytes, blob: bytes) -> frozenset[str]:
-        return frozenset()
+        return compare((question.before, old), (after.number, new), self._extracts.names)
 
 
 def serve(spec_line: bytes, lines: Lines) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from rlm_lock.listing.content import ContentReader, Taken, changed_rows, look
+from rlm_lock.listing.history import History, read_history
 from rlm_lock.listing.listing import Listing, list_files
 from rlm_lock.listing.table import UNTRACKED, FileTable
 from rlm_lock.model import FileNote
@@ -34,6 +35,7 @@ class Project:
         version: the newest version; None before the first look has ended.
         listing: what was listed last.
         waiting: rows that changed and were not read again yet.
+        history: when committed files were last changed.
         touched: paths whose content the last looks have changed, for those who keep something for each.
     """
 
@@ -47,6 +49,7 @@ class Project:
         self.waiting: list[int] = []
         self.touched: set[bytes] = set()
         self.files = self.untracked = 0
+        self.history = History()
 
     def look(self, known: Sequence[bytes] = ()) -> Iterator[Progress]:
         """Bring the table to what is on disk, and make a version of it if it differs from the newest one.
@@ -138,6 +141,15 @@ class Project:
             self.version = self.store.add_version(table, tree)
         elif has_read:
             self.store.keep_statuses(table)
+
+    def read_history(self) -> Iterator[Progress]:
+        """Ask git for the times of the last commits, if others than these are known."""
+        if self.listing is None or not self.listing.head or self.listing.head == self.history.head:
+            return
+        for found in read_history(self.root, self.listing.head):
+            if found is not None:
+                self.history = found
+            yield Progress(Phase.INDEXING, 0, len(self.table))
 
     def changed_names(self) -> tuple[str, ...]:
         """Name the first files that changed and are not in the version yet."""

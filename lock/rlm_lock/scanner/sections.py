@@ -6,6 +6,8 @@ import os
 
 from rlm_ipc.messages import plain
 from rlm_lock.protocol import ReadSection, Section, SectionRead
+from rlm_lock.scanner.extracts import Extracts
+from rlm_lock.scanner.indexing import Indexing
 from rlm_lock.scanner.project import Project
 from rlm_lock.scanner.view import View
 from rlm_lock.sections.keyfiles import key_files_of
@@ -15,9 +17,12 @@ from rlm_lock.sections.structure import project_of
 
 __all__ = ["read_section"]
 
+_LONGEST_MAP = 4_000_000
+"""About how many characters the whole map has, in a project of whatever size."""
 
-def read_section(project: Project, question: ReadSection) -> SectionRead:
-    """Make a section of the newest version; the history is the daemon's, and the map has no text yet.
+
+def read_section(project: Project, extracts: Extracts, indexing: Indexing, question: ReadSection) -> SectionRead:
+    """Make a section of the newest version; the history is the daemon's.
 
     Raises:
         ValueError: there is no such set of rules, or no such section here.
@@ -25,7 +30,10 @@ def read_section(project: Project, question: ReadSection) -> SectionRead:
     """
     number = 0 if project.version is None else project.version.number
     below = os.fsencode(question.path.strip("/"))
-    view = View(project)
+    if question.section is Section.MAP:
+        found = indexing.map
+        return SectionRead(number, text="" if found is None else "".join(found.whole(_LONGEST_MAP)))
+    view = View(project, extracts, indexing.index)
     try:
         match question.section:
             case Section.PROJECT:
@@ -34,9 +42,7 @@ def read_section(project: Project, question: ReadSection) -> SectionRead:
                 content = plain(key_files_of(view, below))
             case Section.RULES:
                 content = plain(rules_of(view, RuleSet(question.rules), below))
-            case Section.MAP:
-                content = {}  # there is no index yet, and so no text
-            case Section.HISTORY:
+            case _:
                 raise ValueError(f"the scanner has no section {question.section.value}")
     finally:
         view.close()

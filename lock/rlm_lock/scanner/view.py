@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from rlm_lock.listing.content import ContentReader
+from rlm_lock.index.project import ProjectIndex
+from rlm_lock.listing.content import MOST_HASHED, ContentReader
+from rlm_lock.listing.table import DIRTY
 from rlm_lock.model import FileEntry, FileNote
+from rlm_lock.parsing.secrets import has_secret
+from rlm_lock.scanner.extracts import Extracts
 from rlm_lock.scanner.project import Project
-from rlm_lock.sections.view import Imported
+from rlm_lock.sections.view import Imported, is_below
 
 __all__ = ["View"]
-
-_LONGEST = 4 << 20
 
 
 class View:
     """Implements `rlm_lock.sections.view.ProjectView`; close it when the section is made."""
 
-    def __init__(self, project: Project) -> None:
-        """Args: a project whose folder is there; raises OSError if it has gone."""
-        self._project = project
+    def __init__(self, project: Project, extracts: Extracts, index: ProjectIndex | None) -> None:
+        """Args: a project whose folder is there, and what is known of its files; raises OSError if it has gone."""
+        self._project, self._extracts, self._index = project, extracts, index
         self._fd = os.open(project.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._reader = ContentReader(self._fd)
 
@@ -40,15 +42,17 @@ class View:
         """Return every file that is on disk."""
         table = self._project.table
         for row in table.present():
-            yield table.entry(row)
+            entry = table.entry(row)
+            entry.note = self._extracts.note(table, row)
+            yield entry
 
     def read(self, path: bytes, limit: int) -> bytes | None:
         """Return the beginning of a regular file that holds no secret."""
         table = self._project.table
-        row = bisect_left(table.paths, path)
-        if row == len(table) or table.paths[row] != path or not stat.S_ISREG(table.modes[row]):
+        row = table.row_of(path)
+        if row < 0 or not stat.S_ISREG(table.modes[row]):
             return None
-        if table.note(row) not in (FileNote.NONE, FileNote.LARGE, FileNote.NOT_PARSED):
+        if self._extracts.note(table, row) not in (FileNote.NONE, FileNote.NOT_PARSED):
             return None
         try:
             fd = self._reader.opened(path)
@@ -57,23 +61,39 @@ class View:
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return None
-            return os.read(fd, min(limit, _LONGEST))
+            data = os.read(fd, MOST_HASHED)
         except OSError:
             return None
         finally:
             os.close(fd)
+        # It may have changed since it was looked through, or may not have been yet.
+        return None if has_secret(data) else data[:limit]
 
     def imports_of(self, path: bytes) -> Sequence[Imported]:
-        """Return what a file imports; nothing while no file is parsed."""
-        return ()
+        """Return what a file imports; nothing while it is not parsed."""
+        found = self._extracts.extract(path)
+        if found is None:
+            return ()
+        number = None if self._index is None else self._index.number_of(path)
+        if self._index is None or number is None:
+            return [Imported(name) for name in found.imports]
+        targets = self._index.resolve(number, found.imports)
+        pairs = zip(found.imports, targets, strict=True)
+        return [Imported(name, self._index.path_of(meant[0]) if meant else None) for name, meant in pairs]
 
     def most_used(self, count: int, below: bytes = b"") -> Sequence[bytes]:
-        """Return the files that others use; nothing while there is no index."""
-        return ()
+        """Return the files that others use, the most used first; nothing before there is an index."""
+        if self._index is None:
+            return ()
+        paths = map(self._index.path_of, self._index.popular())
+        return list(islice((path for path in paths if is_below(path, below)), count))
 
     def last_modified(self, path: bytes) -> float | None:
-        """Return the time of a file that differs from what git knows."""
+        """Return the time of a file that differs from what git knows, else that of its last commit."""
         table = self._project.table
-        row = bisect_left(table.paths, path)
-        is_changed = row < len(table) and table.paths[row] == path and table.flags[row]
-        return table.mtimes[row] / 1e9 if is_changed else None
+        row = table.row_of(path)
+        if row < 0:
+            return None
+        if table.flags[row] & DIRTY or (self._project.listing is not None and not self._project.listing.is_git):
+            return table.mtimes[row] / 1e9
+        return self._project.history.times.get(path)

@@ -42,7 +42,7 @@ KINDS: dict[str, Make] = {
     "GitHub token": lambda r: f"git clone with ghp_{chance(r, LETTERS, 36)}",
     "GitHub fine-grained token": lambda r: f"github_pat_{chance(r, LETTERS, 22)}_{chance(r, LETTERS, 59)}",
     "GitLab token": lambda r: f"curl -H 'PRIVATE-TOKEN: glpat-{chance(r, LETTERS, 20)}'",
-    "Slack token": lambda r: f"xoxb-4{chance(r, string.digits, 10)}-{chance(r, string.digits, 12)}-{chance(r, LETTERS, 24)}",
+    "Slack token": lambda r: f"xoxb-4{chance(r, '0123456789', 10)}-4{chance(r, '01234567', 11)}-{chance(r, HEX, 24)}",
     "Slack hook": lambda r: "https://hooks.slack.com/services/" + "/".join(
         ("T" + chance(r, UPPER, 8), "B" + chance(r, UPPER, 10), chance(r, LETTERS, 24))
     ),

@@ -1,0 +1,158 @@
+"""The extracts of a project's files: which are still to be made, and those that are there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from rlm_lock.extraction.packing import from_bytes
+from rlm_lock.listing.table import FileTable
+from rlm_lock.model import Extract, FileNote
+from rlm_lock.parsing.keys import parse_key
+from rlm_lock.parsing.pool import FileToParse, Outcome, ParsePool
+from rlm_lock.protocol import Phase, Progress
+from rlm_lock.scanner.project import Project
+from rlm_lock.store import ParsedFile
+
+__all__ = ["Extracts"]
+
+_SLICE = 1_000
+_WAIT_SECONDS = 0.05
+_COMMIT_SECONDS = 1.0
+_AHEAD = 2_000
+"""Files that are with the helpers at once."""
+_NO_BLOB = bytes(20)
+
+
+class Extracts:
+    """Has made what the store lacks, and finds what it has.
+
+    Attributes:
+        wanted: contents without an extract, each with a file that has it.
+        late: how many files are hashed only, because the time for parsing was used up.
+    """
+
+    def __init__(self, project: Project) -> None:
+        """Args: the project, whose root the helpers may read."""
+        self._project, self._store = project, project.store
+        self._pool = ParsePool(project.root)
+        self._notes = {blob: FileNote(note) for blob, note in self._store.notes().items()}
+        self._ready: list[ParsedFile] = []
+        self._is_complete = False
+        self.wanted: dict[tuple[bytes, str], FileToParse] = {}
+        self._given: set[tuple[bytes, str]] = set()
+        self.late = 0
+        self.done = 0
+
+    def close(self) -> None:
+        """End the helpers; what they have made is kept."""
+        self._pool.close()
+        self._take(self._pool.take(0))
+        self._keep()
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be parsed here; empty if it can."""
+        return self._pool.refusal
+
+    def note(self, table: FileTable, row: int) -> FileNote:
+        """Return why not all is known of a file."""
+        own = table.note(row)
+        return own if own is not FileNote.NONE else self._notes.get(table.blob(row), own)
+
+    def packed(self, path: bytes) -> bytes | None:
+        """Return the packed extract of a file; None if there is none."""
+        table = self._project.table
+        row = table.row_of(path)
+        if row < 0 or not table.modes[row]:
+            return None
+        found = self._store.extract(table.blob(row), parse_key(path))
+        return None if found is None else found.extract
+
+    def extract(self, path: bytes) -> Extract | None:
+        """Return the extract of a file; None if there is none."""
+        return unpacked(self.packed(path))
+
+    def names(self, path: bytes, blob: bytes) -> frozenset[str]:
+        """Return the names of the definitions that a file of this name and content has."""
+        found = self._store.extract(blob, parse_key(path))
+        extract = unpacked(None if found is None else found.extract)
+        return frozenset() if extract is None else frozenset(one.name for one in extract.definitions)
+
+    # --- what is still to be made ---
+
+    def work(self, touched: set[bytes]) -> Iterator[Progress]:
+        """Look up what is wanted for files that changed (the first time for all), and have it made."""
+        yield from self._look_up(touched if self._is_complete else None)
+        self._is_complete = True
+        kept_at = time.monotonic()
+        while self.wanted or self._pool.left:
+            self._give()
+            self._take(self._pool.take(_WAIT_SECONDS))
+            if time.monotonic() > kept_at + _COMMIT_SECONDS or not self.wanted:
+                self._keep()
+                kept_at = time.monotonic()
+            yield Progress(Phase.PARSING, self.done, self.done + len(self.wanted))
+        self._keep()
+
+    def _look_up(self, touched: set[bytes] | None) -> Iterator[Progress]:
+        table = self._project.table
+        rows = range(len(table)) if touched is None else [row for path in touched if (row := table.row_of(path)) >= 0]
+        if touched is None:
+            self.wanted.clear()
+        for at, row in enumerate(rows):
+            self._want(table, row)
+            if at % _SLICE == 0:
+                yield Progress(Phase.PARSING, 0, len(self.wanted))
+
+    def _want(self, table: FileTable, row: int) -> None:
+        blob = table.blob(row)
+        if table.notes[row] or not table.modes[row] or blob == _NO_BLOB:
+            return
+        pair = blob, parse_key(table.paths[row])
+        if pair not in self.wanted and not self._store.has_extract(*pair):
+            self.wanted[pair] = FileToParse(table.paths[row], *pair, table.sizes[row])
+
+    def _give(self) -> None:
+        """Hand files to the helpers, not so many that none could be taken back when they change."""
+        room = _AHEAD - self._pool.left
+        if room < _AHEAD // 2:
+            return
+        files: list[FileToParse] = []
+        for pair, file in self.wanted.items():
+            if len(files) == room:
+                break
+            if pair not in self._given:
+                self._given.add(pair)
+                files.append(file)
+        if files:
+            self._pool.add(files)
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            pair = outcome.file.blob, outcome.file.key
+            self.wanted.pop(pair, None)
+            self._given.discard(pair)
+            self.late += outcome.is_late
+            self.done += 1
+            if outcome.parsed is not None:
+                self._ready.append(outcome.parsed)
+                if outcome.parsed.note:
+                    self._notes[outcome.file.blob] = FileNote(outcome.parsed.note)
+            elif outcome.is_late:
+                self._notes[outcome.file.blob] = FileNote.NOT_PARSED
+
+    def _keep(self) -> None:
+        if self._ready:
+            self._store.add_extracts(self._ready)
+            self._ready.clear()
+
+
+def unpacked(packed: bytes | None) -> Extract | None:
+    """Return an extract; None if there is none, or a helper that was taken over has made it up."""
+    if packed is None:
+        return None
+    try:
+        return from_bytes(packed)
+    except Exception:  # what bytes that nobody has packed raise is not written down
+        return None
