@@ -1,4 +1,4 @@
-"""Parse helpers: confined processes that are kept over many files. One that hangs or dies costs its file, no other."""
+"""Parse helpers: helper processes that are kept over many files. One that hangs or dies costs its file, no other."""
 
 from __future__ import annotations
 
