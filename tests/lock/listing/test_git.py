@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.project_folders import write
+from project_folders import write
 
 from rlm_lock.listing import git as lock_git
 from rlm_lock.listing.history import read_history
