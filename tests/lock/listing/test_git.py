@@ -88,6 +88,12 @@ def with_hooks(root: Path, program: Path) -> None:
     (root / "a.py").touch()
 
 
+def with_hooks_elsewhere(root: Path, program: Path) -> None:
+    with_hooks(root, program)
+    (root / ".git" / "hooks").rename(root.parent / "hooks")
+    configure(root, f"core.hooksPath={root.parent}/hooks")
+
+
 def with_signatures(root: Path, program: Path) -> None:
     body = plain_git(root, "cat-file", "commit", "HEAD").decode()
     head, _, text = body.partition("\n\n")
@@ -115,10 +121,7 @@ def with_missing_objects(root: Path, program: Path) -> None:
 Attack = Callable[[Path, Path], None]
 ATTACKS: dict[str, tuple[Attack, tuple[str, ...]]] = {
     "file system monitor": (lambda root, program: configure(root, f"core.fsmonitor={program}"), ("ls-files", "-s")),
-    "hooks path": (
-        lambda root, program: (with_hooks(root, program), configure(root, f"core.hooksPath={root}/.git/hooks"))[0],
-        ("update-index", "--refresh"),
-    ),
+    "hooks path": (with_hooks_elsewhere, ("update-index", "--refresh")),
     "hooks": (with_hooks, ("update-index", "--refresh")),
     "clean filter": (with_filter, ("status",)),
     "text conversion": (with_text_conversion, ("diff", "HEAD")),
