@@ -94,6 +94,7 @@ type: $(STAMP)  ## Check the types, strictly
 	@$(BIN)/mypy bench/*.py
 	@$(BIN)/mypy hatch_build.py
 	@$(BIN)/mypy bench/compat/*.py
+	@$(BIN)/mypy bench/lock_quality/*.py
 
 verify-types: $(VENV)/types/.installed  ## Ask a second type checker, 310 MB, whether the types of rlm_client are complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/support/verify_types.py $(VENV)/types/bin/basedpyright rlm_client
