@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -137,12 +138,16 @@ class ProjectIndex:
         return changed.size if changed else self.base.sizes[number]
 
     def numbers(self, folder: bytes = b"") -> Iterator[int]:
-        """Return the files below a folder (all without one), in the order of their paths but for new ones."""
+        """Return the files below a folder (all without one), in the order of their paths."""
         prefix = folder.rstrip(b"/") + b"/" if folder else b""
         first = self.base.place_of(prefix)
         last = self.base.place_of(prefix[:-1] + b"0") if prefix else len(self.base)
-        yield from (n for n in range(first, last) if n not in self._removed)
-        yield from (n for path, n in self._added.items() if path.startswith(prefix) and n not in self._removed)
+        kept = (n for n in range(first, last) if n not in self._removed)
+        added = sorted(path for path in self._added if path.startswith(prefix))
+        if not added:
+            return kept
+        fresh = (self._added[path] for path in added if self._added[path] not in self._removed)
+        return heapq.merge(kept, fresh, key=self.path_of)
 
     # What changes
 
@@ -195,10 +200,10 @@ class ProjectIndex:
         number = self.number_of(path)
         if number is None:
             return
+        self._removed.add(number)
         self._reopened.update(self.importers_of(number))
         self._drop_terms(number)
         self._changed.pop(number, None)
-        self._removed.add(number)
         self._void.add(number)
         self._modules.forget()
         self._stale.update(self._changed, self._reopened, {number})
@@ -263,8 +268,11 @@ class ProjectIndex:
         return len(self.importers_of(number))
 
     def popular(self) -> list[int]:
-        """Return the files that most others import, the most imported first."""
-        found = {n for n in self.base.popular if n not in self._removed}
+        """Return the files that others import, the most imported first."""
+        base = self.base
+        if not self._void:
+            return [n for n in base.popular if base.into[n + 1] > base.into[n]]
+        found = {n for n in base.popular if n not in self._removed and self.in_degree(n)}
         self._loose()
         found.update(n for n, importers in self._importers.items() if importers and n not in self._removed)
         return sorted(found, key=lambda n: (-self.in_degree(n), self.path_of(n)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,12 @@ from rlm_lock.names import shown
 __all__ = ["ProjectMap", "Shown"]
 
 _MOST_SHOWN = 400
+_FEW = 40
+"""If nothing says more, files are shown in the order of their paths."""
 _MOST_SYMBOLS = 60
 _MOST_NAMES = 300
 _MOST_STEMS = 20
+_MOST_COMPANIONS = 8
 _TOP_KINDS = frozenset({"class", "interface", "struct", "trait", "enum", "type"})
 
 
@@ -77,13 +81,17 @@ class ProjectMap:
             self._add_tests(score, touched, weights.test_asked if asks_for_tests(about) else weights.test)
             self._add_siblings(score, touched)
         if sought:
-            self._add(score, scores.words(index, sought, weights), weights.words)
+            found = scores.words(index, sought, weights)
+            self._add_companions(found)
+            self._add(score, found, weights.words)
+        folder = path.strip("/").encode("utf-8", "surrogateescape")
+        if folder:
+            score = {n: s for n, s in score.items() if index.path_of(n).startswith(folder + b"/")}
+        if len(score) < _FEW:
+            for number in itertools.islice(index.numbers(folder), _MOST_SHOWN):
+                score.setdefault(number, 0.0)
         for number in touched:
             score.pop(number, None)
-        if path:
-            folder = path.strip("/").encode("utf-8", "surrogateescape")
-            self._add_folder(score, folder)
-            score = {n: s for n, s in score.items() if index.path_of(n).startswith(folder + b"/")}
         best = sorted(score.items(), key=lambda kept: -kept[1])[: 2 * _MOST_SHOWN]
         best.sort(key=lambda kept: (-round(kept[1], 6), index.path_of(kept[0])))
         return [number for number, _ in best[:_MOST_SHOWN]]
@@ -122,23 +130,26 @@ class ProjectMap:
 
     def _add_tests(self, score: dict[int, float], touched: Sequence[int], weight: float) -> None:
         """Add the test of each module, and the module of each test: they share the stem of their name."""
-        index = self._index
         for number in touched[: scores.MOST_FOCUS]:
-            path = index.text_of(number)
-            stem = scores.stem_of(path)
-            names = (
-                stem,
-                f"test_{stem}",
-                f"{stem}_test",
-                f"{stem}test",
-                f"{stem}tests",
-                f"{stem}_spec",
-                f"{stem}.test",
-            )
-            found = {n for name in names for n in self._named(name) if scores.stem_of(index.text_of(n)) == stem}
-            for other in found - {number}:
-                if scores.is_test(index.text_of(other)) != scores.is_test(path):
-                    score[other] = score.get(other, 0.0) + weight / len(touched)
+            for other in self._companions(number):
+                score[other] = score.get(other, 0.0) + weight / len(touched)
+
+    def _add_companions(self, score: dict[int, float]) -> None:
+        """Add the tests of the modules that the words found, and the modules of the tests: both change together."""
+        best = sorted(score, key=lambda n: (-score[n], n))[:_MOST_COMPANIONS]
+        gains = [(other, score[n] * self._weights.companion) for n in best for other in self._companions(n)]
+        for number, gain in gains:
+            score[number] = score.get(number, 0.0) + gain
+
+    def _companions(self, number: int) -> list[int]:
+        """Return the tests of a module, or the modules of a test."""
+        index = self._index
+        path = index.text_of(number)
+        stem = scores.stem_of(path)
+        names = (stem, f"test_{stem}", f"{stem}_test", f"{stem}test", f"{stem}tests", f"{stem}_spec", f"{stem}.test")
+        found = {n for name in names for n in self._named(name) if scores.stem_of(index.text_of(n)) == stem}
+        is_test = scores.is_test(path)
+        return sorted(n for n in found - {number} if scores.is_test(index.text_of(n)) != is_test)
 
     def _named(self, stem: str) -> list[int]:
         hits = self._index.hits(hash_of(stem))
@@ -147,14 +158,8 @@ class ProjectMap:
     def _add_siblings(self, score: dict[int, float], touched: Sequence[int]) -> None:
         folders = {posixpath.dirname(self._index.path_of(n)) for n in touched}
         for number in score:
-            if posixpath.dirname(self._index.path_of(number)) in folders:
+            if self._weights.sibling and posixpath.dirname(self._index.path_of(number)) in folders:
                 score[number] += self._weights.sibling * self._weights.near
-
-    def _add_folder(self, score: dict[int, float], folder: bytes) -> None:
-        for place, number in enumerate(self._index.numbers(folder)):
-            if place >= _MOST_SHOWN:
-                break
-            score.setdefault(number, 0.0)
 
     def _extract_of(self, path: bytes) -> Extract | None:
         packed = self._packed_of(path)

@@ -33,26 +33,27 @@ class Weights:
     near: float = 3.0
     words: float = 3.0
     test: float = 1.5
-    test_asked: float = 3.0
+    test_asked: float = 4.0
     prior: float = 0.5
+    companion: float = 0.3
     # Neighbours of the focus
     imports: float = 1.0
     importers: float = 0.5
     uses: float = 0.35
     used: float = 0.35
     sibling: float = 0.05
-    untrusted: float = 0.3
+    untrusted: float = 0.15
     # Words
     rarity: float = 1.5
     defined: float = 3.0
-    stem: float = 1.5
+    stem: float = 3.0
     folder: float = 0.6
     part: float = 0.8
     head: float = 0.5
     text: float = 1.0
     length: float = 0.35
-    common: float = 0.25
-    coverage: float = 0.5
+    common: float = 0.35
+    coverage: float = 0.125
 
 
 WEIGHTS = Weights()
@@ -102,7 +103,7 @@ def near(
         imported = _imports(index, number, extract, own, weights)
         _uses(index, number, extract, imported, own, weights)
         _used(index, number, extract, own, weights)
-        top = max(own.values(), default=1.0)
+        top = max(own.values(), default=0.0) or 1.0
         for other, value in own.items():
             score[other] += value / top / min(len(focus), MOST_FOCUS)
     return score
