@@ -21,7 +21,7 @@ from rlm_ipc.daemon_dialogue import (
     reply_to,
 )
 from rlm_ipc.daemon_requests import Request, ServeMcp
-from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.errors import DaemonNotStarted, DaemonUnavailable
 from rlm_ipc.json_lines import CHUNK, daemon_command, daemon_log, socket_path
 from rlm_ipc.messages import JsonObject
 
@@ -60,9 +60,12 @@ def start_daemon(*options: str) -> socket.socket:
 
 
 def connect(*, start: bool) -> socket.socket:
-    """Return a connection to the daemon; raises :class:`DaemonUnavailable` if none runs or may start."""
+    """Return a connection to the daemon; raises :class:`DaemonUnavailable` if none runs, may start or can start."""
     if start:
-        return start_daemon()
+        try:
+            return start_daemon()
+        except discovery.DiscoveryError as error:  # who uses the Python client expects errors of one family
+            raise DaemonNotStarted(str(error)) from error
     sock = discovery.connect(the_socket())
     if sock is None:
         raise DaemonUnavailable("no daemon is running; start it with: rlm-kernel daemon start")
@@ -77,7 +80,7 @@ class DaemonConnection(Generic[Reply]):
 
     Raises:
         DaemonRefused: the daemon does not take the request; the message says what to do.
-        DaemonUnavailable: none runs and none was to be started, or it ended at once.
+        DaemonUnavailable: none runs and none was to be started, or could be started, or it ended at once.
         ProcessError: it does not answer within ``seconds``, or is none.
     """
 
@@ -97,10 +100,14 @@ class DaemonConnection(Generic[Reply]):
         said = handshake(request, environment, client)
         # In the role ``mcp`` nothing is done at the handshake: who was killed before it is asked is no loss.
         for pause in discovery.DYING_SERVER if start and isinstance(request, ServeMcp) else ():
-            with suppress(DaemonUnavailable):
+            try:
                 self._open(request, said, start, seconds)
+            except DaemonNotStarted:
+                raise
+            except DaemonUnavailable:
+                time.sleep(pause)
+            else:
                 return
-            time.sleep(pause)
         self._open(request, said, start, seconds)
 
     def _open(self, request: Request[Reply], said: bytes, start: bool, seconds: float | None) -> None:

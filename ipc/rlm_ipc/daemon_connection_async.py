@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Generic, Self, TypeVar
 
 from rlm_ipc import discovery
@@ -20,7 +19,7 @@ from rlm_ipc.daemon_dialogue import (
     reply_to,
 )
 from rlm_ipc.daemon_requests import Request, ServeMcp
-from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.errors import DaemonNotStarted, DaemonUnavailable
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["AsyncDaemonConnection"]
@@ -49,15 +48,18 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
 
         Raises:
             DaemonRefused: the daemon does not take the request.
-            DaemonUnavailable: it ended at once.
+            DaemonUnavailable: it could not be started, or ended at once.
             ProcessError: it does not answer, or is none.
         """
         said = handshake(request, environment, client)
         # In the role ``mcp`` nothing is done at the handshake: who was killed before it is asked is no loss.
         for pause in discovery.DYING_SERVER if isinstance(request, ServeMcp) else ():
-            with suppress(DaemonUnavailable):
+            try:
                 return await cls._open(request, said)
-            await asyncio.sleep(pause)
+            except DaemonNotStarted:
+                raise
+            except DaemonUnavailable:
+                await asyncio.sleep(pause)
         return await cls._open(request, said)
 
     @classmethod

@@ -17,6 +17,7 @@ KernelError
 │   ├── MachineFull          no room now: memory, processes, descriptors, sessions or disk
 │   ├── SupervisorGone       the supervisor ended, with all of its kernels
 │   └── DaemonUnavailable    no daemon answers and none could be started
+│       └── DaemonNotStarted     it was to be started, and could not be
 └── ProtocolError            a peer sent bytes that are not a valid message (hostile, or another version)
 """
 
@@ -250,6 +251,10 @@ class SupervisorGone(ProcessError):
 
 class DaemonUnavailable(ProcessError):
     """No daemon answers, and none could be started."""
+
+
+class DaemonNotStarted(DaemonUnavailable):
+    """A daemon was to be started and could not be, or its folders are not usable; the message says what to change."""
 
 
 class ProtocolError(KernelError):

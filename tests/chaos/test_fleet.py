@@ -18,13 +18,15 @@ from typing import Any
 
 import psutil
 import pytest
+from waiting import wait_until
 
 import rlm_mcp
 from rlm_client.client import Client
 from rlm_ipc import discovery
-from rlm_ipc.chain_requests import AgentRun, RunKind
+from rlm_ipc.chain_requests import AgentRun, RunKind, Verdict
 from rlm_ipc.daemon_connection import DaemonConnection, ask
 from rlm_ipc.daemon_requests import ShowPrime, ShowStatus
+from rlm_ipc.json_lines import daemon_log
 from rlm_ipc.messages import read
 from rlm_mcp.hook.blocks import Installation
 from rlm_memory.frames import rows
@@ -192,6 +194,42 @@ def test_a_fleet_drains_an_epic_whoever_is_killed(
     kinds = Counter(run.kind.value for run in runs)
     assert {RunKind.CONTINUED, RunKind.RECOVERED, RunKind.FIX} <= set(kinds)
     print(f"{FRAMES} frames, {AGENTS} agents at once, agents: {dict(kinds)}, the root read {root.most} tokens at most")
+
+
+def test_an_agent_is_not_at_fault_when_no_daemon_can_start_for_a_while(
+    isolation: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E-13: the daemon is killed and the next one does not come up, as on a full machine; its agent calls again."""
+    monkeypatch.chdir(tmp_path)
+    with Client() as client:
+        task = str(client.work("add", data={"goal": "the task"})["added"])
+    gate, script = tmp_path / "gate", tmp_path / "script.json"
+    os.mkfifo(gate)
+    script.write_text(json.dumps({task: [[f"await {gate}", "pass"], ["pass"]]}))
+    agent = f"{sys.executable} {AGENT} {script} {{task}} {{prompt}}"
+    command = [sys.executable, "-P", "-m", "rlm_mcp", "work", "--all", "--headless", "--json", "--agent-cmd", agent]
+    loop = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    database, log = isolation.state / "rlm.sqlite3", Path(daemon_log(str(isolation.state)))
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    with gate.open("w"):  # as soon as the agent reads
+        kill_daemon()
+        kept = list(isolation.state.glob("rlm.sqlite3*"))
+        for file in kept:
+            file.rename(aside / file.name)
+        database.mkdir()
+        said = log.read_text()
+    wait_until(lambda: "rlm.sqlite3" in log.read_text().removeprefix(said))
+    database.rmdir()
+    for file in kept:
+        (aside / file.name).rename(file)
+    loop.communicate(timeout=120)
+    store = Store.open(database)
+    try:
+        assert [(run.kind, run.verdict) for run in _runs(store)] == [(RunKind.FIRST, Verdict.PASSED)]
+    finally:
+        store.close()
+    assert loop.returncode == 0
 
 
 def _runs(store: Store) -> list[AgentRun]:

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -44,13 +45,28 @@ def test_a_request_that_only_looks_starts_no_daemon() -> None:
     assert not is_running()
 
 
+def test_a_daemon_that_cannot_start_is_no_daemon_to_a_client(isolation: Any) -> None:
+    """One family of errors: a program that calls again when the daemon was away has nothing else to catch."""
+    (isolation.state / "rlm.sqlite3").write_text("no database\n" * 100)
+    with Client("s") as client, pytest.raises(DaemonUnavailable, match="did not start"):
+        client.status()
+
+    async def look() -> None:
+        async with AsyncClient("s") as client:
+            await client.status()
+
+    with pytest.raises(DaemonUnavailable, match="did not start"):
+        asyncio.run(look())
+    assert not is_running()
+
+
 def test_importing_the_package_imports_nothing_else() -> None:
     """The front, the zygote and the host import it while somebody waits."""
     code = "import sys; import rlm_client; print([name for name in sys.modules if name.startswith('rlm_client.')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
     assert {name: getattr(rlm_client, name).__name__ for name in rlm_client.__all__} == {
-        name: name for name in ("RLM", "AsyncClient", "Client", "RunLimits")
+        name: name for name in ("RLM", "AsyncClient", "Client", "JCodeClient", "RunLimits")
     }
     with pytest.raises(AttributeError, match="nothing"):
         _ = rlm_client.nothing

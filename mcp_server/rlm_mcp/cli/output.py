@@ -19,7 +19,7 @@ from rlm_client.models.errors import ModelMisconfigured
 from rlm_ipc.daemon_connection import OnProgress
 from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.displays import printable
-from rlm_ipc.errors import DaemonRefused, KernelError, ProcessError, ToolFailed
+from rlm_ipc.errors import DaemonNotStarted, DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
@@ -210,7 +210,7 @@ def fail(message: str, code: int, *, as_json: bool = False, detail: JsonObject |
 
 
 def _exit_code(error: Exception) -> int:
-    if isinstance(error, SetupFault | DiscoveryError | ModelMisconfigured):
+    if isinstance(error, SetupFault | DiscoveryError | DaemonNotStarted | ModelMisconfigured):
         return SETUP
     if isinstance(error, WrongUsage) or (isinstance(error, DaemonRefused) and error.usage):
         return USAGE

@@ -10,7 +10,6 @@ from rlm_client.async_client import AsyncClient
 from rlm_ipc.chain_requests import AgentRun, Chain, NoteChain, NoteRun, SurveyWork, TaskLine, WorkSurveyed
 from rlm_ipc.daemon_connection_async import AsyncDaemonConnection
 from rlm_ipc.daemon_requests import Request
-from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.errors import CallerError, KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject
 
@@ -110,6 +109,6 @@ async def _again(call: Callable[[], Awaitable[Reply]]) -> Reply:
             return await call()
         except CallerError:
             raise
-        except (KernelError, DiscoveryError, OSError):
+        except (KernelError, OSError):
             await asyncio.sleep(_PAUSE_SECONDS)
     return await call()
