@@ -60,6 +60,9 @@ _KEPT = ("PATH", "HOME", "XDG_CONFIG_HOME")
 """Of our own environment: where git is, and where the user's own configuration is."""
 _MEMORY = 1 << 30
 _MOST_OUTPUT = 512 << 20
+_LOOK_SECONDS = 0.25
+_STUCK_SECONDS = 1.0
+"""A git that sleeps, and has not used the processor for so long, waits for a pipe that the project has put there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +94,41 @@ class GitCommand:
             self._process = None
         else:
             self._watch = os.pidfd_open(self._process.pid)
-        self._started = time.monotonic()
+        self._started = self._looked = time.monotonic()
+        self._used: tuple[str, ...] = ()
 
     def is_over(self, wait: float, seconds: float) -> bool:
-        """Whether it has ended, or has run for so many ``seconds`` in all; it is waited for no longer than ``wait``."""
-        if self._process is None or time.monotonic() > self._started + seconds:
+        """Whether there is nothing to wait for: it has ended, has run for ``seconds`` in all, or hangs.
+
+        It is waited for no longer than ``wait``.
+        """
+        if self._process is None or select.select([self._watch], [], [], wait)[0]:
             return True
-        return bool(select.select([self._watch], [], [], wait)[0])
+        now = time.monotonic()
+        if now > self._looked + _STUCK_SECONDS:
+            before, self._used, self._looked = self._used, _used_by(self._process.pid), now
+            if self._used and self._used == before:
+                return True
+        return now > self._started + seconds
 
     def output(self, seconds: float) -> GitOutput:
-        """Wait for its end, or end it after that time; return what it wrote."""
+        """Wait for its end, and end it if it has run for that time or hangs; return what it wrote."""
         try:
-            is_whole = self._is_whole(seconds)
+            while not self.is_over(_LOOK_SECONDS, seconds):
+                pass
+            is_whole = self._end()
             size = os.lseek(self._output, 0, os.SEEK_END)
             return GitOutput(os.pread(self._output, size, 0), is_whole)
         finally:
             os.close(self._output)
 
-    def _is_whole(self, seconds: float) -> bool:
+    def _end(self) -> bool:
+        """End it if it has not ended; whether it had, without an error."""
         if self._process is None:
             return False
-        has_ended = self.is_over(seconds, seconds + 1e9)
-        os.close(self._watch)
-        if not has_ended:
+        if not select.select([self._watch], [], [], 0)[0]:
             self._process.kill()
+        os.close(self._watch)
         return self._process.wait() == 0
 
 
@@ -144,6 +158,19 @@ def log(root: bytes, commits: int) -> GitCommand:
     quiet = ["--no-textconv", "--no-ext-diff", "--no-renames", "--no-show-signature", "--no-mailmap", "--no-color"]
     form = "--format=%x00%x00%H%x00%ct%x00%an%x00%s%x00"
     return GitCommand(root, ["log", "-n", str(commits), "--name-only", "-z", *quiet, form, "HEAD", "--"])
+
+
+def _used_by(pid: int) -> tuple[str, ...]:
+    """The processor time of a process, if it sleeps: a pipe can make git do so for ever, a slow disk is another state.
+
+    Nothing if it runs.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            state, *numbers = file.read().rpartition(") ")[2].split()
+    except OSError:
+        return ()
+    return (state, *numbers[10:12]) if state == "S" else ()
 
 
 def _limit() -> None:

@@ -61,6 +61,8 @@ def list_files(root: bytes, root_fd: int, known: Listing | None = None) -> Listi
         commands = git.staged(root), git.untracked(root), git.head(root)
         staged, untracked, head = (command.output(_SECONDS) for command in commands)
         if staged.is_whole:
+            if not untracked.is_whole:  # a pipe in place of a .gitignore is enough
+                untracked = git.GitOutput(b"\0".join(sorted(walked(root_fd, Counter()))), False)
             return _of_git(staged, untracked, head, known)
     return _of_walk(root_fd, known, git.is_repository(root))
 
@@ -76,7 +78,7 @@ def _of_git(staged: git.GitOutput, untracked: git.GitOutput, head: git.GitOutput
     found = _Found()
     missing = []
     if not untracked.is_whole:
-        missing.append("git could not list all files that it does not track; some of them are missing")
+        missing.append("git cannot list what it does not track here; it is found by the rules of .gitignore alone")
     for path, hashed, is_submodule in islice(_records(staged.data), MOST_FILES):
         found.index[path] = hashed
         if is_submodule:

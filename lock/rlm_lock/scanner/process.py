@@ -163,7 +163,7 @@ class Scanner:
             self._lines.say(AnswerLine(refused=problem.refused))
         except ProjectGone as problem:
             self._lines.say(AnswerLine(refused=Refused(str(problem), "give the path of a project that is there")))
-        except (ProtocolError, ValueError, KeyError) as problem:
+        except (ProtocolError, ValueError, KeyError, RecursionError) as problem:
             self._lines.say(AnswerLine(refused=Refused(f"not a question: {problem}"[:500], "restart the daemon")))
         except (OSError, sqlite3.Error) as problem:
             advice = f"see whether there is room in {self._spec.store}, then ask again"
