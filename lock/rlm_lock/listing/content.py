@@ -28,12 +28,15 @@ _FRESH_NS = 50_000_000
 _NO_HASH = bytes(20)
 
 
-def look(table: FileTable, root_fd: int, submodules: frozenset[bytes]) -> Iterator[list[int]]:
-    """Yield, slice by slice, the rows of files that are not what the table says."""
-    linked = _linked_folders(table.paths, root_fd)
+def look(
+    table: FileTable, root_fd: int, submodules: frozenset[bytes], rows: list[int] | None = None
+) -> Iterator[list[int]]:
+    """Yield, slice by slice, which rows are not what the table says; of all rows, or of these."""
+    linked = _linked_folders(table, root_fd)
     yield []
-    for start in range(0, len(table), _SLICE):
-        yield changed_rows(table, root_fd, submodules, range(start, min(start + _SLICE, len(table))), linked)
+    wanted = range(len(table)) if rows is None else rows
+    for start in range(0, len(wanted), _SLICE):
+        yield changed_rows(table, root_fd, submodules, wanted[start : start + _SLICE], linked)
 
 
 def changed_rows(
@@ -63,20 +66,15 @@ def changed_rows(
     return changed
 
 
-def _linked_folders(paths: list[bytes], root_fd: int) -> tuple[bytes, ...]:
-    """The folders of these paths that are no folders on disk, such as links that lead out of the project."""
-    seen: set[bytes] = set()
+def _linked_folders(table: FileTable, root_fd: int) -> tuple[bytes, ...]:
+    """The folders of a table's paths that are no folders on disk, such as links that lead out of the project."""
     found = []
-    for path in paths:
-        folder = path.rpartition(b"/")[0]
-        while folder and folder not in seen:
-            seen.add(folder)
-            try:
-                if not stat.S_ISDIR(os.lstat(folder, dir_fd=root_fd).st_mode):
-                    found.append(folder + b"/")
-            except OSError:
-                pass  # then nothing below it is there either
-            folder = folder.rpartition(b"/")[0]
+    for folder in table.folders():
+        try:
+            if not stat.S_ISDIR(os.lstat(folder, dir_fd=root_fd).st_mode):
+                found.append(folder + b"/")
+        except OSError:
+            pass  # then nothing below it is there either
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from rlm_lock.listing import git
 from rlm_lock.listing.walk import walked
 
-__all__ = ["MOST_FILES", "Listing", "list_files"]
+__all__ = ["MOST_FILES", "Lister", "Listing"]
 
 MOST_FILES = 500_000
 """Files of a project that are looked at; of a larger one the lock is partial, and says so."""
@@ -52,19 +52,33 @@ class _Found:
     submodules: set[bytes] = field(default_factory=set)
 
 
-def list_files(root: bytes, root_fd: int, known: Listing | None = None) -> Listing:
-    """List a project; returns ``known`` itself if that is still true, which takes no time.
+class Lister:
+    """Lists a project; git begins at once, so that somebody may do something else meanwhile."""
 
-    Args: root, the top of the working tree, and a descriptor of it; known, what was listed before.
-    """
-    if git.is_repository(root):
-        commands = git.staged(root), git.untracked(root), git.head(root)
-        staged, untracked, head = (command.output(_SECONDS) for command in commands)
-        if staged.is_whole:
-            if not untracked.is_whole:  # a pipe in place of a .gitignore is enough
-                untracked = git.GitOutput(b"\0".join(sorted(walked(root_fd, Counter()))), False)
-            return _of_git(staged, untracked, head, known)
-    return _of_walk(root_fd, known, git.is_repository(root))
+    def __init__(self, root: bytes) -> None:
+        """Args: root, the top of the working tree."""
+        self._root, self._is_repository = root, git.is_repository(root)
+        questions = (git.staged, git.untracked, git.head) if self._is_repository else ()
+        self._commands = [ask(root) for ask in questions]
+
+    def close(self) -> None:
+        """End git, if nobody has waited for it."""
+        while self._commands:
+            self._commands.pop().output(0.0)
+
+    def listing(self, root_fd: int, known: Listing | None = None) -> Listing:
+        """Return what there is; ``known`` itself if that is still true, which takes no time.
+
+        Args: root_fd, a descriptor of the root; known, what was listed before.
+        """
+        if self._commands:
+            staged, untracked, head = (command.output(_SECONDS) for command in self._commands)
+            self._commands.clear()
+            if staged.is_whole:
+                if not untracked.is_whole:  # a pipe in place of a .gitignore is enough
+                    untracked = git.GitOutput(b"\0".join(sorted(walked(root_fd, Counter()))), False)
+                return _of_git(staged, untracked, head, known)
+        return _of_walk(root_fd, known, self._is_repository)
 
 
 def _of_git(staged: git.GitOutput, untracked: git.GitOutput, head: git.GitOutput, known: Listing | None) -> Listing:

@@ -26,18 +26,31 @@ class FileTable:
     A file whose ``ctimes`` is 0 has to be read again. ``modes`` is 0 for a file that is listed and not on disk.
     """
 
-    __slots__ = ("blobs", "ctimes", "flags", "inodes", "modes", "mtimes", "notes", "paths", "sizes")
+    __slots__ = ("_folders", "blobs", "ctimes", "flags", "inodes", "modes", "mtimes", "notes", "paths", "sizes")
 
     def __init__(self, paths: list[bytes]) -> None:
         """Args: paths, sorted; nothing is known of them yet."""
         count = len(paths)
         self.paths = paths
+        self._folders: tuple[bytes, ...] | None = None
         self.ctimes, self.mtimes, self.sizes = (array("q", bytes(8 * count)) for _ in range(3))
         self.inodes, self.modes = array("Q", bytes(8 * count)), array("I", bytes(4 * count))
         self.notes, self.flags, self.blobs = bytearray(count), bytearray(count), bytearray(HASH * count)
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def folders(self) -> tuple[bytes, ...]:
+        """Return every folder that a path lies in."""
+        if self._folders is None:
+            seen: set[bytes] = set()
+            for path in self.paths:
+                folder = path.rpartition(b"/")[0]
+                while folder and folder not in seen:
+                    seen.add(folder)
+                    folder = folder.rpartition(b"/")[0]
+            self._folders = tuple(seen)
+        return self._folders
 
     def row_of(self, path: bytes) -> int:
         """Return the row of a path; -1 if it is not listed."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from rlm_lock.listing.content import ContentReader, Taken, changed_rows, look
 from rlm_lock.listing.history import History, read_history
-from rlm_lock.listing.listing import Listing, list_files
+from rlm_lock.listing.listing import Lister, Listing
 from rlm_lock.listing.table import UNTRACKED, FileTable
 from rlm_lock.model import FileNote
 from rlm_lock.names import shown
@@ -86,22 +86,34 @@ class Project:
         return rows if len(rows) == len(wanted) else None
 
     def _look_at_all(self, fd: int) -> Iterator[Progress]:
-        listing = list_files(self.root, fd, self.listing)
-        is_new = listing is not self.listing
-        if is_new:
-            if listing.paths != self.table.paths:
-                self.touched.update(set(self.table.paths) ^ set(listing.paths))
-                self.table = self.table.rearranged(listing.paths)
-            self.listing = listing
-        table = self.table
-        self.waiting = _moved_submodules(table, listing) if is_new else []
-        done = 0
-        for rows in look(table, fd, listing.submodules):
-            self.waiting += rows
-            done = min(done + 4000, len(table))
-            yield Progress(Phase.LISTING, done, len(table))
-        if is_new:
-            table.mark(listing.index, is_git=listing.is_git)
+        lister = Lister(self.root)
+        try:
+            # The files that are known are looked at while git lists.
+            submodules = frozenset[bytes]() if self.listing is None else self.listing.submodules
+            yield from self._look_at(fd, None, submodules)
+            listing = lister.listing(fd, self.listing)
+        finally:
+            lister.close()
+        if listing is self.listing:
+            return
+        self.listing = listing
+        if listing.paths != self.table.paths:
+            self.touched.update(set(self.table.paths) ^ set(listing.paths))
+            changed = [self.table.paths[row] for row in self.waiting]
+            self.table = self.table.rearranged(listing.paths)
+            self.waiting = []
+            new = [row for row, ctime in enumerate(self.table.ctimes) if not ctime]
+            yield from self._look_at(fd, new, listing.submodules)
+            self.waiting = sorted({*self.waiting, *(row for path in changed if (row := self.table.row_of(path)) >= 0)})
+        moved = _moved_submodules(self.table, listing)
+        self.waiting = sorted({*self.waiting, *moved}) if moved else self.waiting
+        self.table.mark(listing.index, is_git=listing.is_git)
+
+    def _look_at(self, fd: int, rows: list[int] | None, submodules: frozenset[bytes]) -> Iterator[Progress]:
+        self.waiting = []
+        for found in look(self.table, fd, submodules, rows):
+            self.waiting += found
+            yield Progress(Phase.LISTING, 0, len(self.table))
 
     def _read(self, reader: ContentReader) -> Iterator[Progress]:
         """Read what has changed, then make a version if the contents are others."""

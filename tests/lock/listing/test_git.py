@@ -13,7 +13,7 @@ from project_folders import write
 
 from rlm_lock.listing import git as lock_git
 from rlm_lock.listing.history import read_history
-from rlm_lock.listing.listing import Listing, list_files
+from rlm_lock.listing.listing import Lister, Listing
 
 PERSON = ("-c", "user.name=someone", "-c", "user.email=someone@example.org")
 
@@ -60,7 +60,7 @@ def everything(root: Path) -> Listing:
     """All that the scanner ever asks git."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        listing = list_files(os.fsencode(root), fd)
+        listing = Lister(os.fsencode(root)).listing(fd)
     finally:
         os.close(fd)
     assert listing.is_git
@@ -149,7 +149,7 @@ def listing_of_partial(root: Path) -> None:
     """The history ends where a tree is missing; the list is whole."""
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        listing = list_files(os.fsencode(root), fd)
+        listing = Lister(os.fsencode(root)).listing(fd)
     finally:
         os.close(fd)
     assert b"b/c.txt" in listing.paths
@@ -204,7 +204,7 @@ def test_a_path_that_leaves_the_project_is_not_taken_from_an_index(repository: P
     configure(repository, "index.skipHash=true")
     fd = os.open(repository, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        paths = list_files(os.fsencode(repository), fd).paths
+        paths = Lister(os.fsencode(repository)).listing(fd).paths
     finally:
         os.close(fd)
     assert not any(b".." in path.split(b"/") for path in paths)
