@@ -9,7 +9,7 @@ from itertools import islice
 
 from rlm_lock.index.project import ProjectIndex
 from rlm_lock.listing.content import MOST_HASHED, ContentReader
-from rlm_lock.listing.table import DIRTY
+from rlm_lock.listing.table import DIRTY, UNTRACKED
 from rlm_lock.model import FileEntry, FileNote
 from rlm_lock.parsing.secrets import has_secret
 from rlm_lock.scanner.extracts import Extracts
@@ -44,6 +44,7 @@ class View:
         for row in table.present():
             entry = table.entry(row)
             entry.note = self._extracts.note(table, row)
+            entry.is_tracked = not table.flags[row] & UNTRACKED
             yield entry
 
     def read(self, path: bytes, limit: int) -> bytes | None:
