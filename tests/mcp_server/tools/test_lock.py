@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -71,7 +71,7 @@ async def test_the_first_call_gets_what_one_needs_to_begin(agent: Agent, project
     assert set(told["content"]) == {"project", "keyfiles", "rules", "history"}
     assert told["content"]["project"]["files"]["count"] == 3
     assert told["content"]["project"]["dependencies"]["external"] == 1
-    assert [rule["source"] for rule in told["content"]["rules"]["rules"]][0] == "AGENTS.md"
+    assert told["content"]["rules"]["rules"][0]["source"] == "AGENTS.md"
     assert "pyproject.toml" in [file["path"] for file in told["content"]["keyfiles"]["files"]]
     began, ends = (datetime.fromisoformat(told[name]) for name in ("timestamp", "stale_if"))
     assert ends - began == timedelta(seconds=told["ttl_seconds"]) == timedelta(hours=1)
@@ -339,10 +339,10 @@ async def test_the_end_of_a_frame_says_what_others_changed_meanwhile(agent: Agen
 
 
 @pytest.fixture
-def here(daemon: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(daemon: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in the repository, with a real daemon."""
     monkeypatch.chdir(project)
-    yield project
+    return project
 
 
 def test_the_client_of_the_protocol_runs_the_examples_of_its_document(here: Path) -> None:

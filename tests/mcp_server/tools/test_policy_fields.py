@@ -73,6 +73,11 @@ async def idle_two_minutes(agent: Any, own: Any, clock: Any) -> str:
     return json.dumps(await agent.run("kept"))
 
 
+async def count_the_files(agent: Any, own: Any, clock: Any) -> str:
+    """Ask the project's lock for counts."""
+    return json.dumps(await agent("lock", priority="P3"))
+
+
 async def undo_a_cell(agent: Any, own: Any, clock: Any) -> str:
     """Run two cells and undo the second."""
     await agent.run("n = 1")
@@ -286,6 +291,7 @@ CASES = [
          '"result": "True"', {"llm.mode": "provider"}),
     Case("llm.summaries", False, True, pop_without_a_summary, "an extract", "a model"),
     Case("llm.wait_seconds", 0.1, 1.5, wait_for_nobody, "within 0.1 s", "within 1.5 s", {"llm.mode": "blocking"}),
+    Case("lock.fields", ["rules"], ["project"], count_the_files, "does not allow project", '"count"'),
     Case("checkpoint", "off", "strict",
          cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
          "are lost", "as they were before", OFF),

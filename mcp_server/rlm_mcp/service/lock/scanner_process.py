@@ -80,7 +80,12 @@ class ScannerProcess:
         except OSError as error:
             raise ScannerDied(f"it could not be started: {error}") from error
         began = cls(process)
-        await began._write(spec)
+        try:
+            await began._write(spec)
+        except BaseException:
+            began.kill()
+            await began.leave()
+            raise
         return began
 
     @property
