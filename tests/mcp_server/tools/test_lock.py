@@ -247,6 +247,7 @@ async def test_what_has_no_room_in_an_answer_is_in_a_context(connect: Connect, p
         folder = project / f"packages/package_{number:03}"
         folder.mkdir(parents=True)
         (folder / "README.md").write_text(f"{number}\n")
+    git(project, "add", "-A")
     async with connect(cwd=str(project)) as agent:
         told = await agent("lock", priority="P0")
         assert len(agent.text) <= 8000
@@ -367,6 +368,7 @@ def test_the_client_of_the_protocol_gets_what_an_answer_had_no_room_for(here: Pa
         folder = here / f"packages/package_{number:03}"
         folder.mkdir(parents=True)
         (folder / "README.md").write_text(f"{number}\n")
+    git(here, "add", "-A")
     with JCodeClient("big") as client:
         told = client.call_tool("lock", {"lock_id": "big", "priority": "P0"})
         assert len(told["content"]["project"]["directories"]["paths"]) == 302
