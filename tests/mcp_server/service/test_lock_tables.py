@@ -1,6 +1,7 @@
 """The protocol of the lock as tables, and what an answer shows of long sections."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,9 @@ def test_the_tool_takes_what_the_tables_have() -> None:
         (None, [], None, False, False, Choice(P0, ())),
     ],
 )
-def test_what_a_call_gets(asked, fields, role, seen, mapped, chosen) -> None:
+def test_what_a_call_gets(
+    asked: Priority | None, fields: list[str] | None, role: str | None, seen: bool, mapped: bool, chosen: Choice
+) -> None:
     """L-7, L-8, L-14: priority, fields, role, and what the frame has seen; fields always win."""
     assert choose(asked, fields, role, seen=seen, mapped=mapped) == chosen
 
@@ -60,8 +63,8 @@ def test_a_difference_tells_of_the_project() -> None:
 
 def test_what_is_shown_fits_and_names_what_was_cut() -> None:
     """The longest lists lose their ends first; what is short stays whole, and the section itself is not changed."""
-    long = {"directories": {"count": 500, "paths": [f"folder{number}/" for number in range(500)]}}
-    rules = {"rules": [{"id": f"R{number}", "text": "word " * 900} for number in range(3)]}
+    long: dict[str, Any] = {"directories": {"count": 500, "paths": [f"folder{number}/" for number in range(500)]}}
+    rules: dict[str, Any] = {"rules": [{"id": f"R{number}", "text": "word " * 900} for number in range(3)]}
     history = {"sessions": [{"task": "a"}]}
     shown, cut = shortened({"project": long, "rules": rules, "history": history}, 4000)
     assert len(json.dumps(shown)) < 4500
@@ -76,7 +79,7 @@ def test_what_is_shown_fits_and_names_what_was_cut() -> None:
 
 def test_what_fits_is_whole_and_what_cannot_fit_ends() -> None:
     """Nothing is cut without need, and nothing is tried for ever."""
-    small = {"project": {"files": {"count": 3}}, "map": "x" * 5000}
+    small: dict[str, Any] = {"project": {"files": {"count": 3}}, "map": "x" * 5000}
     assert shortened(small, 10_000) == (small, [])
     shown, cut = shortened({"map": "x" * 5000}, 100)
     assert (shown, cut) == ({"map": "x" * 5000}, [])
