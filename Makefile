@@ -28,7 +28,7 @@ ARGS ?=
 AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= @anthropic-ai/claude-code opencode-ai
 
-.PHONY: help demo compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls everything
+.PHONY: help demo compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -176,6 +176,9 @@ large: $(STAMP)  ## Load, page and search 5 GB, and use it as one string (11 GB 
 
 bench: $(STAMP)  ## Measure the speed the project promises (ratios of interleaved runs)
 	@$(BIN)/python bench/run.py $(ARGS)
+
+economy: $(STAMP)  ## Measure what naming texts, frames, hand-offs and the lock save, with the losses (docs/economy.md)
+	@$(BIN)/python bench/economy.py
 
 bench-contexts: $(STAMP)  ## Measure loading and searching against the targets (ARGS="--mb 1000" for a larger log)
 	@$(BIN)/python bench/contexts.py $(ARGS)
