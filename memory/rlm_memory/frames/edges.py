@@ -30,6 +30,7 @@ _ADD = insert(edges)
 _WAITS = (
     select(edges.c.target).where(edges.c.frame == bindparam("of"), edges.c.resolved.is_(False)).order_by(edges.c.target)
 )
+_OF = "SELECT frame, target, type, resolved FROM frame_edges WHERE frame = :frame ORDER BY target, type"
 _COUNT = text("""
     SELECT (SELECT count(*) FROM frame_edges WHERE frame = :frame),
         (SELECT count(*) FROM frame_edges WHERE target = :target)""")
@@ -113,9 +114,8 @@ def remove(store: Store, frame: int, target: int, *, author: str, now: float) ->
 
 def edges_of(store: Store, frame: int) -> list[Edge]:
     """List the edges of a frame to others."""
-    wanted = select(edges).where(edges.c.frame == frame).order_by(edges.c.target, edges.c.type)
-    with store.transaction() as connection:
-        return [Edge(row.frame, row.target, EdgeType(row.type), row.resolved) for row in connection.execute(wanted)]
+    found = store.read(_OF, frame=frame)
+    return [Edge(row["frame"], row["target"], EdgeType(row["type"]), bool(row["resolved"])) for row in found]
 
 
 def waits_for(store: Store, frame: int) -> list[str]:

@@ -41,6 +41,15 @@ _LONGEST = 16_384
 _LONGEST_NAME = 200
 
 _GET = select(table).where(table.c.frame == bindparam("of"))
+# Built once: to build one takes longer than to execute it, and an import of a tracker's file does that for each task.
+_PUT, _PUT_NAME = insert(table), insert(names)
+_DESCRIBE = _PUT.on_conflict_do_update(
+    index_elements=[table.c.frame], set_={name: _PUT.excluded[name] for name in ("type", "description", "acceptance")}
+)
+_NAME = _PUT_NAME.on_conflict_do_update(
+    index_elements=[names.c.tree, names.c.source, names.c.alias],
+    set_={name: _PUT_NAME.excluded[name] for name in ("frame", "data")},
+)
 _BY_ALIAS = select(names.c.frame).where(
     names.c.tree == bindparam("there"), names.c.source == bindparam("of"), names.c.alias == bindparam("called")
 )
@@ -88,8 +97,7 @@ def describe(
             "description": old.description if description is None else limits.storable(description, _LONGEST),
             "acceptance": old.acceptance if acceptance is None else limits.storable(acceptance, _LONGEST),
         }
-        put = insert(table).values(frame=frame, **values)
-        connection.execute(put.on_conflict_do_update(index_elements=[table.c.frame], set_=values))
+        connection.execute(_DESCRIBE, {"frame": frame, **values})
     return Item(**values)
 
 
@@ -132,10 +140,8 @@ def name(store: Store, frame: int, alias: Alias) -> None:
     with store.transaction() as connection:
         tree = get_frame(store, frame).tree
         called = limits.storable(alias.alias, _LONGEST_NAME)
-        values = {"frame": frame, "data": dict(alias.data)}
-        put = insert(names).values(tree=tree, source=alias.source, alias=called, **values)
-        keys = [names.c.tree, names.c.source, names.c.alias]
-        connection.execute(put.on_conflict_do_update(index_elements=keys, set_=values))
+        values = {"tree": tree, "source": alias.source, "alias": called, "frame": frame, "data": dict(alias.data)}
+        connection.execute(_NAME, values)
 
 
 def by_alias(store: Store, tree: str, source: str, alias: str) -> int | None:
