@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from rlm_lock.extraction.words import compressible
 from rlm_lock.model import Definition, Extract
 
-__all__ = ["definitions_in", "from_bytes", "to_bytes"]
+__all__ = ["definitions_in", "from_bytes", "names_in", "to_bytes"]
 
 _KINDS = {
     "class": "c",
@@ -60,14 +60,24 @@ def from_bytes(data: bytes) -> Extract:
 
 
 def definitions_in(data: bytes) -> tuple[Definition, ...]:
-    """Unpack only the definitions of an extract: a map shows those of many files."""
+    """Unpack only the definitions of an extract."""
     return _names_in(data)[2]
 
 
-def _names_in(data: bytes) -> tuple[str, tuple[str, ...], tuple[Definition, ...]]:
+def names_in(data: bytes) -> list[tuple[str, int]]:
+    """Unpack only the names of an extract's definitions, with their lines: a map shows those of many files."""
+    _, _, names, _, lines = _fields_of(data)
+    return list(zip(names.split("\n"), accumulate(map(int, lines.split("\n"))), strict=True)) if names else []
+
+
+def _fields_of(data: bytes) -> list[str]:
     text, _ = _HEADER.unpack_from(data)
     packed = zlib.decompress(data[_HEADER.size : _HEADER.size + text], _RAW)
-    note, imports, names, kinds, lines = packed.decode("utf-8", "surrogatepass").split("\0")
+    return packed.decode("utf-8", "surrogatepass").split("\0")
+
+
+def _names_in(data: bytes) -> tuple[str, tuple[str, ...], tuple[Definition, ...]]:
+    note, imports, names, kinds, lines = _fields_of(data)
     if not names:
         return note, tuple(imports.split("\n")) if imports else (), ()
     found = zip(names.split("\n"), kinds, accumulate(map(int, lines.split("\n"))), strict=True)

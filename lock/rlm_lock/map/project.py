@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rlm_lock.extraction.packing import definitions_in, from_bytes
+from rlm_lock.extraction.packing import definitions_in, from_bytes, names_in
 from rlm_lock.extraction.words import hash_of, parts_of
 from rlm_lock.index.postings import Field
 from rlm_lock.index.project import ProjectIndex
@@ -23,11 +24,10 @@ __all__ = ["ProjectMap", "Shown"]
 _MOST_SHOWN = 400
 _FEW = 40
 """If nothing says more, files are shown in the order of their paths."""
-_MOST_SYMBOLS = 60
-_MOST_NAMES = 300
+_MOST_WITH_SYMBOLS = 24
+_MOST_SYMBOLS = 8
 _MOST_STEMS = 20
 _MOST_COMPANIONS = 8
-_TOP_KINDS = frozenset({"class", "interface", "struct", "trait", "enum", "type"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class ProjectMap:
             path: a folder to which the map is narrowed.
         """
         touched, unknown = self._touched(focus)
-        ordered = self.ranked(touched, about, path)[: max(20, min(_MOST_SHOWN, tokens // 6))]
-        wanted = {part for word in about.split() for part in parts_of(word)}
-        text, files = text_of([self._line(number, place, wanted) for place, number in enumerate(ordered)], tokens)
+        ordered = self.ranked(touched, about, path, max(20, min(_MOST_SHOWN, tokens // 6)))
+        wanted = {part for part in parts_of(about) if len(part) > 2}
+        text, files = text_of((self._line(number, place, wanted) for place, number in enumerate(ordered)), tokens)
         return Shown(text, files, tuple(unknown))
 
-    def ranked(self, touched: Sequence[int], about: str = "", path: str = "") -> list[int]:
+    def ranked(self, touched: Sequence[int], about: str = "", path: str = "", most: int = _MOST_SHOWN) -> list[int]:
         """Return the numbers of the files that matter, the first first."""
         index, weights = self._index, self._weights
         score: dict[int, float] = {}
@@ -92,9 +92,14 @@ class ProjectMap:
                 score.setdefault(number, 0.0)
         for number in touched:
             score.pop(number, None)
-        best = sorted(score.items(), key=lambda kept: -kept[1])[: 2 * _MOST_SHOWN]
-        best.sort(key=lambda kept: (-round(kept[1], 6), index.path_of(kept[0])))
-        return [number for number, _ in best[:_MOST_SHOWN]]
+        best = heapq.nlargest(most, score.items(), key=lambda kept: (round(kept[1], 6), -kept[0]))
+        by_score: dict[float, list[int]] = {}
+        for number, value in best:
+            by_score.setdefault(round(value, 6), []).append(number)
+        # Numbers are in the order of paths, but for files that are newer than the index.
+        return [
+            n for equal in by_score.values() for n in (sorted(equal, key=index.path_of) if len(equal) > 1 else equal)
+        ]
 
     def whole(self, most: int) -> Iterator[str]:
         """Return a plain map of all files, folder by folder, in about so many bytes; names of files are never cut."""
@@ -171,6 +176,15 @@ class ProjectMap:
 
     def _line(self, number: int, place: int, wanted: set[str]) -> Line:
         folder, base = posixpath.split(self._index.text_of(number))
-        found = self._definitions_of(number)[:_MOST_NAMES] if place < _MOST_SYMBOLS else ()
-        ordered = sorted(found, key=lambda d: (-len(wanted.intersection(parts_of(d.name))), d.kind not in _TOP_KINDS))
-        return Line(folder, base, tuple(dict.fromkeys((d.name, d.line) for d in ordered)))
+        packed = self._packed_of(self._index.path_of(number)) if place < _MOST_WITH_SYMBOLS else None
+        if packed is None:
+            return Line(folder, base, ())
+        found = dict.fromkeys(names_in(packed))
+        # Names with a word of the question first, then what others see, in the order of the file.
+        ordered = sorted(found, key=lambda name: (-_matches(name[0], wanted) if wanted else 0, name[0][0] == "_"))
+        return Line(folder, base, ordered[:_MOST_SYMBOLS])
+
+
+def _matches(name: str, wanted: set[str]) -> int:
+    lower = name.lower()
+    return sum(1 for word in wanted if word in lower)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rlm_lock.names import shown
@@ -15,6 +15,8 @@ FIRST = 10
 _USED = 0.9
 """The part of the tokens that is used: costs were measured, and another tokenizer may count more."""
 _PIECES = re.compile(r"[A-Z]?[a-z]{1,8}|[A-Z]{1,3}|[0-9]{1,3}|[!-/:-@\[-`{-~]|\n")
+_MOST_REFUSED = 4
+"""Files that may be left out because they do not fit, for shorter ones behind them."""
 _CLUMSY = re.compile(r"[qxzjvk][bcdfghjklmnpqrstvwxz]|[bcdfghjklmnpqrstvwxz]{3}", re.IGNORECASE)
 """Letters that no word of a language has side by side: a tokenizer takes them apart."""
 _RUN = re.compile(r"[a-z]{14,}")
@@ -39,11 +41,12 @@ def estimated(text: str) -> float:
     return len(_PIECES.findall(text)) + len(_CLUMSY.findall(text)) + 2 * wide + long
 
 
-def text_of(lines: Sequence[Line], tokens: int) -> tuple[str, int]:
+def text_of(lines: Iterable[Line], tokens: int) -> tuple[str, int]:
     """Return the map of these files, in order, and how many of them it names."""
     budget = tokens * _USED
     first: list[str] = []
     groups: dict[str, list[str]] = {}
+    refused = 0
     for place, line in enumerate(lines):
         in_order = place < FIRST
         text = _in_order(line) if in_order else _in_group(line, place)
@@ -51,7 +54,8 @@ def text_of(lines: Sequence[Line], tokens: int) -> tuple[str, int]:
         if not in_order and line.folder not in groups:
             cost += estimated(_heading(line.folder))
         if cost > budget:
-            if budget < _LEAST:
+            refused += 1
+            if refused > _MOST_REFUSED:
                 break
             continue
         budget -= cost
@@ -61,9 +65,6 @@ def text_of(lines: Sequence[Line], tokens: int) -> tuple[str, int]:
             groups.setdefault(line.folder, []).append(text)
     rest = "".join(f"{_heading(folder)}{''.join(found)}" for folder, found in groups.items())
     return "".join(first) + rest, len(first) + sum(map(len, groups.values()))
-
-
-_LEAST = 8
 
 
 def _in_order(line: Line) -> str:
