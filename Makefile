@@ -28,7 +28,7 @@ ARGS ?=
 AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= @anthropic-ai/claude-code opencode-ai
 
-.PHONY: help demo compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries escapes crawl syscalls everything
+.PHONY: help demo compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -188,6 +188,13 @@ bench-queries: $(STAMP)  ## Measure what waiting for an answer costs, and how fa
 
 bench-fork: $(STAMP)  ## Measure forks, checkpoints, rollback and recovery (ARGS="--quick" without 1 GB sessions)
 	@$(BIN)/python bench/fork.py $(ARGS)
+
+bench-lock: $(STAMP)  ## Measure what a map of a project costs, at 1,000 and 75,000 files (ARGS="--files 1000" for one size)
+	@$(BIN)/python bench/lock_map.py $(ARGS)
+
+lock-quality: $(STAMP)  ## See how well maps name the files that are wanted (PROJECTS=folder of git repositories with histories)
+	@test -d "$(PROJECTS)" || { echo "name a folder of git repositories: make lock-quality PROJECTS=folder" >&2; exit 1; }
+	@$(BIN)/python bench/lock_quality/run.py --projects $(PROJECTS) $(ARGS)
 
 bench-compat: $(VENV)/.compat  ## Run public corpora with and without the language wall (ARGS="HumanEval" for one)
 	@$(BIN)/python bench/compat/run.py $(ARGS)
