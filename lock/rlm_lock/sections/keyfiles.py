@@ -160,7 +160,7 @@ def _by_name(paths: Iterable[bytes], manifests: Manifests) -> Iterator[tuple[byt
     read = {manifest.path for manifest in manifests.manifests}
     for path in top_first(paths):
         role = role_of(path)
-        if manifest_kind(path) is not None and shown(path) not in read:
+        if role is Role.BUILD and manifest_kind(path) is not None and shown(path) not in read:
             continue  # it is a lock file with the name of a manifest
         if role in found and not _NOT_OURS.search(path) and (role is Role.TEST or not _TESTS.search(path)):
             found[role].append(path)

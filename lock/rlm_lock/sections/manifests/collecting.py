@@ -90,6 +90,10 @@ KINDS = tuple(
 )
 
 
+_ANY = re.compile(b"|".join(b"(?:%s)" % kind.name.pattern for kind in KINDS))
+"""What most files of a large project are not, found out at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Package:
     """A package of the project: the folder of its manifest, and what that calls it."""
@@ -127,6 +131,8 @@ def manifest_kind(path: bytes) -> Kind | None:
     name = path.rpartition(b"/")[2]
     if name.endswith(b".txt") and path.endswith(b"requirements/" + name):
         name = b"requirements.txt"
+    if not _ANY.fullmatch(name):
+        return None
     return next((kind for kind in KINDS if kind.name.fullmatch(name)), None)
 
 

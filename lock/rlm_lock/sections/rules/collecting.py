@@ -31,6 +31,12 @@ LONGEST_CONFIGURATION = 256_000
 MOST_TEXT = 512_000
 """Bytes of all rules together."""
 
+_MAY_BE_RULES = re.compile(
+    rb"(?:^|/)(?:\.[^/]+|[^/]+\.(?:md|mdc|rst|txt|ya?ml|toml|jsonc?|ini)|\w+\.config\.\w+|CONTRIBUTING|\w*[mM]akefile"
+    rb"|[jJ]ustfile)$"
+)
+"""The names of all files with rules fit it; most files of a large project do not."""
+
 _LONGEST_SLUG = 40
 _TOOL_NAMES = 8
 
@@ -47,7 +53,8 @@ def rules_of(
         most_severe: patterns of the sources whose rules have severity P0, from the policy.
     """
     collecting = _Collecting(view, most_severe)
-    for path in top_first(entry.path for entry in view.files() if _concerns(entry.path, below)):
+    named = (entry.path for entry in view.files() if _MAY_BE_RULES.search(entry.path))
+    for path in top_first(path for path in named if _concerns(path, below)):
         collecting.take(path)
     rules = _nearest(collecting.rules, text_of(below))
     return Rules(
