@@ -6,6 +6,7 @@ that other terms have found.
 
 from __future__ import annotations
 
+import heapq
 import math
 import posixpath
 import re
@@ -61,7 +62,11 @@ MOST_FOCUS = 12
 """Files of the focus that are looked at; the time of a map must not grow with what somebody touched in a day."""
 _MOST_DEFINERS = 8
 _MOST_MENTIONS = 256
-_MOST_ROWS = 1_500
+_MOST_ROWS = 600
+"""Postings of a term that are read; of more frequent ones only those of files that other terms have found."""
+_MOST_READ = 2_500
+"""Postings of a whole question that are read, those of the rarest terms first."""
+_MOST_WEIGHED = 1_200
 _MOST_NAMES = 150
 _COUNTS = (0.4, 1.0, 1.35, 1.6, 1.8, 1.95, 2.1, 2.2)
 """What a word is worth by how often a file has it."""
@@ -147,7 +152,7 @@ def _used(index: ProjectIndex, number: int, extract: Extract, own: Scores, weigh
     """Add the files that import a file, and those that mention what it defines."""
     importers = index.importers_of(number)
     trusted = set(importers)
-    for other in importers[:_MOST_ROWS]:
+    for other in importers[: 2 * _MOST_ROWS]:
         own[other] += weights.importers
     files = len(index)
     for name in dict.fromkeys(d.name for d in extract.definitions[:_MOST_NAMES]):
@@ -169,6 +174,7 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
     by_word: dict[int, Scores] = {}
     value_of: dict[int, float] = {}
     common: list[tuple[Sought, Hits, float]] = []
+    read = 0
     found = [(index.hits(each.term), each) for each in sought]
     for hits, each in sorted(found, key=lambda pair: pair[0].count):
         if not hits.count:
@@ -178,7 +184,8 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
         value_of[each.word] = max(value_of.get(each.word, 0.0), value)
         own = by_word.setdefault(each.word, {})
         _strong(hits, value, own, weights)
-        if text <= max(_MOST_ROWS, 20) and (text <= weights.common * files or text <= 20):
+        if text <= min(_MOST_ROWS, _MOST_READ - read) and (text <= weights.common * files or text <= 20):
+            read += text
             for number, info in hits.rows(Field.TEXT):
                 gain = value * _text_value(info, weights)
                 if gain > own.get(number, 0.0):
@@ -192,7 +199,7 @@ def _strong(hits: Hits, value: float, own: Scores, weights: Weights) -> None:
     """Add what stands in names; of a term that is very common in names nothing is added."""
     for field in (Field.DEFINED, Field.PATH, Field.PART):
         size = hits.size_of(field)
-        if not 0 < size <= 2 * _MOST_ROWS:
+        if not 0 < size <= _MOST_ROWS:
             continue
         shared = 1 / (1 + math.log(size)) if field == Field.DEFINED else 1.0
         for number, info in hits.rows(field):
@@ -223,7 +230,10 @@ def _together(
         for number, value in own.items():
             score[number] += value
             matched[number] += value_of[word]
-    best = sorted(score, key=lambda n: -score[n])[:400]
+    if len(score) > _MOST_WEIGHED:
+        kept = heapq.nlargest(_MOST_WEIGHED, score, key=score.__getitem__)
+        score = defaultdict(float, {number: score[number] for number in kept})
+    best = heapq.nlargest(300, score, key=score.__getitem__)
     for each, hits, value in common:
         for number in best:
             info = hits.info_of(number, Field.TEXT)
