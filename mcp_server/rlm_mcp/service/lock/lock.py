@@ -200,8 +200,13 @@ class Lock:
             made.missing += shown.missing
 
     async def map(self, project: Project, asked: Asked) -> MapShown:
-        """Return a map; raises ToolFault as `Project.ask`."""
-        return await project.ask(ShowMap(asked.tokens or 1500, tuple(asked.focus), asked.about, asked.path))
+        """Return a map, or none while the files are not indexed yet; raises ToolFault if the scanner dies."""
+        try:
+            return await project.ask(ShowMap(asked.tokens or 1500, tuple(asked.focus), asked.about, asked.path))
+        except ToolFault as fault:
+            if fault.code != "lock_refused":
+                raise
+            return MapShown(0, "", 0, 0, missing=(fault.message,))
 
     async def _difference(self, made: _Answer, project: Project, found: Refreshed, seen: int) -> JsonObject:
         if not seen:
