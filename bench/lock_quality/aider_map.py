@@ -12,6 +12,8 @@ from pathlib import Path
 
 def main(root: str) -> None:
     """Answer questions until there are no more."""
+    # Whatever aider prints is not an answer.
+    answers, sys.stdout = sys.stdout, sys.stderr
     from aider.io import InputOutput
     from aider.repomap import RepoMap
 
@@ -42,7 +44,7 @@ def main(root: str) -> None:
         mentioned = {path for word in words for path in by_stem.get(word.lower(), ())}
         others = [str(Path(root) / path) for path in files if path not in asked["focus"]]
         text = maker.get_repo_map(chat, others, mentioned_fnames=mentioned, mentioned_idents=words, force_refresh=True)
-        print(json.dumps(text or ""), flush=True)
+        print(json.dumps(text or ""), file=answers, flush=True)
 
 
 if __name__ == "__main__":
