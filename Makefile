@@ -28,13 +28,16 @@ ARGS ?=
 AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= @anthropic-ai/claude-code opencode-ai
 
-.PHONY: help demo compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes crawl syscalls everything
+.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
 
 demo: $(STAMP)  ## Watch one root agent and three sub-agents share one large text (FILE=path for your own)
 	@$(BIN)/rlm-kernel demo $(if $(FILE),--file "$(FILE)")
+
+tour: $(STAMP)  ## Follow agents through one story: plan, share, kill, resume, report, in a repository that is hostile
+	@$(BIN)/rlm-kernel tour
 
 # Every test starts processes, and kernels write no bytecode: what they import is compiled before, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -117,9 +120,9 @@ test-browser: $(VENV)/.browser  ## Drive JupyterLab and the web page in a real b
 test-adapters: $(VENV)/.adapters  ## Run dspy and rlms, 250 MB of packages, on sessions (ARGS="-k name" for some)
 	@$(PYTEST) -q tests/adapters $(ARGS)
 
-test-agents: $(STAMP)  ## Drain an epic by real agent programs with a scripted model; installs them first with npm, 700 MB
+test-agents: $(STAMP)  ## Drain an epic by real agent programs and a scripted model; npm installs them first, 700 MB (FRAMES=60)
 	@test -x $(AGENTS_DIR)/node_modules/.bin/claude || npm install --silent --no-audit --no-fund --prefix $(AGENTS_DIR) $(AGENT_PACKAGES)
-	@RLM_AGENT_PROGRAMS=$(AGENTS_DIR)/node_modules/.bin $(PYTEST) -q -s -n 0 tests/agents $(ARGS)
+	@RLM_AGENT_FRAMES=$(or $(FRAMES),5) RLM_AGENT_PROGRAMS=$(AGENTS_DIR)/node_modules/.bin $(PYTEST) -q -s -n 0 tests/agents $(ARGS)
 
 test-stores: $(VENV)/.stores  ## Read real S3, SSH and SMB servers, 80 MB of packages (ARGS="-k name" for some)
 	@$(PYTEST) -q $(addprefix tests/mcp_server/tools/test_,s3.py sftp.py smb.py) $(ARGS)

@@ -25,7 +25,7 @@ def main() -> None:
     from rlm_client.client import Client
     from rlm_ipc.daemon_connection import DaemonConnection
     from rlm_ipc.daemon_requests import StopDaemon
-    from rlm_mcp.cli.daemon import end_host
+    from rlm_ipc.supervisor_end import end_supervisor
 
     with Client("reads") as reader, Client("reads") as runner:
         reader.load_context("log", content=TEXT)
@@ -46,7 +46,7 @@ def main() -> None:
         running.join()
     with DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
-    end_host()
+    end_supervisor()
 
 
 if __name__ == "__main__":

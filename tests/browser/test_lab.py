@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from lab_notebook import Notebook
+from playwright.sync_api import Page, expect
 
 from rlm_client.client import call_tool
 
@@ -14,46 +15,6 @@ from rlm_client.client import call_tool
 def agent(session: str, code: str) -> str:
     """Run a cell as an agent does, over MCP; its value as text."""
     return str(call_tool("eval_code", {"code": code}, session=session, policy="data").get("result"))
-
-
-class Notebook:
-    """A notebook in JupyterLab whose kernel is a live session."""
-
-    def __init__(self, page: Page, lab, daemon: Path, session: str, *options: str) -> None:
-        self.page = page
-        self.panel = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
-        file = lab.folder / f"{session}{''.join(options)}.ipynb"
-        command = [daemon, "open", session, "--print", "--file", file, *options]
-        subprocess.run(command, check=True, capture_output=True, timeout=50)
-        page.goto(lab.url(f"lab/tree/{file.name}"))
-        self.is_idle()
-
-    def is_idle(self) -> None:
-        """Wait until JupyterLab says that the kernel is there and has nothing to do."""
-        expect(self.page.locator("#jp-main-statusbar").get_by_text(re.compile(r"^session .* \| Idle$"))).to_be_visible()
-        expect(self.panel.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")).to_be_visible()
-
-    def start(self, code: str) -> Locator:
-        """Write a cell at the end and run it; returns its output."""
-        cells = self.panel.locator(".jp-Notebook .jp-CodeCell")
-        before = cells.count()
-        while cells.count() == before:  # a notebook that has just been opened does not hear the first click
-            self.panel.locator(".jp-Notebook-footer").click()
-            self.page.wait_for_timeout(200)
-        cell = cells.nth(before)
-        editor = cell.locator(".cm-content")
-        editor.fill(code)
-        editor.press("Control+Enter")
-        return cell.locator(".jp-OutputArea-output")
-
-    def press(self, button: str) -> None:
-        """Press a button of the notebook's toolbar."""
-        self.panel.locator(f".jp-NotebookPanel-toolbar [data-command='notebook:{button}']").click()
-
-    def choose(self, menu: str, item: str) -> None:
-        """Choose from a menu."""
-        self.page.locator("#jp-MainMenu").get_by_text(menu, exact=True).click()
-        self.page.locator(".lm-Menu-itemLabel", has_text=item).first.click()
 
 
 def test_jupyterlab_lists_live_sessions(page: Page, lab, daemon: Path) -> None:

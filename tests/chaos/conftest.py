@@ -14,7 +14,7 @@ from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, is_running, the_socket
 from rlm_ipc.daemon_requests import StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
-from rlm_mcp.cli.daemon import end_host
+from rlm_ipc.supervisor_end import end_supervisor
 
 
 def _running_since(before: set[psutil.Process]) -> list[psutil.Process]:
@@ -38,10 +38,10 @@ def everything_ended(isolation: object) -> Iterator[None]:
     with contextlib.suppress(DaemonUnavailable, OSError), DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
     wait_until(lambda: not is_running())
-    end_host()
+    end_supervisor()
     wait_until(lambda: not _running_since(before))
     with discovery.claim(the_socket()):  # a killed daemon cannot remove its socket, the next one replaces it
         Path(the_socket()).unlink(missing_ok=True)
-    end_host()  # now that its last process has ended, nothing comes after it
+    end_supervisor()  # now that its last process has ended, nothing comes after it
     left = [path for path in discovery.runtime_dir().rglob("*") if not path.is_dir()]
     assert [str(path) for path in left if path.suffix not in (".lock", ".start")] == []

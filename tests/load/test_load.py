@@ -27,7 +27,7 @@ from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection, is_running
 from rlm_ipc.daemon_requests import StopDaemon
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
-from rlm_mcp.cli.daemon import end_host
+from rlm_ipc.supervisor_end import end_supervisor
 
 MINUTES = float(os.environ.get("RLM_LOAD_MINUTES", "0"))
 SEED = int(os.environ.get("RLM_LOAD_SEED", "1"))
@@ -187,7 +187,7 @@ def service() -> Iterator[Inventory]:
     with suppress(DaemonUnavailable, OSError), DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()
     wait_until(lambda: not is_running())
-    end_host()
+    end_supervisor()
 
 
 @pytest.mark.timeout(0 if MINUTES else 120)

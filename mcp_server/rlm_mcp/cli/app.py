@@ -70,9 +70,18 @@ def demo(
     raise typer.Exit(run_demo(file))
 
 
+@failing
+def tour() -> None:
+    """Follow agents through one story: plan, share a text, kill the daemon, go on, report."""
+    from rlm_mcp.demo.tour import main as run_tour
+
+    raise typer.Exit(run_tour())
+
+
 _PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
     "Begin here": {
         "demo": demo,
+        "tour": tour,
         "doctor": doctor.doctor,
         "config": clients.config,
         "skill": skill.skill,

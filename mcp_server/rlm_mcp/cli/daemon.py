@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from rlm_ipc import discovery, stale_files
 from rlm_ipc.daemon_connection import DaemonConnection, is_running, start_daemon
 from rlm_ipc.daemon_requests import HttpServed, ServeHttp, ShowStatus, StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
-from rlm_ipc.folder_removal import remove_folder
 from rlm_ipc.json_lines import IDLE_SECONDS
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.supervisor_end import end_supervisor
 from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show, until_interrupted
 
 __all__ = ["app", "serve"]
@@ -47,7 +43,7 @@ def stop(
     as_json: JsonFlag = False,
 ) -> None:
     """Stop the daemon. Kernels go on without it, and clients start a new one when they need it."""
-    if everything and end_host() and not as_json:
+    if everything and end_supervisor(STOP_SECONDS) and not as_json:
         console.print("ended the supervisor and every kernel")
     try:
         with DaemonConnection(StopDaemon()) as control:
@@ -63,24 +59,6 @@ def stop(
             fail(said, NO_DAEMON, as_json=as_json)
         time.sleep(0.02)
     show({"stopped": True, "pid": pid}, as_json, lambda: console.print(f"stopped process {pid}"))
-
-
-def end_host() -> bool:
-    """End this user's supervisor, wait until it has gone, and remove its files; false if there was none."""
-    path = discovery.runtime_dir() / "supervisor.sock"
-    supervisor = discovery.connect(path)
-    if supervisor is not None:
-        with supervisor, suppress(ProcessLookupError, ConnectionError):
-            supervisor.settimeout(STOP_SECONDS)
-            os.kill(discovery.peer(supervisor).pid, signal.SIGTERM)
-            while supervisor.recv(4096):
-                pass
-    with suppress(discovery.DiscoveryError), discovery.claim(path, seconds=STOP_SECONDS):
-        # No supervisor serves this socket, and none can start meanwhile.
-        for name in stale_files.FOLDERS:
-            remove_folder(path.with_name(name))
-        path.unlink(missing_ok=True)
-    return supervisor is not None
 
 
 @app.command()

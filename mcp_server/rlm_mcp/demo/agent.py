@@ -18,9 +18,9 @@ from rlm_mcp.errors import RlmMcpError
 
 FORWARDED = (
     *("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR", "RLM_KERNEL_CONFIG_DIR", "RLM_KERNEL_POLICY"),
-    *("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "PYTHONPATH"),
+    *("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "PYTHONPATH", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"),
 )
-"""What decides where the daemon is; a client passes nothing else of its environment on."""
+"""What decides where the daemon is, and where Jupyter finds kernels; a client passes on nothing else."""
 
 
 class Agent:
@@ -46,6 +46,11 @@ class Agent:
         if result.get("error"):
             raise DemoError(f"{self.name} called {tool} and got {json.dumps(result)[:500]}")
         return result
+
+    async def refused(self, tool: str, **arguments: Any) -> str:
+        """Call `tool`, which answers with an error, and return the error's name and message; "" if it does not."""
+        result = await self._call_once(tool, arguments)
+        return f"{result['error']}: {result['message']}" if result.get("error") else ""
 
     async def _call_once(self, tool: str, arguments: JsonObject) -> JsonObject:
         try:

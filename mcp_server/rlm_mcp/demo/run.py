@@ -4,6 +4,7 @@ import secrets
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -52,13 +53,22 @@ class Board:
 def main(file: Path | None = None, *, console: Console | None = None) -> int:
     """Run the demonstration on `file` (else the standard library's sources); returns the exit code."""
     console = console or Console(highlight=False)
-    try:
+
+    def demonstrate() -> None:
         with tempfile.TemporaryDirectory(prefix="rlm-demo-") as folder:
             corpus = users_file(file) if file else _gather(Path(folder), console)
             outcome = anyio.run(_demonstrate, corpus, console)
+        show_outcome(console, outcome)
+
+    return failing(demonstrate, "demo")
+
+
+def failing(tell: Callable[[], None], name: str) -> int:
+    """Run a demonstration and return the exit code. What is no failure that it knows of is raised on."""
+    try:
+        tell()
     except (DemoError, FileNotFoundError, BaseExceptionGroup) as error:
-        return _failed(error)
-    show_outcome(console, outcome)
+        return _failed(error, name)
     return 0
 
 
@@ -67,14 +77,14 @@ def _gather(folder: Path, console: Console) -> Corpus:
         return standard_library(folder)
 
 
-def _failed(error: BaseException) -> int:
-    """Say why the demonstration ended; what is no failure that it knows of is raised on."""
+def _failed(error: BaseException, name: str) -> int:
+    """Say why a demonstration ended."""
     if isinstance(error, BaseExceptionGroup):
         unknown = error.subgroup(lambda leaf: not isinstance(leaf, (DemoError, BaseExceptionGroup)))
         if unknown is not None:
             raise error
-        return _failed(error.exceptions[0])
-    print(f"demo: {error}", file=sys.stderr)
+        return _failed(error.exceptions[0], name)
+    print(f"{name}: {error}", file=sys.stderr)
     return 1
 
 

@@ -1,0 +1,33 @@
+"""The end of a supervisor, from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+from rlm_ipc import discovery, stale_files
+from rlm_ipc.folder_removal import remove_folder
+
+__all__ = ["end_supervisor"]
+
+
+def end_supervisor(seconds: float = 20.0) -> bool:
+    """End this user's supervisor with every kernel, and remove its files; false if there was none.
+
+    Args: seconds, how long it may take to end.
+    """
+    path = discovery.runtime_dir() / "supervisor.sock"
+    supervisor = discovery.connect(path)
+    if supervisor is not None:
+        with supervisor, suppress(ProcessLookupError, ConnectionError):
+            supervisor.settimeout(seconds)
+            os.kill(discovery.peer(supervisor).pid, signal.SIGTERM)
+            while supervisor.recv(4096):
+                pass
+    with suppress(discovery.DiscoveryError), discovery.claim(path, seconds=seconds):
+        # No supervisor serves this socket, and none can start meanwhile.
+        for name in stale_files.FOLDERS:
+            remove_folder(path.with_name(name))
+        path.unlink(missing_ok=True)
+    return supervisor is not None
