@@ -5,6 +5,7 @@ with ``synchronous=NORMAL`` syncs at checkpoints only: a power cut may lose the 
 file), so the daemon calls it on its event loop. Nothing awaits inside a transaction.
 
 What is deleted is overwritten in the file at once (``secure_delete``), and in the write-ahead log by `Store.purge`.
+SQLite leaves copies behind in pages that it has balanced: `Store.compact` writes the file anew, without them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,6 +67,8 @@ class Store:
         # Re-entrant: a step that calls another noun's function joins the transaction that is already open.
         self._lock = threading.RLock()
         self._current: Connection | None = None
+        self.may_hold_copies = False
+        """Whether rows were deleted since the file was last written anew."""
         self.rollbacks = 0
         """How many transactions were rolled back: what was read in one of them may never have been."""
         self._watchers: list[Callable[[], None]] = []
@@ -164,6 +167,7 @@ class Store:
         Statements that were compiled keep the values of their first use, and SQLite the pages that it has read. Those
         with no values of their own stay: to compile all anew would cost the next calls as much as a fork.
         """
+        self.may_hold_copies = True
         for key in [key for key, made in self._compiled.items() if _holds_text(made)]:
             del self._compiled[key]
         with self._lock, self._faults():
@@ -173,6 +177,22 @@ class Store:
                 busy: int = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             finally:
                 connection.close()
+        return not busy
+
+    def compact(self) -> bool:
+        """Write the file anew, so that no page of it has a copy of what was deleted; False when others are at work.
+
+        For a thread: it takes a second for each 50 MB or so. Reading goes on meanwhile, and writing waits.
+        """
+        self.may_hold_copies = False
+        busy = 1
+        # Locked, or no room for a second file: the next try may find it otherwise.
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self._where, timeout=1.0)) as connection:
+            connection.isolation_level = None
+            connection.execute("PRAGMA secure_delete=ON")
+            connection.execute("VACUUM")
+            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        self.may_hold_copies |= bool(busy)
         return not busy
 
     def _prepare(self) -> None:

@@ -175,7 +175,7 @@ class Judge:
         inner = gc.get_referents(value)[0] if type(value) is types.MappingProxyType else value
         if id(inner) in self._live and (inner is value or id(inner) not in self._shown):
             return "live namespace", self._live[id(inner)][0]
-        if type(inner) is dict and "__builtins__" in inner:
+        if type(inner) is dict and _is_builtins(inner.get("__builtins__")):
             return "live namespace", "a namespace with builtins"
         return None
 
@@ -419,6 +419,11 @@ _PATHS: Final = {
     "shutil.copyfile": (1,),
     "shutil.rmtree": (0,),
 }
+
+
+def _is_builtins(value: Any) -> bool:
+    """Whether that is what a namespace has as its builtins; a session may give the name to anything of its own."""
+    return type(value) is types.ModuleType or (type(value) is dict and "__build_class__" in value)
 
 
 class Watch:

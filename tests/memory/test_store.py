@@ -1,7 +1,10 @@
 """The database: transactions, counters, and what it says when it cannot be used."""
 
+import random
+import re
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,48 @@ def test_what_is_read_outside_a_transaction_is_what_was_committed(store: Store) 
         store.read("SELECT * FROM no_table")
     assert store.read(named, id="b") == []
     assert store.purge(), "no reading is left open"
+
+
+def test_no_page_keeps_a_copy_of_what_was_deleted(store: Store, database: Path) -> None:
+    """SQLite leaves copies in pages that it has balanced, whatever secure_delete says; all rows that stay do stay."""
+    dice = random.Random(1)
+    owners: dict[bytes, int] = {}
+    with store.transaction() as connection:
+        connection.exec_driver_sql("CREATE TABLE notes (id INTEGER PRIMARY KEY, owner INTEGER, text TEXT)")
+        connection.exec_driver_sql("CREATE INDEX by_owner ON notes (owner, text)")
+    for number in range(400):
+        with store.transaction() as connection:
+            owner, mark = dice.randrange(8), f"MARK{number}z"
+            owners[mark.encode()] = owner
+            given = dice.randrange(10**9), owner, mark + "x" * dice.randrange(900)
+            connection.exec_driver_sql("INSERT INTO notes VALUES (?, ?, ?)", given)
+            if number % 3 == 0:
+                connection.exec_driver_sql("UPDATE notes SET text = text || 'yyyyyyyyyyyy' WHERE owner = ?", (owner,))
+
+    def kept() -> set[bytes]:
+        return set(re.findall(rb"MARK\d+z", database.read_bytes()))
+
+    with store.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM notes WHERE owner < 4")
+    assert store.purge()
+    wanted = {mark for mark, owner in owners.items() if owner >= 4}
+    assert kept() > wanted, "the test has lost its subject"
+    told = [store.may_hold_copies, store.compact(), store.may_hold_copies]
+    assert told == [True, True, False]
+    assert kept() == wanted
+    assert len(store.read("SELECT id FROM notes")) == len(wanted)
+
+
+def test_a_file_that_others_read_is_compacted_later(store: Store, database: Path) -> None:
+    """A reader keeps the log in use, so that there may be copies still."""
+    open_session(store, "a")
+    with closing(sqlite3.connect(database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM sessions").fetchall()
+        open_session(store, "b")
+        assert not store.compact()
+        assert store.may_hold_copies
+    assert store.compact()
 
 
 def test_counters_never_repeat_and_are_kept(database: Path) -> None:

@@ -232,6 +232,7 @@ class Service:
         self.snapshots.tidy()
         left = (await self._texts.collect()).leased
         self._store.purge()
+        await asyncio.to_thread(self._store.compact)
         return Tidied(tuple(ended), self._texts.freed - freed, left, self.list_resting())
 
     def list_journal(self, session: str, last: int | None = None) -> tuple[JournalCell, ...]:
@@ -396,5 +397,7 @@ class Service:
                 self.frames.spill()
                 self.lock.projects.sweep()
                 self.journal.trim_all()
+                if self._store.may_hold_copies:
+                    await asyncio.to_thread(self._store.compact)
             except Exception:
                 log.exception("the sweep of idle sessions failed")
