@@ -28,7 +28,7 @@ ARGS ?=
 AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= @anthropic-ai/claude-code opencode-ai
 
-.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes crawl syscalls everything
+.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop lock-hostile named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ chaos-loop: $(STAMP)  ## Kill agents, the daemon and the loop while they drain a
 
 chaos-queue: $(STAMP)  ## Kill workers and the daemon at random while they drain a queue (TASKS=1000 WORKERS=16 SEED=1)
 	@RLM_QUEUE_TASKS=$(or $(TASKS),1000) RLM_QUEUE_WORKERS=$(or $(WORKERS),16) RLM_QUEUE_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_queue.py $(ARGS)
+
+lock-hostile: $(STAMP)  ## Scan a tree of 100,000 hostile entries and 1,000 sources that hold their parser (SCALE=1 SOURCES=1000)
+	@RLM_HOSTILE_SCALE=$(or $(SCALE),1) RLM_HOSTILE_SOURCES=$(or $(SOURCES),1000) $(PYTEST) -q -s -n 0 -o timeout=0 tests/lock/scanner/test_hostile_tree.py $(ARGS)
 
 named-texts: $(STAMP)  ## Hold sessions with equal texts, and code that takes their names, against a model (OPS=20000 SEED=1)
 	@RLM_TEXT_OPS=$(or $(OPS),20000) RLM_TEXT_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/mcp_server/tools/test_named_texts.py $(ARGS)

@@ -1,0 +1,69 @@
+"""A tree that was made to hold a scan up is scanned all the same; `make lock-hostile` takes it in its full size."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hostile_tree import SLOW_SOURCE, plant_hostile_tree, remove_tree
+from lock_scanner import RunningScanner
+from project_folders import git, write
+
+from rlm_lock.protocol import ReadSection, Section, ShowMap
+
+SCALE = float(os.environ.get("RLM_HOSTILE_SCALE", "0.02"))
+BAD_SOURCES = int(os.environ.get("RLM_HOSTILE_SOURCES", "1"))
+
+
+@pytest.mark.parametrize("is_git", [False, True])
+def test_a_hostile_tree_is_scanned(tmp_path: Path, is_git: bool) -> None:
+    """L-8: links, sparse files, pipes, patterns, deep folders and odd names; no process grows over 1 GiB."""
+    root = tmp_path / "hostile"
+    plant_hostile_tree(root, SCALE)
+    if is_git:
+        git(root, "init", "-q")
+    try:
+        with RunningScanner(root, tmp_path / "store") as scanner:
+            began = time.monotonic()
+            found = scanner.refresh(1000.0)
+            print(f"{found.files + found.untracked} files in {time.monotonic() - began:.1f} s")
+            assert found.version == 1
+            assert found.files + found.untracked >= 100_000 * SCALE + 10
+            whole = scanner.ask(ReadSection(Section.MAP)).text
+            assert "found" in whole
+            assert "new\\x0aline.py" in whole
+            assert "\u202e" not in whole
+            assert "root:" not in whole
+            for section in (Section.PROJECT, Section.KEYFILES, Section.RULES):
+                assert scanner.ask(ReadSection(section)).content
+            assert psutil.Process(scanner.process.pid).memory_info().rss < 1 << 30
+    finally:
+        remove_tree(root)
+
+
+def test_a_source_that_holds_its_parser_costs_only_itself(tmp_path: Path) -> None:
+    """L-8: the system ends its helper; the others are parsed, the next scan does not try it again, the lock says it."""
+    root = tmp_path / "project"
+    write(root, {f"slow{number}.py": f"x{number} = 1\n{SLOW_SOURCE}" for number in range(BAD_SOURCES)})
+    write(root, {f"good{number}.py": f"def good{number}(): ...\n" for number in range(60)})
+    with RunningScanner(root, tmp_path / "store") as scanner:
+        began = time.monotonic()
+        found = scanner.finish()
+        print(f"{BAD_SOURCES} bad sources in {time.monotonic() - began:.1f} s: {found.missing}")
+        assert "good59" in scanner.ask(ShowMap(500, about="good59")).text
+        if BAD_SOURCES > 100:
+            assert "others have used up the time" in " ".join(found.missing)
+        else:
+            assert found.missing == ()
+    with sqlite3.connect(tmp_path / "store" / "lock.db") as database:
+        (given_up,) = database.execute("SELECT count(*) FROM extracts WHERE note = 'not parsed'").fetchone()
+    database.close()
+    assert given_up == min(BAD_SOURCES, given_up) > 0
+    with RunningScanner(root, tmp_path / "store") as again:
+        again.finish()
+        children = psutil.Process(again.process.pid).children()
+        assert BAD_SOURCES > 100 or not [one for one in children if "helpers" in " ".join(one.cmdline())]
