@@ -195,12 +195,14 @@ class SearchAnswer:
 class ParseFiles(JobRequest[FileParsed]):
     """Parse source files below a folder, in this order, until so much processor time is wasted on slow ones.
 
-    The names have surrogate escapes. There may be fewer replies than files: then the time was up.
+    The names have surrogate escapes. There may be fewer replies than files: then the time was up. The system ends the
+    process at a file that takes more than ``seconds_a_file``.
     """
 
     root: str
     files: tuple[str, ...]
     seconds: float
+    seconds_a_file: float
 
 
 # --- preview --------------------------------------------------------------------------------------

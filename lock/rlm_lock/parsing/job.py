@@ -24,10 +24,8 @@ from rlm_lock.listing.content import MOST_HASHED, blob_of
 from rlm_lock.model import Extract, FileNote
 from rlm_lock.parsing.secrets import has_secret
 
-__all__ = ["SECONDS_A_FILE", "prepare", "run", "wasted"]
+__all__ = ["prepare", "run", "wasted"]
 
-SECONDS_A_FILE = 5.0
-"""Processor time after which the system ends a process that is held by one file."""
 _SECONDS_ALWAYS = 0.1
 _BYTES_A_SECOND = 2_000_000
 """What an honest file may take: less than half of the speed of ordinary sources."""
@@ -46,7 +44,7 @@ def run(_spec: JobSpec, request: ParseFiles, say: Callable[[FileParsed], None]) 
     for name in request.files:
         if left <= 0:
             break
-        signal.setitimer(signal.ITIMER_PROF, SECONDS_A_FILE)
+        signal.setitimer(signal.ITIMER_PROF, request.seconds_a_file)
         before = time.process_time()
         path = name.encode("utf-8", "surrogateescape")
         data = _content(os.path.join(root, path))

@@ -18,11 +18,13 @@ from rlm_contexts.helpers.protocol import ParseFiles
 from rlm_contexts.parses import FileParsed
 from rlm_lock.extraction.packing import to_bytes
 from rlm_lock.model import Extract, FileNote
-from rlm_lock.parsing.job import SECONDS_A_FILE, wasted
+from rlm_lock.parsing.job import wasted
 from rlm_lock.store import ParsedFile
 
-__all__ = ["SECONDS_LOST", "FileToParse", "Outcome", "ParsePool", "worker_count"]
+__all__ = ["SECONDS_A_FILE", "SECONDS_LOST", "FileToParse", "Outcome", "ParsePool", "worker_count"]
 
+SECONDS_A_FILE = 5.0
+"""Processor time after which the system ends a helper that is held by one file."""
 SECONDS_LOST = 60.0
 """Processor time that slow files may waste, all together; after that files are hashed only."""
 _SECONDS_OF_CRASH = 1.0
@@ -71,8 +73,17 @@ class ParsePool:
         refusal: why no helper can be started here; empty if one can.
     """
 
-    def __init__(self, root: bytes, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        root: bytes,
+        workers: int | None = None,
+        *,
+        seconds_a_file: float = SECONDS_A_FILE,
+        seconds_lost: float = SECONDS_LOST,
+    ) -> None:
+        """Args: root, what helpers may read; the others as the constants of their names."""
         self._root, self._workers = root, workers or worker_count()
+        self._seconds_a_file, self._seconds_lost = seconds_a_file, seconds_lost
         self._changed = threading.Condition()
         self._batches: deque[list[FileToParse]] = deque()
         self._outcomes: deque[Outcome] = deque()
@@ -143,7 +154,7 @@ class ParsePool:
             if self._is_closed:
                 return None
             batch = self._batches.popleft()
-            if self.lost < SECONDS_LOST and not self.refusal:
+            if self.lost < self._seconds_lost and not self.refusal:
                 return batch
         self._put([Outcome(file, is_late=True) for file in batch])
         return []
@@ -168,8 +179,8 @@ class ParsePool:
 
     def _request(self, files: list[FileToParse]) -> ParseFiles:
         names = tuple(file.path.decode("utf-8", "surrogateescape") for file in files)
-        left = max(1.0, (SECONDS_LOST - self.lost) / self._workers)
-        return ParseFiles(self._root.decode("utf-8", "surrogateescape"), names, left)
+        left = max(0.1, (self._seconds_lost - self.lost) / self._workers)
+        return ParseFiles(self._root.decode("utf-8", "surrogateescape"), names, left, self._seconds_a_file)
 
     def _parse(self, helper: Helper, batch: list[FileToParse]) -> Helper | None:
         """Have a batch parsed; returns the helper if it is of further use."""
@@ -210,7 +221,7 @@ class ParsePool:
     def _blame(self, file: FileToParse, *, is_slow: bool) -> None:
         """Give up a file with which a helper ended; if nobody knows why, it is tried once more, alone."""
         with self._changed:
-            self.lost += SECONDS_A_FILE if is_slow else _SECONDS_OF_CRASH
+            self.lost += self._seconds_a_file if is_slow else _SECONDS_OF_CRASH
             if not is_slow and file not in self._suspects:
                 self._suspects.add(file)
                 self._batches.append([file])

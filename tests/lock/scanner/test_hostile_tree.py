@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from project_folders import git, write
 from rlm_lock.protocol import ReadSection, Section, ShowMap
 
 SCALE = float(os.environ.get("RLM_HOSTILE_SCALE", "0.02"))
-BAD_SOURCES = int(os.environ.get("RLM_HOSTILE_SOURCES", "1"))
+BAD_SOURCES = int(os.environ.get("RLM_HOSTILE_SOURCES", "0"))
 
 
 @pytest.mark.parametrize("is_git", [False, True])
@@ -45,25 +44,15 @@ def test_a_hostile_tree_is_scanned(tmp_path: Path, is_git: bool) -> None:
         remove_tree(root)
 
 
-def test_a_source_that_holds_its_parser_costs_only_itself(tmp_path: Path) -> None:
-    """L-8: the system ends its helper; the others are parsed, the next scan does not try it again, the lock says it."""
+@pytest.mark.skipif(not BAD_SOURCES, reason="takes a minute of processor time: make lock-hostile")
+def test_sources_that_hold_their_parser_cost_a_minute_in_all(tmp_path: Path) -> None:
+    """L-8: after that files are hashed only, and the lock says how many."""
     root = tmp_path / "project"
     write(root, {f"slow{number}.py": f"x{number} = 1\n{SLOW_SOURCE}" for number in range(BAD_SOURCES)})
     write(root, {f"good{number}.py": f"def good{number}(): ...\n" for number in range(60)})
     with RunningScanner(root, tmp_path / "store") as scanner:
         began = time.monotonic()
-        found = scanner.finish()
+        found = scanner.refresh(3600.0)
         print(f"{BAD_SOURCES} bad sources in {time.monotonic() - began:.1f} s: {found.missing}")
         assert "good59" in scanner.ask(ShowMap(500, about="good59")).text
-        if BAD_SOURCES > 100:
-            assert "others have used up the time" in " ".join(found.missing)
-        else:
-            assert found.missing == ()
-    with sqlite3.connect(tmp_path / "store" / "lock.db") as database:
-        (given_up,) = database.execute("SELECT count(*) FROM extracts WHERE note = 'not parsed'").fetchone()
-    database.close()
-    assert given_up == min(BAD_SOURCES, given_up) > 0
-    with RunningScanner(root, tmp_path / "store") as again:
-        again.finish()
-        children = psutil.Process(again.process.pid).children()
-        assert BAD_SOURCES > 100 or not [one for one in children if "helpers" in " ".join(one.cmdline())]
+        assert "others have used up the time" in " ".join(found.missing)
