@@ -14,8 +14,6 @@ _LONGEST = 1 << 17
 """Bytes of an ignore file that are read."""
 _MOST_RULES = 2_000
 """Rules of one file that count."""
-_TOGETHER = 200
-"""Rules that RE2 takes as one set, however they are written."""
 
 
 class IgnoreRules:
@@ -53,16 +51,20 @@ def rules_in(folder: int, name: str) -> IgnoreRules | None:
         return None
     finally:
         os.close(fd)
-    groups = [group for at in range(0, len(lines), _TOGETHER) if (group := _group(lines[at : at + _TOGETHER]))]
+    groups = _groups(lines)
     return IgnoreRules(groups) if groups else None
 
 
-def _group(lines: list[str]) -> GitIgnoreSpec | None:
-    return _spec(lines) or _spec([line for line in lines if _spec([line])])
+def _groups(lines: list[str]) -> list[GitIgnoreSpec]:
+    """The rules in as few sets as RE2 takes: it refuses large ones, and git invalid rules."""
+    if (spec := _spec(lines)) is not None:
+        return [spec]
+    half = len(lines) // 2
+    return [*_groups(lines[:half]), *_groups(lines[half:])] if half else []
 
 
 def _spec(lines: list[str]) -> GitIgnoreSpec | None:
-    """The rules; None if one of them is invalid, which git ignores."""
+    """The rules as one set; None if one of them is invalid, or they are too many for one."""
     try:
         return GitIgnoreSpec.from_lines(lines, backend="re2")
     except Exception:  # what a hostile rule makes pathspec raise is not written down

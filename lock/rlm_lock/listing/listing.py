@@ -17,6 +17,8 @@ __all__ = ["MOST_FILES", "Lister", "Listing"]
 MOST_FILES = 500_000
 """Files of a project that are looked at; of a larger one the lock is partial, and says so."""
 _SECONDS = 60.0
+_UNTRACKED_SECONDS = 5.0
+"""For what git does not track it tries every rule on every name: 20,000 rules on 100,000 names take it minutes."""
 _SUBMODULE = b"160000"
 _OURS = b".memory/"
 """Where `lock --write` puts the snapshot: it must not describe itself."""
@@ -34,6 +36,7 @@ class Listing:
         digest: the same as long as nothing here changes.
         head: the commit that is checked out; empty without one.
         is_git: whether git has listed them.
+        is_cut: whether git could not list what it does not track, so that it need not be asked again.
         missing: what is left out, each as a sentence.
     """
 
@@ -43,6 +46,7 @@ class Listing:
     digest: bytes
     head: str = ""
     is_git: bool = False
+    is_cut: bool = False
     missing: tuple[str, ...] = ()
 
 
@@ -55,10 +59,12 @@ class _Found:
 class Lister:
     """Lists a project; git begins at once, so that somebody may do something else meanwhile."""
 
-    def __init__(self, root: bytes) -> None:
-        """Args: root, the top of the working tree."""
-        self._root, self._is_repository = root, git.is_repository(root)
-        questions = (git.staged, git.untracked, git.head) if self._is_repository else ()
+    def __init__(self, root: bytes, known: Listing | None = None) -> None:
+        """Args: root, the top of the working tree; known, what was listed before."""
+        self._root, self._known, self._is_repository = root, known, git.is_repository(root)
+        questions = [git.staged, git.head] if self._is_repository else []
+        if self._is_repository and (known is None or not known.is_cut):
+            questions.append(git.untracked)
         self._commands = [ask(root) for ask in questions]
 
     def close(self) -> None:
@@ -66,18 +72,21 @@ class Lister:
         while self._commands:
             self._commands.pop().output(0.0)
 
-    def listing(self, root_fd: int, known: Listing | None = None) -> Listing:
-        """Return what there is; ``known`` itself if that is still true, which takes no time.
+    def listing(self, root_fd: int) -> Listing:
+        """Return what there is: what was known, as the same object, if that is still true, which takes no time.
 
-        Args: root_fd, a descriptor of the root; known, what was listed before.
+        Args: root_fd, a descriptor of the root.
         """
+        known = self._known
         if self._commands:
-            staged, untracked, head = (command.output(_SECONDS) for command in self._commands)
-            self._commands.clear()
-            if staged.is_whole:
-                if not untracked.is_whole:  # a pipe in place of a .gitignore is enough
-                    untracked = git.GitOutput(b"\0".join(sorted(walked(root_fd, Counter()))), False)
-                return _of_git(staged, untracked, head, known)
+            staged, head, *others = self._commands
+            self._commands = []
+            listed, commit = staged.output(_SECONDS), head.output(_SECONDS)
+            untracked = [command.output(_UNTRACKED_SECONDS) for command in others]
+            if listed.is_whole:
+                if not untracked or not untracked[0].is_whole:  # a pipe in place of a .gitignore is enough
+                    untracked = [git.GitOutput(b"\0".join(sorted(walked(root_fd, Counter()))), False)]
+                return _of_git(listed, untracked[0], commit, known)
         return _of_walk(root_fd, known, self._is_repository)
 
 
@@ -104,7 +113,16 @@ def _of_git(staged: git.GitOutput, untracked: git.GitOutput, head: git.GitOutput
     if len(paths) == MOST_FILES:
         missing.append(_too_many())
     commit = head.data.strip().decode("ascii", "replace") if head.is_whole else ""
-    return Listing(sorted(paths), found.index, frozenset(found.submodules), digest, commit, True, tuple(missing))
+    return Listing(
+        sorted(paths),
+        found.index,
+        frozenset(found.submodules),
+        digest,
+        commit,
+        True,
+        not untracked.is_whole,
+        tuple(missing),
+    )
 
 
 def _records(staged: bytes) -> Iterator[tuple[bytes, bytes, bool]]:

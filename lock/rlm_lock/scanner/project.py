@@ -86,12 +86,12 @@ class Project:
         return rows if len(rows) == len(wanted) else None
 
     def _look_at_all(self, fd: int) -> Iterator[Progress]:
-        lister = Lister(self.root)
+        lister = Lister(self.root, self.listing)
         try:
             # The files that are known are looked at while git lists.
             submodules = frozenset[bytes]() if self.listing is None else self.listing.submodules
             yield from self._look_at(fd, None, submodules)
-            listing = lister.listing(fd, self.listing)
+            listing = lister.listing(fd)
         finally:
             lister.close()
         if listing is self.listing:

@@ -185,6 +185,24 @@ def test_private_directories_are_not_looked_into_and_nothing_left_is_an_error(
         put_files(store, [project / "logo.bin"])
 
 
+def test_a_gitignore_beside_a_name_that_is_no_text_is_followed(tmp_path: Path) -> None:
+    """K-1, ours: names on disk are bytes, and RE2 takes only text."""
+    for name in (b"bad\xff.py", b"bad\xff.o", b"good.o", b"good.py"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("x")
+    (tmp_path / ".gitignore").write_text("*.o\n")
+    assert [os.fsencode(path.name) for path in below(tmp_path)] == [b".gitignore", b"bad\xff.py", b"good.py"]
+
+
+def test_more_rules_than_re2_takes_as_one_set_count_all(tmp_path: Path) -> None:
+    """K-1, ours: the last one that matches wins, also across sets, and one that is invalid costs no other."""
+    rules = [f"**/a{number}/**/*.b{number}" for number in range(1_500)]
+    (tmp_path / ".gitignore").write_text("\n".join([*rules, "[z-a]", "*.log", "!keep.log"]) + "\n")
+    for name in ("a7/x.b7", "a1499/x.b1499", "a7/x.b8", "keep.log", "drop.log"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert [str(path.relative_to(tmp_path)) for path in below(tmp_path)] == [".gitignore", "a7/x.b8", "keep.log"]
+
+
 def test_a_hostile_directory_costs_its_own_places_only(store: ContextStore, tmp_path: Path) -> None:
     """Rules that are none, or that would take for ever to match, a FIFO of rules, folders without end."""
     deep = tmp_path / "deep"

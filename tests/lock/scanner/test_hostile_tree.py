@@ -28,8 +28,12 @@ def test_a_hostile_tree_is_scanned(tmp_path: Path, is_git: bool) -> None:
     try:
         with RunningScanner(root, tmp_path / "store") as scanner:
             began = time.monotonic()
+            while not scanner.refresh(0.5).version:
+                pass
+            listed = time.monotonic() - began
             found = scanner.refresh(1000.0)
-            print(f"{found.files + found.untracked} files in {time.monotonic() - began:.1f} s")
+            count, ended = found.files + found.untracked, time.monotonic() - began
+            print(f"{count} files: a version after {listed:.1f} s, parsed and indexed after {ended:.1f} s")
             assert found.version == 1
             assert found.files + found.untracked >= 100_000 * SCALE + 10
             whole = scanner.ask(ReadSection(Section.MAP)).text
