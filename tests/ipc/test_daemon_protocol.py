@@ -9,7 +9,14 @@ import typing
 import pytest
 from protocol_samples import sample
 
-from rlm_ipc import attachment_requests, chain_requests, daemon_requests, session_requests, work_requests
+from rlm_ipc import (
+    attachment_requests,
+    chain_requests,
+    daemon_requests,
+    lock_requests,
+    session_requests,
+    work_requests,
+)
 from rlm_ipc.attachment_requests import AddAttachment
 from rlm_ipc.daemon_dialogue import accepted, handshake, reply_to
 from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, role_of
@@ -35,7 +42,14 @@ def test_every_message_of_the_protocol_has_a_role() -> None:
     """A request that the table lacks could be written and never be answered; a reply belongs to its request."""
     requests = {
         kind
-        for module in (attachment_requests, chain_requests, daemon_requests, session_requests, work_requests)
+        for module in (
+            attachment_requests,
+            chain_requests,
+            daemon_requests,
+            lock_requests,
+            session_requests,
+            work_requests,
+        )
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Request) and kind is not Request
     }

@@ -15,8 +15,8 @@ from rlm_sandbox import errors as sandbox
 
 BASES = (kernel.KernelError, memory.MemoryLayerError, context.ContextError, sandbox.PolicyError)
 CODES = {
-    "kernel_error": "CallerError DaemonRefused DaemonUnavailable KernelError ProcessError ProtocolError ToolFailed "
-    "UnknownKernel",
+    "kernel_error": "CallerError DaemonNotStarted DaemonRefused DaemonUnavailable KernelError ProcessError "
+    "ProtocolError ToolFailed UnknownKernel",
     "session_ended": "SessionEnded SessionExpelled",
     "variable_not_found": "UnknownVariable",
     "walls_missing": "WallsMissing",

@@ -46,16 +46,6 @@ async def test_limits_are_clamped_and_defaulted(agent) -> None:
     assert (await agent("peek", name="log", offset=-7000, limit=2))["offset"] == 0
 
 
-async def test_a_negative_offset_counts_from_the_end(connect_own) -> None:
-    """K-2: of a text and of a variable; the answer says where the page begins, so that reading goes on from there."""
-    async with connect_own() as agent:
-        await agent("load_context", name="log", content="\n".join(f"line {n}" for n in range(1000)))
-        await agent.run("made = list(log['lines'])")
-        for name in ("log", "made"):
-            last = await agent("peek", name=name, offset=-3, limit=2)
-            assert (last["offset"], last["content"], last["next_offset"]) == (997, "line 997\nline 998", 999)
-
-
 async def test_a_long_page_stops_at_a_whole_line_within_the_answers_limit(agent) -> None:
     """K-2: no answer is longer than 8,000 characters; paging by next_offset misses nothing."""
     content = "\n".join('"quoted"\t\\ é日 ' + "x" * (n % 300) for n in range(2000))

@@ -117,15 +117,13 @@ class Reading:
         """Return a page of lines: ``limit`` of them, the longest cut if need be, or as many whole ones as fit.
 
         Where more lines follow, the answer's ``limit`` is how many it has, so that none is skipped by whoever goes on
-        at ``offset + limit``. A negative offset counts from the end, as an index of Python does.
+        at ``offset + limit``. A negative offset begins at the first line: who reads ten
+        lines before a match need not look where that is.
 
         Raises:
             ToolFault: there is no such variable, or no room for a piece of each line.
         """
-        if offset < 0:
-            _, lines_in_all = await self._first(session, name, 0, 1, _LEAST_ROOM)
-            offset = max(lines_in_all + offset, 0)
-        asked = min(limit or USUAL_LINES, MAX_LINES)
+        offset, asked = max(offset, 0), min(limit or USUAL_LINES, MAX_LINES)
         usual = session.policy.limits.answer_chars
         most = min(max_chars, max(MAX_CHARS, usual)) if max_chars else usual
         fields: JsonObject = {"name": name, "offset": offset, "limit": asked}

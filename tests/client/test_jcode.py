@@ -1,0 +1,57 @@
+"""The client of the context lock's protocol, on a real daemon with a real scanner."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rlm_client.jcode import JCodeClient
+from rlm_ipc.errors import ToolFailed
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git in a folder."""
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def here(daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a small repository, with a real daemon."""
+    folder = tmp_path / "project"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "app.py").write_text("import json\n\n\ndef main():\n    return json\n")
+    (folder / "AGENTS.md").write_text("Run the tests before you commit.\n")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "-A")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_the_client_of_the_protocol_runs_the_examples_of_its_document(here: Path) -> None:
+    """L-15: P0, then a quick check whose count differs once a file was added."""
+    with JCodeClient(context_lock_id="omo_session_abc123") as client:
+        named = {"lock_id": client.context_lock_id}
+        fields = ["project", "keyfiles", "rules", "history"]
+        lock_data = client.call_tool("jcode.lock", {**named, "priority": "P0", "fields": fields})
+        assert lock_data["ttl_seconds"] == 3600
+        assert set(lock_data["content"]) == set(fields)
+        previous_count = lock_data["content"]["project"]["files"]["count"]
+        quick = {**named, "priority": "P3", "fields": ["project"]}
+        assert client.call_tool("jcode.lock", quick)["content"]["project"]["files"]["count"] == previous_count
+        with pytest.raises(ToolFailed) as refused:
+            client.call_tool("jcode.lock", {"lock_id": "unknown", "priority": "P1"})
+        assert refused.value.answer["verifiability"] == "NON-VERIFIABLE"
+
+
+def test_the_client_of_the_protocol_gets_what_an_answer_had_no_room_for(here: Path) -> None:
+    """L-13, L-15: whole sections, unless they are larger than a megabyte when compressed."""
+    for number in range(300):
+        folder = here / f"packages/package_{number:03}"
+        folder.mkdir(parents=True)
+        (folder / "README.md").write_text(f"{number}\n")
+    git(here, "add", "-A")
+    with JCodeClient("big") as client:
+        told = client.call_tool("lock", {"lock_id": "big", "priority": "P0"})
+        assert len(told["content"]["project"]["directories"]["paths"]) == 302
+        assert "truncated" not in told
+        assert client.call_tool("list_vars")["variables"]
