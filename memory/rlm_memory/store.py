@@ -180,10 +180,12 @@ class Store:
         return not busy
 
     def compact(self) -> bool:
-        """Write the file anew, so that no page of it has a copy of what was deleted; False when others are at work.
+        """Write the file anew if something was deleted, so that no page has a copy; False when others are at work.
 
         For a thread: it takes a second for each 50 MB or so. Reading goes on meanwhile, and writing waits.
         """
+        if not self.may_hold_copies:
+            return True
         self.may_hold_copies = False
         busy = 1
         # Locked, or no room for a second file: the next try may find it otherwise.

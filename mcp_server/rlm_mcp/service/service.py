@@ -342,9 +342,8 @@ class Service:
         self.work.begin()
         await self._events.gone()
         self.hooks.start()
-        self._tasks.append(asyncio.create_task(self._sweep_now_and_then()))
-        if warm:
-            self._tasks.append(asyncio.create_task(self._warm()))
+        beside = (self._sweep_now_and_then(), *([self._warm()] if warm else []))
+        self._tasks += map(asyncio.create_task, beside)
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""
@@ -359,8 +358,7 @@ class Service:
 
     def _tell_loss(self, session: Session) -> None:
         """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""
-        ran = self.journal.of_session(session.key, 1)
-        if ran and ran[0].ended_at >= session.row.created_at:
+        if (ran := self.journal.of_session(session.key, 1)) and ran[0].ended_at >= session.row.created_at:
             session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
 
     async def _stop(self) -> None:
@@ -397,7 +395,6 @@ class Service:
                 self.frames.spill()
                 self.lock.projects.sweep()
                 self.journal.trim_all()
-                if self._store.may_hold_copies:
-                    await asyncio.to_thread(self._store.compact)
+                await asyncio.to_thread(self._store.compact)
             except Exception:
                 log.exception("the sweep of idle sessions failed")
