@@ -41,6 +41,8 @@ from rlm_lock.store import Store
 __all__ = ["Scanner"]
 
 _PROGRESS_SECONDS = 0.2
+_MOST_SECTIONS = 16
+"""Made sections that are kept, by what was asked."""
 
 
 class _CannotAnswer(Exception):
@@ -68,6 +70,8 @@ class Scanner:
         self._changed: set[bytes] = set()
         self._has_filled = False
         self._progress = Progress(Phase.READY, 0, 0)
+        self._sections: dict[ReadSection, SectionRead] = {}
+        self._sections_of = -1
         self._answers: Mapping[type[Question[Any]], Callable[[Any], object]] = {
             Refresh: self._refresh,
             CompareVersions: self._compare,
@@ -79,13 +83,12 @@ class Scanner:
         """Answer until the daemon has gone, or has asked nothing for long."""
         idle_since = time.monotonic()
         while True:
-            is_busy = self._is_looking or self._fill is not None
-            left = 0.0 if is_busy else idle_since + self._spec.idle_seconds - time.monotonic()
+            left = 0.0 if self._is_busy else idle_since + self._spec.idle_seconds - time.monotonic()
             line = self._lines.next(left)
             if line is not None:
                 self._answer(line)
                 idle_since = time.monotonic()
-            elif is_busy:
+            elif self._is_busy:
                 self._work()
             else:
                 return
@@ -96,6 +99,10 @@ class Scanner:
         with suppress(sqlite3.Error):
             self._extracts.close()
         self._store.close()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._is_looking or self._fill is not None
 
     @property
     def _is_looking(self) -> bool:
@@ -230,7 +237,15 @@ class Scanner:
     # --- sections ---
 
     def _section(self, question: ReadSection) -> SectionRead:
-        return read_section(self._project, self._extracts, self._indexing, question)
+        """Make a section, or give the one that was made when the project was as it is and nothing was left to do."""
+        if self._is_busy or self._sections_of != self._project.revision or len(self._sections) >= _MOST_SECTIONS:
+            self._sections.clear()
+        if (kept := self._sections.get(question)) is not None:
+            return kept
+        made = read_section(self._project, self._extracts, self._indexing, question)
+        if not self._is_busy:
+            self._sections[question], self._sections_of = made, self._project.revision
+        return made
 
     def _map(self, question: ShowMap) -> MapShown:
         found, version = self._indexing.map, self._project.version

@@ -37,6 +37,7 @@ class Project:
         waiting: rows that changed and were not read again yet.
         history: when committed files were last changed.
         touched: paths whose content the last looks have changed, for those who keep something for each.
+        revision: a number that changes with anything in the table, or in what git says of a file.
     """
 
     def __init__(self, root: bytes, store: Store) -> None:
@@ -48,7 +49,7 @@ class Project:
         self.listing: Listing | None = None
         self.waiting: list[int] = []
         self.touched: set[bytes] = set()
-        self.files = self.untracked = 0
+        self.files = self.untracked = self.revision = 0
         self.history = History()
 
     def look(self, known: Sequence[bytes] = ()) -> Iterator[Progress]:
@@ -97,6 +98,7 @@ class Project:
         if listing is self.listing:
             return
         self.listing = listing
+        self.revision += 1
         if listing.paths != self.table.paths:
             self.touched.update(set(self.table.paths) ^ set(listing.paths))
             changed = [self.table.paths[row] for row in self.waiting]
@@ -120,6 +122,7 @@ class Project:
         table, listing = self.table, self.listing
         assert listing is not None
         rows = self.waiting
+        self.revision += bool(rows)
         total, until = len(rows), time.monotonic() + _STEP_SECONDS
         for done, row in enumerate(rows):
             path = table.paths[row]

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,31 @@ def test_an_edited_file_makes_a_version_that_differs_by_definition(project: Path
     )
     again = scanner.refresh()
     assert (again.version, again.is_new) == (2, False)
+
+
+def test_a_section_that_was_made_before_is_made_anew_when_something_changed(
+    project: Path, scanner: RunningScanner
+) -> None:
+    """L-12: a text, a mode that another file has, and what only git knows; until then the same section is given."""
+    project_section, key_files = ReadSection(Section.PROJECT), ReadSection(Section.KEYFILES)
+
+    def seen() -> tuple[object, object]:
+        scanner.finish()
+        return scanner.ask(project_section).content, scanner.ask(key_files).content
+
+    first = seen()
+    assert seen() == first
+    (project / "pyproject.toml").write_text('[project]\nname = "p"\ndependencies = ["httpx"]\n')
+    edited = (project / "pyproject.toml").stat().st_ctime
+    wait_until(lambda: time.time() > edited + 0.1)  # until then it is read again, whether it changed or not
+    second = seen()
+    assert second[0] != first[0]
+    assert second[1] != first[1]
+    git(project, "add", "pyproject.toml")
+    third = seen()
+    assert third[0] != second[0], "git knows the file now, so that it is not counted as untracked any more"
+    (project / "pyproject.toml").unlink()
+    assert seen()[1] == first[1]
 
 
 def test_a_version_that_is_forgotten_is_told_as_such(project: Path, scanner: RunningScanner) -> None:
