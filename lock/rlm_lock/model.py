@@ -93,9 +93,11 @@ class FileChange:
         path: as it is shown, see `rlm_lock.names.shown`.
         change: what happened to it.
         added, removed: names of definitions that only the newer, or only the older version has.
+        is_parsed: False if the definitions are not known, or not yet, so that none are told.
     """
 
     path: str
     change: Change
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    is_parsed: bool = True

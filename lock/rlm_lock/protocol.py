@@ -184,10 +184,14 @@ class MapShown:
 
 @dataclass(frozen=True, slots=True)
 class CompareVersions(Question["Difference"]):
-    """Tell what changed from one version to another (0 is the newest)."""
+    """Tell what changed from one version to another (0 is the newest).
+
+    ``seconds`` is how long to wait for the definitions of files that are still to be parsed.
+    """
 
     before: int
     after: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

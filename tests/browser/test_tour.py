@@ -57,8 +57,10 @@ def test_all_five_systems_together(page: Page, lab, daemon: Path, root: Path, tm
     assert "blame the network" in facts["report"]
     assert "write the runbook" in facts["report"]
 
-    changes = {one["path"] for one in facts["difference"]["content"]["diff"]["changes"]}
-    assert changes == {"shop/orders.py", "docs/runbook.md"}
+    assert facts["difference"]["content"]["diff"]["changes"] == [
+        {"path": "docs/runbook.md", "change": "modified"},
+        {"path": "shop/orders.py", "change": "modified", "added": ["free_connections"]},
+    ]
 
     assert not facts["program ran"]
     subprocess.run(["git", "-C", tour.project, "status"], check=True, capture_output=True)

@@ -15,22 +15,26 @@ MOST_CHANGES = 1_000
 _MOST_NAMES = 50
 """Names of definitions that are told of one file, on each side."""
 
-Names = Callable[[bytes, bytes], frozenset[str]]
-"""The names of the definitions in a content, told by the path and its hash."""
+Names = Callable[[FileTable, int], frozenset[str] | None]
+"""The names of the definitions in a row of a version; None if nobody has parsed that content."""
 
 
 def compare(before: tuple[int, FileTable], after: tuple[int, FileTable], names: Names) -> Difference:
     """Compare two versions, each a number and its files; at most a thousand changes are described."""
     changes: list[FileChange] = []
     count = 0
-    for path, old, new in _differing(before[1], after[1]):
+    for old, new in _differing(before[1], after[1]):
         count += 1
         if len(changes) == MOST_CHANGES:
             continue
-        had = names(path, old) if old is not None else frozenset[str]()
-        has = names(path, new) if new is not None else frozenset[str]()
+        had = names(before[1], old) if old is not None else frozenset[str]()
+        has = names(after[1], new) if new is not None else frozenset[str]()
         change = Change.ADDED if old is None else Change.REMOVED if new is None else Change.MODIFIED
-        changes.append(FileChange(shown(path), change, _some(has - had), _some(had - has)))
+        path = shown(before[1].paths[old] if old is not None else after[1].paths[new or 0])
+        if had is None or has is None:
+            changes.append(FileChange(path, change, is_parsed=False))
+        else:
+            changes.append(FileChange(path, change, _some(has - had), _some(had - has)))
     return Difference(before[0], after[0], count, tuple(changes))
 
 
@@ -38,8 +42,8 @@ def _some(names: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(map(shown, names))[:_MOST_NAMES])
 
 
-def _differing(before: FileTable, after: FileTable) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """Each path that differs, in order, with its content on both sides; None where it is not there."""
+def _differing(before: FileTable, after: FileTable) -> Iterator[tuple[int | None, int | None]]:
+    """Each path that differs, in order, with its rows on both sides; None where it is not there."""
     olds, news = before.present(), after.present()
     old, new = next(olds, None), next(news, None)
     while old is not None or new is not None:
@@ -47,17 +51,16 @@ def _differing(before: FileTable, after: FileTable) -> Iterator[tuple[bytes, byt
         right = after.paths[new] if new is not None else None
         if right is None or (left is not None and left < right):
             assert old is not None
-            assert left is not None
-            yield left, before.blob(old), None
+            yield old, None
             old = next(olds, None)
         elif left is None or right < left:
             assert new is not None
-            yield right, None, after.blob(new)
+            yield None, new
             new = next(news, None)
         else:
             assert old is not None
             assert new is not None
-            pair = before.blob(old), after.blob(new)
-            if pair[0] != pair[1] or plain_mode(before.modes[old]) != plain_mode(after.modes[new]):
-                yield left, *pair
+            same = plain_mode(before.modes[old]) == plain_mode(after.modes[new])
+            if not same or before.blob(old) != after.blob(new):
+                yield old, new
             old, new = next(olds, None), next(news, None)

@@ -73,11 +73,13 @@ class Extracts:
         """Return the extract of a file; None if there is none."""
         return unpacked(self.packed(path))
 
-    def names(self, path: bytes, blob: bytes) -> frozenset[str]:
-        """Return the names of the definitions that a file of this name and content has."""
-        found = self._store.extract(blob, parse_key(path))
+    def names(self, table: FileTable, row: int) -> frozenset[str] | None:
+        """Return the names of the definitions that a file of a version has; None if it was not parsed."""
+        found = self._store.extract(table.blob(row), parse_key(table.paths[row]))
         extract = unpacked(None if found is None else found.extract)
-        return frozenset() if extract is None else frozenset(one.name for one in extract.definitions)
+        if extract is not None:
+            return frozenset(one.name for one in extract.definitions)
+        return None if self._is_parseable(table, row) else frozenset()
 
     # --- what is still to be made ---
 
@@ -106,12 +108,15 @@ class Extracts:
                 yield Progress(Phase.PARSING, 0, len(self.wanted))
 
     def _want(self, table: FileTable, row: int) -> None:
-        blob = table.blob(row)
-        if table.notes[row] or not table.modes[row] or blob == _NO_BLOB:
+        if not self._is_parseable(table, row):
             return
-        pair = blob, parse_key(table.paths[row])
+        pair = table.blob(row), parse_key(table.paths[row])
         if pair not in self.wanted and not self._store.has_extract(*pair):
             self.wanted[pair] = FileToParse(table.paths[row], *pair, table.sizes[row])
+
+    @staticmethod
+    def _is_parseable(table: FileTable, row: int) -> bool:
+        return not table.notes[row] and bool(table.modes[row]) and table.blob(row) != _NO_BLOB
 
     def _give(self) -> None:
         """Hand files to the helpers, not so many that none could be taken back when they change."""

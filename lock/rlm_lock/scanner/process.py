@@ -108,6 +108,11 @@ class Scanner:
     def _is_looking(self) -> bool:
         return self._look is not None or self._wants_look
 
+    @property
+    def _is_parsing(self) -> bool:
+        """Whether files may still be parsed before the index is made."""
+        return self._is_looking or (self._fill is not None and self._progress.phase is not Phase.INDEXING)
+
     def _work(self) -> None:
         """Do one step of what is to be done in the background."""
         try:
@@ -147,7 +152,7 @@ class Scanner:
         is_first = not self._has_filled and self._fill is None
         self._changed |= self._project.touched
         if self._project.touched or is_first:
-            self._fill = self._filled()
+            self._fill, self._progress = self._filled(), Progress(Phase.PARSING, 0, 0)
         self._project.touched.clear()
 
     def _filled(self) -> Iterator[Progress]:
@@ -272,7 +277,11 @@ class Scanner:
         old = self._store.table(question.before) if question.before else None
         if old is None or new is None:
             return Difference(0, after.number, 0, ())
-        return compare((question.before, old), (after.number, new), self._extracts.names)
+        found = compare((question.before, old), (after.number, new), self._extracts.names)
+        if question.seconds and self._is_parsing and not all(change.is_parsed for change in found.changes):
+            self._drive(time.monotonic() + question.seconds, lambda: self._is_parsing)
+            found = compare((question.before, old), (after.number, new), self._extracts.names)
+        return found
 
 
 def serve(spec_line: bytes, lines: Lines) -> None:

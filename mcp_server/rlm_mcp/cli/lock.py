@@ -138,6 +138,7 @@ def _changes(found: Mapping[str, Any]) -> None:
     _say(f"version {found['before']} to {found['after']}: {found['count']} files changed")
     for change in found["changes"]:
         names = [f"+{name}" for name in change.get("added", ())] + [f"-{name}" for name in change.get("removed", ())]
+        names += ["(definitions unknown)"] if "definitions" in change else []
         _say(f"  {change['change']:<8}  {change['path']}" + (f"  {' '.join(names)}" if names else ""))
 
 

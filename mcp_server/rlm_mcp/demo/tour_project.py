@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["ANSWER", "ERRORS", "hostile_repository", "write_log"]
+__all__ = ["ANSWER", "ERRORS", "hostile_repository", "mend_orders", "write_log"]
 
 LOG_BYTES = 50_000_000
 ERRORS = 1_200
@@ -47,6 +47,13 @@ def hostile_repository(folder: Path, mark: Path) -> None:
     for option in ("core.fsmonitor", "filter.spy.clean", "filter.spy.smudge", "diff.spy.textconv", "core.pager"):
         _git(folder, "config", option, str(program))
     _git(folder, "config", "core.hooksPath", str(program.parent))
+
+
+def mend_orders(folder: Path) -> None:
+    """Do the work of the first task: a larger pool, and a definition that tells how full it is."""
+    orders = folder / "shop" / "orders.py"
+    mended = _FILES["shop/orders.py"].replace("Pool(5)", "Pool(50)")
+    orders.write_text(f"{mended}\n\ndef free_connections():\n    return POOL.size\n")
 
 
 def write_log(path: Path) -> None:

@@ -20,7 +20,7 @@ from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_requests import ShowStatus
 from rlm_mcp.demo.agent import Agent, connected, environment
-from rlm_mcp.demo.tour_project import ANSWER, hostile_repository, write_log
+from rlm_mcp.demo.tour_project import ANSWER, hostile_repository, mend_orders, write_log
 
 __all__ = ["Step", "Tour"]
 
@@ -102,6 +102,7 @@ class Tour:
 
     async def _lock(self, root: Agent) -> Step:
         found = await root.call("lock", lock_id=LOCK, priority="P0")
+        await self._scanned(root)
         content, version = found["content"], found["meta"]["version"]
         self.facts["lock"] = found
         keys = [file["path"] for file in content["keyfiles"]["files"]]
@@ -116,6 +117,11 @@ class Tour:
                 _line("", "", f"key files {', '.join(keys[:4])}; rules {', '.join(rules)}"),
             ),
         )
+
+    async def _scanned(self, root: Agent) -> None:
+        """Wait until every file is parsed: what changes before that can only be told by file."""
+        while "phase" in (await root.call("lock", lock_id=LOCK, priority="P3"))["meta"]:
+            await anyio.sleep(0.2)
 
     async def _plan(self, root: Agent) -> Step:
         async def add(goal: str, **data: object) -> str:
@@ -206,7 +212,7 @@ class Tour:
 
     async def _end(self, one: Agent, two: Agent) -> Step:
         count, blame = self.ids["count"], self.ids["blame"]
-        (self.project / "shop" / "orders.py").write_text("from shop.pool import Pool\n\nPOOL = Pool(50)\n")
+        mend_orders(self.project)
         outcome = {"summary": "The pool is too small.", "artifacts": ["shop/orders.py"], "decisions": [ANSWER]}
         popped = await one.call("pop", id=count, hand_over=["errors"], **outcome)
         await two.call("eval_code", session=blame, code=f"print({SECRET_TURN!r})")
@@ -265,9 +271,13 @@ class Tour:
         )
 
     async def _difference(self, root: Agent) -> Step:
+        await self._scanned(root)
         found = await root.call("lock", lock_id=LOCK, priority="P2")
         self.facts["difference"] = found
-        changes = [f"{one['change']} {one['path']}" for one in found["content"]["diff"]["changes"]]
+        changes = [
+            f"{one['change']} {one['path']}{''.join(f' (+ {name})' for name in one.get('added', ()))}"
+            for one in found["content"]["diff"]["changes"]
+        ]
         return Step(
             "What has changed since?",
             "The next version is compared with the one that this agent has seen, by file and by definition.",

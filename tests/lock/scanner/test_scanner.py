@@ -108,6 +108,24 @@ def test_an_edited_file_makes_a_version_that_differs_by_definition(project: Path
     assert (again.version, again.is_new) == (2, False)
 
 
+def test_definitions_that_are_not_known_yet_are_not_told_as_gone(project: Path, scanner: RunningScanner) -> None:
+    """L-6: a difference says which files were not parsed, and waits for them if it may."""
+    scanner.finish()
+    (helper,) = helpers_of(scanner)
+    helper.suspend()
+    try:
+        (project / "src/hands.py").write_text("class Hand:\n    def stop(self):\n        return self\n")
+        while scanner.refresh(0.5).version != 2:
+            pass
+        unknown = FileChange("src/hands.py", Change.MODIFIED, is_parsed=False)
+        assert scanner.ask(CompareVersions(1, 2)).changes == (unknown,)
+        assert scanner.ask(CompareVersions(1, 2, 0.2)).changes == (unknown,)
+    finally:
+        helper.resume()
+    told = scanner.ask(CompareVersions(1, 2, 60.0)).changes
+    assert told == (FileChange("src/hands.py", Change.MODIFIED, ("stop",), ("turn",)),)
+
+
 def test_a_section_that_was_made_before_is_made_anew_when_something_changed(
     project: Path, scanner: RunningScanner
 ) -> None:

@@ -95,11 +95,16 @@ def test_counts_are_numbers_only() -> None:
 
 def test_a_difference_names_definitions_only_where_there_are_any() -> None:
     """L-7: by file, and by definition where one came or went; a version that is forgotten is null."""
-    changes = FileChange("a.py", Change.MODIFIED, ("new",), ("old",)), FileChange("b.py", Change.ADDED)
-    told = difference(Difference(0, 7, 2, changes))
-    assert (told["before"], told["after"], told["count"]) == (None, 7, 2)
+    changes = (
+        FileChange("a.py", Change.MODIFIED, ("new",), ("old",)),
+        FileChange("b.py", Change.ADDED),
+        FileChange("c.py", Change.MODIFIED, is_parsed=False),
+    )
+    told = difference(Difference(0, 7, 3, changes))
+    assert (told["before"], told["after"], told["count"]) == (None, 7, 3)
     assert told["changes"] == [
         {"path": "a.py", "change": "modified", "added": ["new"], "removed": ["old"]},
         {"path": "b.py", "change": "added"},
+        {"path": "c.py", "change": "modified", "definitions": "unknown: the file was not parsed in both versions"},
     ]
     assert stamp(1_800_000_000.9) == "2027-01-15T08:00:00Z"

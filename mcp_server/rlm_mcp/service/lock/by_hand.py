@@ -52,7 +52,7 @@ class LockByHand:
             missing.append("nothing is written yet: the scan is not done")
         changes = None
         if asked.since:
-            changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version)))
+            changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version, asked.seconds)))
         return LockShown(
             root=project.root,
             version=found.version,

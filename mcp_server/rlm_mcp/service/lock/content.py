@@ -17,6 +17,7 @@ _MOST_ITEMS = 100
 _LONGEST_TEXT = 600
 """Characters of a text inside a section, where not all fits."""
 _FEWEST = 3
+_NOT_PARSED = "unknown: the file was not parsed in both versions"
 
 
 def stamp(seconds: float) -> str:
@@ -43,6 +44,8 @@ def difference(found: Difference) -> JsonObject:
             told["added"] = list(change.added)
         if change.removed:
             told["removed"] = list(change.removed)
+        if not change.is_parsed:
+            told["definitions"] = _NOT_PARSED
         changes.append(told)
     return {"before": found.before or None, "after": found.after, "count": found.count, "changes": changes}
 

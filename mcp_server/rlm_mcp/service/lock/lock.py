@@ -16,7 +16,7 @@ from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.attached import Sections, name_of
 from rlm_mcp.service.lock.frames import FrameLocks
 from rlm_mcp.service.lock.history import History
-from rlm_mcp.service.lock.projects import Checked, Project, Projects
+from rlm_mcp.service.lock.projects import CHECK_SECONDS, Checked, Project, Projects
 from rlm_mcp.service.lock.tables import (
     DIFF,
     MAP,
@@ -212,7 +212,7 @@ class Lock:
         if not seen:
             made.meta["note"] = "this frame was told of no version yet, so there is nothing to compare: call with P0"
             return shape.difference(Difference(0, found.version, 0, ()))
-        told = await project.ask(CompareVersions(seen, found.version))
+        told = await project.ask(CompareVersions(seen, found.version, CHECK_SECONDS))
         if not told.before:
             made.meta["note"] = f"version {seen}, which this frame was told of, is forgotten: call with P0"
         return shape.difference(told)

@@ -106,6 +106,7 @@ function changes({ difference, version }) {
     theirs(one.path, "span", { class: "their path" }),
     ...(one.added ?? []).map((name) => [" ", theirs(`+${name}`, "code")]).flat(),
     ...(one.removed ?? []).map((name) => [" ", theirs(`−${name}`, "code")]).flat(),
+    one.definitions ? h("span", { class: "quiet" }, " definitions unknown") : "",
   ]);
   const says = difference?.before ? `${several(difference.count, "file")} changed up to version ${version}` : "That version is forgotten.";
   return [h("p", {}, "Since version ", from, ` · ${says}`), list(rows)];
