@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import BinaryIO
 
 from rlm_lock.extraction.packing import from_bytes
 from rlm_lock.index.modules import Modules
-from rlm_lock.index.postings import SEGMENT_BITS, SEGMENT_FILES, Field, Postings, PostingsWriter, Sizes
+from rlm_lock.index.postings import SEGMENT_BITS, SEGMENT_FILES, Postings, PostingsWriter, Sizes
 from rlm_lock.index.terms import terms_of
 from rlm_lock.model import Extract
 
@@ -26,7 +27,7 @@ IndexedFile = tuple[bytes, str, bytes | None]
 """A path, what its extract is kept under, and the packed extract, or None if nothing is known of its text."""
 STAMP = 8
 """Bytes that say which content of a file is indexed."""
-_FORMAT = 1
+_FORMAT = 2
 _MOST_POPULAR = 1_000
 """Files that most others import, for a map without a question."""
 _MAGIC = b"rlmindex"
@@ -231,11 +232,13 @@ class Base:
         """Return the mark of the content that is indexed."""
         return bytes(self._stamps[number * STAMP : (number + 1) * STAMP])
 
-    def named(self, term: int) -> list[int]:
-        """Return the files that define a name, or may be imported by it."""
+    def named(self, term: int, most: int = sys.maxsize) -> list[int]:
+        """Return the files that define a name, or may be imported by it; none if they are more than ``most``."""
         found: list[int] = []
         for segment in self.segments:
-            start, end = segment.range_of(term)
-            if start < end:
-                found += (number for number, _ in segment.rows(start, segment.end_of(Field.DEFINED, start, end)))
+            places = segment.defined(term)
+            if len(found) + len(places) > most:
+                return []
+            if places:
+                found += segment.files(places.start, places.stop)
         return found

@@ -11,7 +11,7 @@ import enum
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import BinaryIO
@@ -21,6 +21,10 @@ __all__ = ["FIELD_SHIFT", "SEGMENT_BITS", "SEGMENT_FILES", "Field", "Postings", 
 SEGMENT_BITS = 15
 SEGMENT_FILES = 1 << SEGMENT_BITS
 FIELD_SHIFT = 6
+_LARGEST_BITS = 16
+_TERMS_TOGETHER = 4
+"""A term is looked up among those with the same highest bits, of which there are about two to the power of this."""
+_FIRST_OF = tuple(field << FIELD_SHIFT for field in range(5))
 _PARTS_BITS = 4
 """Postings are sorted in parts by the highest bits of their terms: sorting all at once would take the memory."""
 
@@ -80,7 +84,10 @@ class PostingsWriter:
             start = end
 
     def write(self, file: BinaryIO) -> Sizes:
-        """Write terms, where the postings of each begin, files and bytes; each table is padded to eight bytes."""
+        """Write the tables, each padded to eight bytes.
+
+        They are: where the terms with each highest bits begin, terms, where the postings of each begin, files, bytes.
+        """
         terms, starts = array("I"), array("I")
         files, infos = bytearray(), bytearray()
         total = 0
@@ -102,7 +109,9 @@ class PostingsWriter:
             starts.extend(total + n for n in accumulate(counted.values(), initial=0) if n < len(ordered))
             total += len(ordered)
         starts.append(total)
-        for table in (terms.tobytes(), starts.tobytes(), files, infos):
+        shift = _shift_of(len(terms))
+        tops = array("I", (bisect_left(terms, top << shift) for top in range((1 << (32 - shift)) + 1)))
+        for table in (tops.tobytes(), terms.tobytes(), starts.tobytes(), files, infos):
             file.write(table)
             file.write(bytes(-len(table) % 8))
         return Sizes(len(terms), total)
@@ -111,21 +120,26 @@ class PostingsWriter:
 class Postings:
     """The postings of one segment, where they lie in a mapped file."""
 
-    __slots__ = ("_files", "_infos", "_starts", "_terms", "base")
+    __slots__ = ("_files", "_infos", "_shift", "_starts", "_terms", "_tops", "base")
 
     def __init__(self, data: memoryview, sizes: Sizes, base: int) -> None:
         """Read tables that `PostingsWriter.write` wrote; ``base`` is the number of the segment's first file."""
         self.base = base
+        self._shift = _shift_of(sizes.terms)
+        tops, data = _table(data, 4 * ((1 << (32 - self._shift)) + 1))
         terms, data = _table(data, 4 * sizes.terms)
         starts, data = _table(data, 4 * sizes.terms + 4)
         files, data = _table(data, 2 * sizes.postings)
+        self._tops = tops.cast("I")
         self._terms, self._starts, self._files = terms.cast("I"), starts.cast("I"), files.cast("H")
         self._infos, _ = _table(data, sizes.postings)
 
     def range_of(self, term: int) -> tuple[int, int]:
         """Return where the postings of a term begin and end."""
-        at = bisect_left(self._terms, term)
-        if at == len(self._terms) or self._terms[at] != term:
+        top = term >> self._shift
+        end = self._tops[top + 1]
+        at = bisect_left(self._terms, term, self._tops[top], end)
+        if at == end or self._terms[at] != term:
             return 0, 0
         return self._starts[at], self._starts[at + 1]
 
@@ -133,20 +147,48 @@ class Postings:
         """Tell whether a file is one of this segment's."""
         return 0 <= number - self.base < SEGMENT_FILES
 
-    def end_of(self, field: Field, start: int, end: int) -> int:
-        """Return where the postings of a term that are in a field, or in one before it, end."""
-        return bisect_left(self._infos, (field + 1) << FIELD_SHIFT, start, end)
+    def ends_of(self, start: int, end: int) -> tuple[int, int, int, int, int]:
+        """Return where the postings of a term begin in each field, and where they end."""
+        infos = self._infos
+        if infos[start] >= _FIRST_OF[Field.TEXT]:  # most terms are only words of texts
+            return start, start, start, start, end
+        path = bisect_left(infos, _FIRST_OF[Field.PATH], start, end)
+        part = bisect_left(infos, _FIRST_OF[Field.PART], path, end)
+        return start, path, part, bisect_left(infos, _FIRST_OF[Field.TEXT], part, end), end
 
-    def rows(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Return the file and the byte of each posting."""
+    def defined(self, term: int) -> range:
+        """Return the places of a term's postings in the first field."""
+        start, end = self.range_of(term)
+        if start == end or self._infos[start] >= _FIRST_OF[Field.PATH]:
+            return range(0)
+        return range(start, bisect_left(self._infos, _FIRST_OF[Field.PATH], start, end))
+
+    def files(self, start: int, end: int) -> list[int]:
+        """Return the file of each posting."""
         base = self.base
-        return ((base + file, info) for file, info in zip(self._files[start:end], self._infos[start:end], strict=True))
+        return [base + file for file in self._files[start:end]]
 
-    def info_of(self, number: int, start: int, end: int) -> int | None:
-        """Return the byte of a file among the postings of one field, or nothing."""
-        local = number - self.base
-        at = bisect_left(self._files, local, start, end)
-        return self._infos[at] if at < end and self._files[at] == local else None
+    def rows(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the file and the byte of each posting, without the bits of its field."""
+        base = self.base
+        pairs = zip(self._files[start:end], self._infos[start:end], strict=True)
+        return [(base + file, info & 0x3F) for file, info in pairs]
+
+    def infos_of(self, numbers: Iterable[int], start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Return those of the files, in ascending order, that are among the postings of one field, with their bytes."""
+        base, files, infos = self.base, self._files, self._infos
+        at = start
+        for number in numbers:
+            at = bisect_left(files, number - base, at, end)
+            if at == end:
+                return
+            if files[at] == number - base:
+                yield number, infos[at] & 0x3F
+
+
+def _shift_of(terms: int) -> int:
+    """Return how many of a term's lower bits are not looked at to find those that it stands among."""
+    return 32 - min(_LARGEST_BITS, max(0, terms.bit_length() - _TERMS_TOGETHER))
 
 
 def _table(data: memoryview, size: int) -> tuple[memoryview, memoryview]:

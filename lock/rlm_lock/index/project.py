@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlm_lock.extraction.words import hash_of
 from rlm_lock.index.base import INDEX_FILE, Base, stamp_of
 from rlm_lock.index.modules import Modules, names_of
-from rlm_lock.index.postings import FIELD_SHIFT, Field, Postings
+from rlm_lock.index.postings import FIELD_SHIFT, SEGMENT_FILES, Field, Postings
 from rlm_lock.index.terms import terms_of
 from rlm_lock.model import Extract
 
@@ -36,41 +38,47 @@ class Hits:
     """The postings of one term, found but not read.
 
     Attributes:
-        ranges: for each segment that has the term: the segment, and where each field ends.
+        ranges: for each segment that has the term: the segment, and where each field begins, and the last ends.
         fresh: postings of changed files, and which base rows are void.
         count: how many postings there are, void ones included.
     """
 
-    ranges: list[tuple[Postings, list[int]]]
+    ranges: list[tuple[Postings, tuple[int, int, int, int, int]]]
     fresh: list[tuple[int, int]]
     void: set[int]
     count: int
 
     def size_of(self, field: Field) -> int:
         """Return about how many files have the term in a field."""
-        own = sum(1 for _, info in self.fresh if info >> FIELD_SHIFT == field)
-        return own + sum(ends[field + 1] - ends[field] for _, ends in self.ranges)
+        count = 0
+        for _, ends in self.ranges:
+            count += ends[field + 1] - ends[field]
+        return count + len(self._fresh_in(field)) if self.fresh else count
 
-    def rows(self, field: Field) -> Iterator[tuple[int, int]]:
+    def rows(self, field: Field) -> list[tuple[int, int]]:
         """Return the files that have the term in a field, with the byte of each."""
-        void = self.void
+        found: list[tuple[int, int]] = []
         for segment, ends in self.ranges:
-            for number, info in segment.rows(ends[field], ends[field + 1]):
-                if number not in void:
-                    yield number, info & 0x3F
-        for number, info in self.fresh:
-            if info >> FIELD_SHIFT == field:
-                yield number, info & 0x3F
+            if ends[field] < ends[field + 1]:
+                found += segment.rows(ends[field], ends[field + 1])
+        if self.void:
+            found = [row for row in found if row[0] not in self.void]
+        return found + self._fresh_in(field) if self.fresh else found
 
-    def info_of(self, number: int, field: Field) -> int | None:
-        """Return the byte of one file in a field, or nothing."""
-        if number in self.void:
-            return next((info & 0x3F for n, info in self.fresh if n == number and info >> FIELD_SHIFT == field), None)
+    def infos_of(self, numbers: Sequence[int], field: Field) -> Iterator[tuple[int, int]]:
+        """Return those of the files, in ascending order, that have the term in a field, with the byte of each."""
         for segment, ends in self.ranges:
-            if segment.holds(number):
-                info = segment.info_of(number, ends[field], ends[field + 1])
-                return None if info is None else info & 0x3F
-        return None
+            first = bisect_left(numbers, segment.base)
+            last = bisect_left(numbers, segment.base + SEGMENT_FILES, first)
+            for number, info in segment.infos_of(numbers[first:last], ends[field], ends[field + 1]):
+                if number not in self.void:
+                    yield number, info
+        if self.fresh:
+            sought = set(numbers)
+            yield from (row for row in self._fresh_in(field) if row[0] in sought)
+
+    def _fresh_in(self, field: Field) -> list[tuple[int, int]]:
+        return [(number, info & 0x3F) for number, info in self.fresh if info >> FIELD_SHIFT == field]
 
 
 class ProjectIndex:
@@ -98,6 +106,8 @@ class ProjectIndex:
         self._stale: set[int] = set()
         self._resolved: dict[int, list[int]] = {}
         self._importers: dict[int, set[int]] = {}
+        self.revision = 0
+        """A number that changes with what the index says."""
 
     @classmethod
     def open(cls, folder: Path, imports_of: Callable[[bytes], tuple[str, ...]]) -> ProjectIndex:
@@ -140,14 +150,30 @@ class ProjectIndex:
     def numbers(self, folder: bytes = b"") -> Iterator[int]:
         """Return the files below a folder (all without one), in the order of their paths."""
         prefix = folder.rstrip(b"/") + b"/" if folder else b""
-        first = self.base.place_of(prefix)
-        last = self.base.place_of(prefix[:-1] + b"0") if prefix else len(self.base)
-        kept = (n for n in range(first, last) if n not in self._removed)
+        kept = (n for n in self._below(prefix) if n not in self._removed)
         added = sorted(path for path in self._added if path.startswith(prefix))
         if not added:
             return kept
         fresh = (self._added[path] for path in added if self._added[path] not in self._removed)
         return heapq.merge(kept, fresh, key=self.path_of)
+
+    def beside(self, folder: bytes) -> Callable[[int], bool]:
+        """Return what tells whether a file lies in a folder, and not deeper."""
+        prefix = folder + b"/" if folder else b""
+        below, end = self._below(prefix), len(prefix)
+
+        def is_beside(number: int) -> bool:
+            if number not in below and number < len(self.base):
+                return False
+            path = self.path_of(number)
+            return path.startswith(prefix) and path.find(b"/", end) < 0
+
+        return is_beside
+
+    def _below(self, prefix: bytes) -> range:
+        """Return the files of the base whose paths begin with a folder and a slash; all without one."""
+        last = self.base.place_of(prefix[:-1] + b"0") if prefix else len(self.base)
+        return range(self.base.place_of(prefix), last)
 
     # What changes
 
@@ -161,6 +187,7 @@ class ProjectIndex:
 
     def update(self, path: bytes, key: str, extract: Extract | None) -> None:
         """Take a file's new content; ``key`` is what its extract is kept under."""
+        self.revision += 1
         number = self.number_of(path)
         if number is None:
             number = self._revive(path)
@@ -200,6 +227,7 @@ class ProjectIndex:
         number = self.number_of(path)
         if number is None:
             return
+        self.revision += 1
         self._removed.add(number)
         self._reopened.update(self.importers_of(number))
         self._drop_terms(number)
@@ -217,20 +245,21 @@ class ProjectIndex:
 
     def hits(self, term: int) -> Hits:
         """Return the postings of a term."""
-        ranges: list[tuple[Postings, list[int]]] = []
+        ranges: list[tuple[Postings, tuple[int, int, int, int, int]]] = []
         count = 0
         for segment in self.base.segments:
             start, end = segment.range_of(term)
             if start < end:
-                ranges.append((segment, [start, *(segment.end_of(field, start, end) for field in Field)]))
+                ranges.append((segment, segment.ends_of(start, end)))
                 count += end - start
         fresh = self._terms.get(term, [])
         return Hits(ranges, fresh, self._void, count + len(fresh))
 
-    def named(self, term: int) -> list[int]:
-        """Return the files that define a name, or may be imported by it."""
-        void = self._void
-        found = [n for n in self.base.named(term) if n not in void] if void else self.base.named(term)
+    def named(self, term: int, most: int = sys.maxsize) -> list[int]:
+        """Return the files that define a name, or may be imported by it; none if they are more than ``most``."""
+        found, void = self.base.named(term, most), self._void
+        if void:
+            found = [n for n in found if n not in void]
         if fresh := self._terms.get(term):
             found += (n for n, info in fresh if info >> FIELD_SHIFT == Field.DEFINED)
         return found

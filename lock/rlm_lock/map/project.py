@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from rlm_lock.extraction.packing import definitions_in, from_bytes, names_in
@@ -28,6 +27,7 @@ _MOST_WITH_SYMBOLS = 24
 _MOST_SYMBOLS = 8
 _MOST_STEMS = 20
 _MOST_COMPANIONS = 8
+_MOST_POPULAR = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class ProjectMap:
         self._index = index
         self._packed_of = packed_of
         self._weights = weights
+        self._prior: dict[int, float] = {}
+        self._prior_of = -1
 
     def show(self, tokens: int, focus: Sequence[str] = (), about: str = "", path: str = "") -> Shown:
         """Return a map of at most so many tokens.
@@ -75,7 +77,9 @@ class ProjectMap:
         index, weights = self._index, self._weights
         score: dict[int, float] = {}
         sought = terms_of(about)
-        self._add(score, scores.popular(index, 300), weights.prior)
+        if self._prior_of != index.revision:
+            self._prior, self._prior_of = scores.popular(index, _MOST_POPULAR), index.revision
+        self._add(score, self._prior, weights.prior)
         if touched:
             self._add(score, scores.near(index, touched, self._extract_of, weights), weights.near)
             self._add_tests(score, touched, weights.test_asked if asks_for_tests(about) else weights.test)
@@ -92,10 +96,11 @@ class ProjectMap:
                 score.setdefault(number, 0.0)
         for number in touched:
             score.pop(number, None)
-        best = heapq.nlargest(most, score.items(), key=lambda kept: (round(kept[1], 6), -kept[0]))
+        least = sorted(score.values(), reverse=True)[:most][-1:]
+        best = sorted((-round(value, 6), n) for n, value in score.items() if value >= least[0] - 1e-6)[:most]
         by_score: dict[float, list[int]] = {}
-        for number, value in best:
-            by_score.setdefault(round(value, 6), []).append(number)
+        for value, number in best:
+            by_score.setdefault(value, []).append(number)
         # Numbers are in the order of paths, but for files that are newer than the index.
         return [
             n for equal in by_score.values() for n in (sorted(equal, key=index.path_of) if len(equal) > 1 else equal)
@@ -161,10 +166,12 @@ class ProjectMap:
         return [n for n, info in hits.rows(Field.PATH) if info][:_MOST_STEMS] if hits.count else []
 
     def _add_siblings(self, score: dict[int, float], touched: Sequence[int]) -> None:
-        folders = {posixpath.dirname(self._index.path_of(n)) for n in touched}
-        for number in score:
-            if self._weights.sibling and posixpath.dirname(self._index.path_of(number)) in folders:
-                score[number] += self._weights.sibling * self._weights.near
+        gain = self._weights.sibling * self._weights.near
+        siblings: set[int] = set()
+        for folder in {posixpath.dirname(self._index.path_of(n)) for n in touched}:
+            siblings.update(filter(self._index.beside(folder), score))
+        for number in siblings:
+            score[number] += gain
 
     def _extract_of(self, path: bytes) -> Extract | None:
         packed = self._packed_of(path)
@@ -179,12 +186,21 @@ class ProjectMap:
         packed = self._packed_of(self._index.path_of(number)) if place < _MOST_WITH_SYMBOLS else None
         if packed is None:
             return Line(folder, base, ())
-        found = dict.fromkeys(names_in(packed))
-        # Names with a word of the question first, then what others see, in the order of the file.
-        ordered = sorted(found, key=lambda name: (-_matches(name[0], wanted) if wanted else 0, name[0][0] == "_"))
-        return Line(folder, base, ordered[:_MOST_SYMBOLS])
+        return Line(folder, base, _chosen(dict.fromkeys(names_in(packed)), wanted))
 
 
-def _matches(name: str, wanted: set[str]) -> int:
-    lower = name.lower()
-    return sum(1 for word in wanted if word in lower)
+def _chosen(names: Collection[tuple[str, int]], wanted: set[str]) -> list[tuple[str, int]]:
+    """Return names with a word of the question first, then what others see, in the order of the file."""
+    if wanted:
+        everything = "\n".join(name for name, _ in names).lower()
+        wanted = {word for word in wanted if word in everything}
+    if not wanted:
+        public = list(itertools.islice((name for name in names if name[0][0] != "_"), _MOST_SYMBOLS))
+        missing = _MOST_SYMBOLS - len(public)
+        return public + list(itertools.islice((name for name in names if name[0][0] == "_"), missing))
+
+    def key(name: tuple[str, int]) -> tuple[int, bool]:
+        lower = name[0].lower()
+        return -len([word for word in wanted if word in lower]), name[0][0] == "_"
+
+    return sorted(names, key=key)[:_MOST_SYMBOLS]

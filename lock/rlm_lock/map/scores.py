@@ -6,7 +6,7 @@ that other terms have found.
 
 from __future__ import annotations
 
-import heapq
+import functools
 import math
 import posixpath
 import re
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlm_lock.extraction.words import COUNT, HEAD, hash_of, unpack
-from rlm_lock.index.postings import Field
+from rlm_lock.index.postings import FIELD_SHIFT, Field
 from rlm_lock.index.project import Hits, ProjectIndex
 from rlm_lock.index.terms import STEM
 from rlm_lock.map.question import Sought
@@ -66,7 +66,10 @@ _MOST_ROWS = 600
 """Postings of a term that are read; of more frequent ones only those of files that other terms have found."""
 _MOST_READ = 2_500
 """Postings of a whole question that are read, those of the rarest terms first."""
-_MOST_WEIGHED = 1_200
+_MOST_WEIGHED = 600
+"""Files that are weighed by their length and by how many of the words they have: more are never shown."""
+_MOST_LOOKED_UP = 300
+"""Files of which it is looked up whether they have a term that very many have."""
 _MOST_NAMES = 150
 _COUNTS = (0.4, 1.0, 1.35, 1.6, 1.8, 1.95, 2.1, 2.2)
 """What a word is worth by how often a file has it."""
@@ -128,19 +131,19 @@ def _uses(
     index: ProjectIndex, number: int, extract: Extract, imported: set[int], own: Scores, weights: Weights
 ) -> None:
     """Add the files that define what a file mentions."""
-    folder = posixpath.dirname(index.path_of(number))
+    is_beside = index.beside(posixpath.dirname(index.path_of(number)))
     hashes, infos = unpack(extract.words)
     for term, info in zip(hashes, infos, strict=True):
         if not info & COUNT:
             continue
-        definers = index.named(term)
-        if not definers or len(definers) > 3 * _MOST_DEFINERS:
+        definers = index.named(term, 3 * _MOST_DEFINERS)
+        if not definers:
             continue
         chosen = [d for d in definers if d in imported]
         trust = 1.0
         if not chosen and len(definers) <= _MOST_DEFINERS:
             trust = weights.untrusted
-            chosen = [d for d in definers if posixpath.dirname(index.path_of(d)) == folder] or definers
+            chosen = [d for d in definers if is_beside(d)] or definers
         if 0 < len(chosen) <= 3:
             gain = weights.uses * trust * _COUNTS[info & COUNT] / len(chosen)
             for other in chosen:
@@ -186,8 +189,9 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
         _strong(hits, value, own, weights)
         if text <= min(_MOST_ROWS, _MOST_READ - read) and (text <= weights.common * files or text <= 20):
             read += text
+            gains = [value * worth for worth in _text_values(weights)]
             for number, info in hits.rows(Field.TEXT):
-                gain = value * _text_value(info, weights)
+                gain = gains[info]
                 if gain > own.get(number, 0.0):
                     own[number] = gain
         else:
@@ -201,9 +205,10 @@ def _strong(hits: Hits, value: float, own: Scores, weights: Weights) -> None:
         size = hits.size_of(field)
         if not 0 < size <= _MOST_ROWS:
             continue
-        shared = 1 / (1 + math.log(size)) if field == Field.DEFINED else 1.0
+        shared = value / (1 + math.log(size)) if field == Field.DEFINED else value
+        gains = [shared * _name_value(field, info, weights) for info in (0, STEM)]
         for number, info in hits.rows(field):
-            own[number] = own.get(number, 0.0) + value * shared * _name_value(field, info, weights)
+            own[number] = own.get(number, 0.0) + gains[info]
 
 
 def _name_value(field: Field, info: int, weights: Weights) -> float:
@@ -212,8 +217,18 @@ def _name_value(field: Field, info: int, weights: Weights) -> float:
     return weights.defined if field == Field.DEFINED else weights.part
 
 
-def _text_value(info: int, weights: Weights) -> float:
-    return weights.text * _COUNTS[info & COUNT] + (weights.head if info & HEAD else 0.0)
+@functools.lru_cache(maxsize=2)
+def _text_values(weights: Weights) -> list[float]:
+    """Return what it is worth that a word stands in a text, by the byte of its posting."""
+    infos = range(1 << FIELD_SHIFT)
+    return [weights.text * _COUNTS[info & COUNT] + (weights.head if info & HEAD else 0.0) for info in infos]
+
+
+@functools.lru_cache(maxsize=2)
+def _length_divisors(weights: Weights) -> list[float]:
+    """Return by what scores are divided for the length of a file, by its size in the index."""
+    lengths = (max(0.3, 2 ** (size / 8) / _MEAN_LENGTH) for size in range(256))
+    return [1 - weights.length + weights.length * length**0.5 for length in lengths]
 
 
 def _together(
@@ -224,27 +239,27 @@ def _together(
     weights: Weights,
 ) -> Scores:
     """Add up the words: shorter files and files with more of the words first."""
-    score: Scores = defaultdict(float)
-    matched: Scores = defaultdict(float)
-    for word, own in by_word.items():
+    score: Scores = {}
+    for own in by_word.values():
         for number, value in own.items():
-            score[number] += value
-            matched[number] += value_of[word]
-    if len(score) > _MOST_WEIGHED:
-        kept = heapq.nlargest(_MOST_WEIGHED, score, key=score.__getitem__)
-        score = defaultdict(float, {number: score[number] for number in kept})
-    best = heapq.nlargest(300, score, key=score.__getitem__)
+            score[number] = score.get(number, 0.0) + value
+    ordered = sorted(score, key=score.__getitem__, reverse=True)[:_MOST_WEIGHED]
+    score = {number: score[number] for number in ordered}
+    matched = dict.fromkeys(ordered, 0.0)
+    for word, own in by_word.items():
+        gain = value_of[word]
+        for number in own.keys() & matched.keys():
+            matched[number] += gain
+    best = sorted(ordered[:_MOST_LOOKED_UP]) if common else []
+    worths = _text_values(weights)
     for each, hits, value in common:
-        for number in best:
-            info = hits.info_of(number, Field.TEXT)
-            if info is not None:
-                score[number] += value * _text_value(info, weights)
-                matched[number] += value_of[each.word] * 0.5
+        for number, info in hits.infos_of(best, Field.TEXT):
+            score[number] += value * worths[info]
+            matched[number] += value_of[each.word] * 0.5
     whole = sum(value_of.values()) or 1.0
-    for number in score:
-        length = 2 ** (index.size_of(number) / 8) / _MEAN_LENGTH
-        score[number] *= min(1.0, matched[number] / whole) ** weights.coverage
-        score[number] /= 1 - weights.length + weights.length * max(0.3, length) ** 0.5
+    divisors = _length_divisors(weights)
+    for number, part in matched.items():
+        score[number] *= min(1.0, part / whole) ** weights.coverage / divisors[index.size_of(number)]
     return score
 
 

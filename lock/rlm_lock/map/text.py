@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class Line:
     symbols: Sequence[tuple[str, int]]
 
 
+@functools.lru_cache(maxsize=4_096)
 def estimated(text: str) -> float:
     """Return how many tokens a text takes at most, nearly: it errs on the safe side.
 

@@ -34,6 +34,7 @@ class Indexing:
 
     Attributes:
         index: what there is; None before the first one is built.
+        map: the map of the project, which keeps what it has found while the index is the same; None without an index.
     """
 
     def __init__(self, project: Project, store: Path, extracts: Extracts) -> None:
@@ -43,7 +44,9 @@ class Indexing:
         self._builder: subprocess.Popen[bytes] | None = None
         self._is_compared = False
         self._has_failed = False
-        self.index = self._opened()
+        self.index: ProjectIndex | None = None
+        self.map: ProjectMap | None = None
+        self._open()
 
     def close(self) -> None:
         """End what builds."""
@@ -51,11 +54,6 @@ class Indexing:
             self._builder.kill()
             self._builder.wait()
             self._builder = None
-
-    @property
-    def map(self) -> ProjectMap | None:
-        """The map of the project; None before there is an index."""
-        return None if self.index is None else ProjectMap(self.index, self._extracts.packed)
 
     def work(self, touched: set[bytes]) -> Iterator[Progress]:
         """Bring the index to the file table. Args: touched, all files that differ from when this was called last."""
@@ -67,11 +65,13 @@ class Indexing:
         if total and not self._has_failed and (self.index is None or self.index.overlay > bound):
             yield from self._build()
 
-    def _opened(self) -> ProjectIndex | None:
+    def _open(self) -> None:
         try:
-            return ProjectIndex.open(self._folder, self._imports_of)
+            self.index = ProjectIndex.open(self._folder, self._imports_of)
         except (OSError, ValueError, KeyError):
-            return None
+            self.index = self.map = None
+        else:
+            self.map = ProjectMap(self.index, self._extracts.packed)
 
     def _imports_of(self, path: bytes) -> tuple[str, ...]:
         found = self._extracts.extract(path)
@@ -121,7 +121,7 @@ class Indexing:
         self._builder = None
         self._has_failed = builder.wait() != 0
         if not self._has_failed:
-            self.index = self._opened()
+            self._open()
             if self.index is not None:
                 yield from self._update(None)
                 self._is_compared = True
