@@ -74,6 +74,10 @@ class Checkpoints:
         self.pristine &= isinstance(request, SUPERVISOR_RESTORES)
         self.only_cells &= isinstance(request, RUN_NO_CODE)
 
+    def changed(self) -> None:
+        """Take note that something besides cells has changed the live process."""
+        self.only_cells = False
+
     def add(self, peer: WorkerLink, cells: int) -> list[WorkerLink]:
         """Enter a copy that was taken after ``cells`` cells; returns those that it replaces, which nobody needs now."""
         # A fresh process can undo the first cell just as well, and needs no memory until then.

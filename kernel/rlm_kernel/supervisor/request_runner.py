@@ -24,6 +24,10 @@ from rlm_kernel.supervisor.recovery import ALL_LOST, Recovery
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, heard
 
+ANSWERED_WITHOUT_CODE = ("is_complete_request", "history_request", "comm_info_request", "kernel_info_request")
+"""Requests of Jupyter clients that run no code of the session, which every other may: the cell, but also a completion
+or an inspection without the language wall, and a message to a comm."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestRunner:
@@ -60,7 +64,8 @@ class RequestRunner:
             await self._run_on(self.processes.serving, request, is_cell)
 
     async def _run_on(self, live: WorkerLink, request: CellRequest, is_cell: bool) -> None:
-        strict = is_cell and self.copying.mode == "strict"
+        runs_code = request.kind not in ANSWERED_WITHOUT_CODE
+        strict = runs_code and self.copying.mode == "strict"
         limits = self.relay.begin(request, live, hold=strict)
         ended = live.expect(worker_protocol.CellDone.TAG)
         _send(live, request)
@@ -71,6 +76,8 @@ class RequestRunner:
             # The cell counts before the copy is taken, so that the copy stands for the session with this cell. A death
             # of the process in between loses the cell and tells so: its reply is still held.
             self._finish(request, done, is_cell)
+            if runs_code and not is_cell:
+                self.checkpoints.changed()
             if strict:
                 await self.copying.now()
             self.relay.succeed(request, done, limits)
@@ -81,7 +88,7 @@ class RequestRunner:
             self.wait.end()
             limits.end()
             self.relay.end()
-        if is_cell:
+        if runs_code:
             self.copying.later()
 
     def _finish(self, request: CellRequest, done: worker_protocol.CellDone, is_cell: bool) -> None:

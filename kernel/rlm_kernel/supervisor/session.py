@@ -27,7 +27,7 @@ from rlm_kernel.supervisor.cell_history import CellHistory
 from rlm_kernel.supervisor.cell_log import CellLog
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoint_timer import CheckpointTimer
-from rlm_kernel.supervisor.checkpoints import Checkpoints
+from rlm_kernel.supervisor.checkpoints import RUN_NO_CODE, Checkpoints
 from rlm_kernel.supervisor.client_requests import ClientRequests
 from rlm_kernel.supervisor.driver import Driver
 from rlm_kernel.supervisor.equipment import BoundText, Equipment
@@ -284,7 +284,8 @@ class SupervisedSession:
             if isinstance(request, worker_requests.Restore):
                 self.checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
                 await self.equipment.learn_shadowed(self.processes.serving)
-                self.copying.later()
+            if not isinstance(request, RUN_NO_CODE):  # what it has changed is in no copy yet
+                await self.copying.secure()
             return answer
 
         future = self.queue.operation(work)

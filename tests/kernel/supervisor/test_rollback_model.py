@@ -16,11 +16,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from jupyter_client import AsyncKernelClient
+from native_kernel import NATIVE
 from session_processes import copies_of
 from waiting import until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError
+from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
@@ -31,6 +34,7 @@ SETUP = """
 class Noisy:
     def __str__(self): seen.append(1); return 'noise'
     __repr__ = __str__
+    def __dir__(self): seen.append(1); return ['noise']
 seen, rows, noisy = [], [], Noisy()
 class Thing:
     def __init__(self, number): self.number = number
@@ -68,6 +72,9 @@ class Machine(RuleBasedStateMachine):
         self.sure = 0
         """How many of the last cells can be undone for certain."""
         self.attached = False
+        self.asked: dict[str, int] = {}
+        """The queries, and after which cell each of them was asked."""
+        self.answered: dict[str, str] = {}
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
         async def in_time() -> Any:
@@ -76,21 +83,31 @@ class Machine(RuleBasedStateMachine):
 
         return self.runner.run(in_time())
 
-    @initialize(kept=st.integers(1, 3))
-    def begin(self, kept: int) -> None:
+    @initialize(kept=st.integers(1, 3), walled=st.booleans())
+    def begin(self, kept: int, walled: bool) -> None:
         """A strict session that can undo one to three cells."""
         Machine.count += 1
         policy = load_policy("default")
         limits = policy.limits.model_copy(update={"rollback_cells": kept})
         policy = policy.model_copy(update={"checkpoint": "strict", "limits": limits})
+        if not walled:
+            policy = policy.model_copy(update=NATIVE)
+        self.walled = walled
         self.kept, self.id = kept, f"model{Machine.count}"
-        self._do(self.supervisor.spawn(SpawnRequest(self.id, str(self.folder)), policy))
+        info = self._do(self.supervisor.spawn(SpawnRequest(self.id, str(self.folder)), policy))
+        self._do(self._open_notebook(info.connection))
         self._cell(f"{SETUP}\nn, text = 0, ''", {"n": 0, "text": "", "rows": [], "thing": 0, "seen": 0})
 
     def teardown(self) -> None:
         if self.states:
             self._look()
+            self.notebook.stop_channels()
             self._do(self.supervisor.shutdown(self.id))
+
+    async def _open_notebook(self, connection: dict[str, Any]) -> None:
+        self.notebook: Any = AsyncKernelClient()
+        self.notebook.load_connection_info(connection)
+        self.notebook.start_channels(hb=False)
 
     async def _ran(self, code: str) -> Any:
         return await self.supervisor.execute(self.id, code).result()
@@ -98,7 +115,6 @@ class Machine(RuleBasedStateMachine):
     def _cell(self, code: str, after: dict[str, Any]) -> str:
         result = self._do(self._ran(code))
         assert result.error is None, (code, result.error)
-        after.pop("looked", None)
         self.states.append(after)
         self.sure = min(self.sure + 1, self.kept)
         return str(result.result)
@@ -111,15 +127,41 @@ class Machine(RuleBasedStateMachine):
         """Any of them."""
         self._cell(cell.format(k=k), self.states[-1] | CELLS[cell](self.states[-1], k))
 
+    @rule(how=st.sampled_from(("peek", "completion")), killed=st.booleans())
+    def a_look_that_runs_code(self, how: str, killed: bool) -> None:
+        """To show or complete the object runs its methods, which change the session as no cell of it says."""
+        before = self.states[-1]["seen"]
+        if how == "peek" or self.walled:  # under the wall a completion runs no code
+            self._do(self.supervisor.peek_variable(self.id, "noisy", 0, 10, 1000))
+        else:
+            self._do(self.notebook.complete("noisy.", reply=True, timeout=30))
+        if killed:
+            self._do(_killed(self.supervisor, self.id))
+        self._cell("'again'", dict(self.states[-1]))
+        now = int(self._cell("len(seen)", dict(self.states[-1])))
+        assert now > before, "what the look has changed is lost"
+        for state in self.states[-3:]:  # a copy that stands for the cell before the look is from after it
+            state["seen"] = now
+
+    @rule(k=st.integers(0, 9))
+    def a_query(self, k: int) -> None:
+        """Code asks, and nobody has answered yet."""
+        self._cell(f"asked = llm_query('{k}')", dict(self.states[-1]))
+        (new,) = self._pending() - self.asked.keys()
+        self.asked[new] = len(self.states)
+
     @rule()
-    def a_look_that_runs_code(self) -> None:
-        """To show the object runs its `__str__`, which changes the session as no cell of it says."""
-        self._do(self.supervisor.peek_variable(self.id, "noisy", 0, 10, 1000))
-        after = dict(self.states[-1])
-        after["seen"] = int(self._cell("len(seen)", after))
-        assert after["seen"] > self.states[-2]["seen"]
-        # In a pause between the look and the cell another copy is taken, which then stands for the same cells.
-        self.states[-2]["looked"] = after["seen"]
+    def an_answer(self) -> None:
+        """It is what the newest query that waits is, from then on."""
+        if waits := sorted(self.asked.keys() - self.answered.keys()):
+            self.answered[waits[-1]] = f"answer to {waits[-1]}"
+            outcome = QueryOutcome(answer=self.answered[waits[-1]])
+            self._do(self.supervisor.answer(self.id, {waits[-1]: outcome}))
+        if (newest := max(self.asked, key=self.asked.__getitem__, default="")) in self.answered:
+            assert self._cell("str(asked)", dict(self.states[-1])) == repr(self.answered[newest])
+
+    def _pending(self) -> set[str]:
+        return {query.id for query in self._do(self.supervisor.pending_queries(self.id))}
 
     @rule()
     def a_look_that_runs_none(self) -> None:
@@ -150,11 +192,9 @@ class Machine(RuleBasedStateMachine):
         assert len(done.undone) == count
         del self.states[-count:]
         self.sure = max(self.sure - count, 0)
-        state = self.states[-1]
-        if "looked" in state:
-            after = dict(state)
-            after["seen"] = int(self._cell("len(seen)", after))
-            assert after["seen"] in (state["seen"], state["looked"])
+        for query in [query for query, cells in self.asked.items() if cells > len(self.states)]:
+            del self.asked[query]
+            self.answered.pop(query, None)
 
     @rule(in_cell=st.booleans())
     def the_process_dies(self, in_cell: bool) -> None:
@@ -181,6 +221,12 @@ class Machine(RuleBasedStateMachine):
         state = self.states[-1]
         shown = self._cell(SHOWN, dict(state))
         assert shown == str((state["n"], state["text"], state["rows"], state["thing"], state["seen"]))
+
+    @invariant()
+    def a_query_waits_until_it_is_answered_or_undone(self) -> None:
+        """Whatever has died meanwhile."""
+        if self.states:
+            assert self._pending() == self.asked.keys() - self.answered.keys()
 
     @invariant()
     def what_was_promised_can_be_undone(self) -> None:
