@@ -169,8 +169,10 @@ class KernelDied(ProcessError):
     @property
     def hint(self) -> str:
         """What to do depends on what was lost."""
-        if self.loss is not None and self.loss.what is Lost.NOTHING:
+        if self.loss is not None and self.loss.nothing:
             return "change the code that ended the process, then call eval_code again"
+        if self.loss is not None and self.loss.what is Lost.NOTHING:
+            return "start the threads that you still need, then call eval_code again"
         return _DEFINE_AGAIN
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlm_ipc.messages import Json
-from rlm_ipc.outcomes import Ended, Loss
+from rlm_ipc.outcomes import Ended, Loss, Uncopied
 
 __all__ = [
     "AskedQuery",
@@ -61,7 +61,7 @@ class KernelInfo:
     ``walls`` stand around it. ``last_used`` is when a client last had it run something, in seconds since the epoch.
     ``contexts`` are the loaded texts by name, with the revision that each was bound as; of those that are ``shadowed``
     the name means something else in code. ``waiting`` are the queries that its cell waits for, ``attachments`` the
-    attachments by which front ends have it open.
+    attachments by which front ends have it open. ``uncopied`` is what no checkpoint holds because none can be taken.
     """
 
     kernel_id: str
@@ -77,6 +77,7 @@ class KernelInfo:
     label: dict[str, Json]
     memory_bytes: int
     checkpoint: bool
+    uncopied: Uncopied | None
     undoable: tuple[int, ...]
     latest: tuple[str, ...]
     last_used: float
@@ -167,7 +168,7 @@ class CellResult:
     deleted them, ``given`` the answers that its code has assigned to ``llm_answers``.
     ``seconds`` is how long it ran. ``error`` is what to show of an error, and nothing else: session code chooses its
     name and text. ``ended`` is what has ended the cell, ``reason`` why in words unless it ended by itself, ``loss``
-    what went with its worker.
+    what went with its worker, ``uncopied`` what no checkpoint holds because none can be taken.
     """
 
     status: str
@@ -183,6 +184,7 @@ class CellResult:
     ended: Ended
     reason: str
     loss: Loss | None
+    uncopied: Uncopied | None
     execution_count: int | None
     seconds: float
     queries: tuple[str, ...]

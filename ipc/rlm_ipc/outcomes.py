@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["Ended", "Loss", "Lost"]
+__all__ = ["Ended", "Loss", "Lost", "NoCopy", "Uncopied"]
 
 
 class Ended(enum.StrEnum):
@@ -64,20 +64,75 @@ class Lost(enum.StrEnum):
     EVERYTHING = "everything"
 
 
+class NoCopy(enum.StrEnum):
+    """Why no checkpoint of a session could be taken."""
+
+    THREAD_RUNS = "thread_runs"
+    """A thread of its own does something, which would stay half done in a copy."""
+    LIBRARY_THREADS = "library_threads"
+    """A library keeps threads that a copy would not have, and its calls would never return there."""
+    REFUSED = "refused"
+    """The system has no room for one more process, or for its memory."""
+    NO_ANSWER = "no_answer"
+
+
+_WHY_NO_COPY = {
+    NoCopy.THREAD_RUNS: "a thread of the session runs",
+    NoCopy.LIBRARY_THREADS: "a library keeps threads that do not survive being copied",
+    NoCopy.REFUSED: "the system refuses to copy the process",
+    NoCopy.NO_ANSWER: "the process was too slow to be copied",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Uncopied:
+    """What no checkpoint holds: ``age`` completed cells, since none could be taken, for the ``reason``.
+
+    ``detail`` names threads or libraries, or is the system's word for it.
+    """
+
+    age: int
+    reason: NoCopy
+    detail: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reason in words."""
+        words = _WHY_NO_COPY[self.reason]
+        return f"{words} ({self.detail})" if self.detail else words
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """What a session has lost with its worker.
 
-    ``cells`` is how many completed cells are undone, when that is what is lost. ``in_cell`` says that a cell ran: what
-    that one did is undone in any case.
+    ``cells`` is how many completed cells are undone, when that is what is lost, and ``uncopied`` why no checkpoint had
+    them, if none could be taken. ``in_cell`` says that a cell ran: what that one did is undone in any case. ``threads``
+    ran before and do not now.
     """
 
     what: Lost = Lost.NOTHING
     cells: int = 0
     in_cell: bool = False
+    uncopied: Uncopied | None = None
+    threads: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the session is as it was, but for a running cell."""
+        return self.what is Lost.NOTHING and not self.threads
 
     def __str__(self) -> str:
         """The loss in words, for callers."""
+        told = self._of_variables()
+        if self.what is not Lost.NOTHING and self.uncopied is not None:
+            told += f", because no checkpoint could be taken: {self.uncopied.why}"
+        if self.threads:
+            several = "threads" if len(self.threads) > 1 else "thread"
+            told += f"; {len(self.threads)} {several} did not come back: {', '.join(self.threads)}"
+        return told
+
+    def _of_variables(self) -> str:
         if self.what is Lost.EVERYTHING:
             return "its variables are lost; loaded contexts are there again"
         if self.what is Lost.CELLS:

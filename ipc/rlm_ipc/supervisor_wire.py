@@ -19,7 +19,7 @@ CALL, RESULT, EVENT = b"Q", b"R", b"E"
 """The one-byte tags of the messages."""
 GOODBYE = b"g"
 """To the bridge of an attachment: the front end has shut its kernel down."""
-PROTOCOL = 6
+PROTOCOL = 7
 """The version of the calls; both sides have to have the same."""
 MAX_CALL = 512 << 20
 """Bytes of the largest message."""

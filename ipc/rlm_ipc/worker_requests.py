@@ -65,6 +65,25 @@ class ShadowedNames:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtThreads(Request["OtherThreads"]):
+    """Which threads are there besides the one that serves?"""
+
+    OP: ClassVar[str] = "threads"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherThreads:
+    """Threads as their kernel describes them: ``names`` of those that a copy lacks, how many of ``libraries``.
+
+    ``stuck`` is the library whose threads keep the kernel from being copied, if there is one.
+    """
+
+    names: tuple[str, ...] = ()
+    libraries: int = 0
+    stuck: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Variables(Request["VariableRows"]):
     """Describe the user's globals."""
 
@@ -270,6 +289,7 @@ REPLIES: Mapping[type[Request[Any]], type[Any]] = dict(
         _row(Bind, Done),
         _row(Unbind, Done),
         _row(Shadowed, ShadowedNames),
+        _row(LookAtThreads, OtherThreads),
         _row(Variables, VariableRows),
         _row(Peek, Lines),
         _row(Scan, FoundLines),

@@ -10,7 +10,7 @@ from typing import Any
 from rlm_ipc.jupyter_wire import DELIMITER
 from rlm_ipc.kernel_reports import CellError, CellResult
 from rlm_ipc.messages import JsonObject
-from rlm_ipc.outcomes import Ended, Loss
+from rlm_ipc.outcomes import Ended, Loss, Uncopied
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RunCell
 from rlm_kernel.supervisor.cell_output import CellOutput
 from rlm_kernel.supervisor.query_book import given_in
@@ -30,7 +30,7 @@ class CellRequest:
     when it is needed. ``shadowed`` are the contexts whose names the cell has taken, and ``returned`` those whose names
     it took or deleted and gave back. A ``withdrawn`` request must not begin any more. A cell that was ``interrupted``
     before it began ends as it begins. ``ended`` tells what ended the request, ``reason`` why, in words, unless it ended
-    by itself, and ``loss`` what was lost with its worker.
+    by itself, and ``loss`` what was lost with its worker. ``uncopied`` is what no checkpoint holds after it.
     """
 
     tag: bytes
@@ -55,6 +55,7 @@ class CellRequest:
     ended: Ended = Ended.BY_ITSELF
     reason: str = ""
     loss: Loss | None = None
+    uncopied: Uncopied | None = None
 
     @classmethod
     def of_client(cls, tag: bytes, parts: list[bytes], *, run: object = None, attachment: str = "") -> CellRequest:
@@ -160,6 +161,7 @@ def direct_result(request: CellRequest, done: CellDone, seconds: float) -> CellR
         ended=request.ended,
         reason=request.reason,
         loss=request.loss,
+        uncopied=request.uncopied,
         execution_count=reply.execution_count,
         seconds=seconds,
         queries=tuple(request.queries),

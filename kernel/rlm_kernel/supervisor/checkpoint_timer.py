@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
+from rlm_ipc.outcomes import NoCopy
 from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.request_queue import RequestQueue
 from rlm_kernel.supervisor.worker_link import ForkRefused, retrieved
@@ -19,10 +19,10 @@ from rlm_kernel.supervisor.worker_link import ForkRefused, retrieved
 # To make pages ready takes a processor for as long as a cell. On two cores it would take it from whoever sends the
 # reply and from whoever reads it, so it waits until both are through.
 IDLE_BEFORE_PREFAULT_SECONDS = 0.01
-# A copy is for the pause in which an agent thinks: cells that follow each other at once are not copied each.
+# A copy is for the pause in which an agent thinks: of cells that follow each other at once it delays the next one.
 IDLE_BEFORE_COPY_SECONDS = 0.1
 IDLE_BEFORE_SHARING_SECONDS = 5.0
-COPY_EVERY_SECONDS = 1.0
+TRY_AGAIN_SECONDS = 1.0
 
 
 class CopiedProcesses(Protocol):
@@ -30,6 +30,10 @@ class CopiedProcesses(Protocol):
 
     async def checkpoint(self) -> None:
         """Take a sleeping copy of the live process; raises `ForkRefused` or `PeerDied`."""
+        ...
+
+    async def demand_still(self) -> bool:
+        """Whether it has one thread; raises `ForkRefused` for threads that keep it from being copied, or `PeerDied`."""
         ...
 
     def prefault(self) -> None:
@@ -44,14 +48,27 @@ class CheckpointTimer:
         self.mode = mode
         self._processes, self._checkpoints, self._queue = processes, checkpoints, queue
         self._timer: asyncio.TimerHandle | None = None
-        self._taken = 0.0
+        self._tried = 0.0
 
     async def now(self) -> None:
         """Take a copy. A kernel that cannot be copied goes on without one."""
-        # Noted before the attempt: one that fails, for a thread that stays, must not be made again before each cell.
-        self._taken = time.monotonic()
-        with suppress(ForkRefused, TimeoutError):
+        # Noted before the attempt: one that fails, and takes long to, must not be made again before each cell.
+        self._tried = time.monotonic()
+        try:
             await self._processes.checkpoint()
+        except ForkRefused as refused:
+            self._checkpoints.refused(refused.why, refused.detail)
+        except TimeoutError:
+            self._checkpoints.refused(NoCopy.NO_ANSWER, "")
+
+    async def look(self) -> None:
+        """Find out whether a copy could be taken now, so that the answer to the cell that has ended can tell."""
+        try:
+            await self._processes.demand_still()
+        except ForkRefused as refused:
+            self._checkpoints.refused(refused.why, refused.detail)
+        else:
+            self._checkpoints.possible()
 
     async def cover(self) -> None:
         """Take a copy of what no copy represents yet, if there are to be copies at all."""
@@ -65,10 +82,13 @@ class CheckpointTimer:
         self.later()
 
     def due(self) -> bool:
-        """Whether the next cell must wait for a copy: cells without a pause between them would never be copied."""
+        """Whether the next cell must wait for a copy: without a pause before it there was no time to take that.
+
+        So ``lazy`` never loses more than the last completed cell, unless the session cannot be copied.
+        """
         if self.mode != "lazy" or self._checkpoints.covered:
             return False
-        return self._checkpoints.newest is None or time.monotonic() - self._taken >= COPY_EVERY_SECONDS
+        return self._checkpoints.uncopied is None or time.monotonic() - self._tried >= TRY_AGAIN_SECONDS
 
     def later(self) -> None:
         """Take a copy as soon as the session is idle, if a new one is worth it, and make ready for the next cell."""
@@ -98,7 +118,11 @@ class CheckpointTimer:
     def _share_if_idle(self) -> None:
         """Take a new copy of a session that is left alone, so that both share every page: half of their memory.
 
-        Until now the kernel kept pages that it had copied ahead for the cell that was expected next.
+        Until now the kernel kept pages that it had copied ahead for the cell that was expected next. A session that
+        could not be copied is looked at again, as its thread may have ended.
         """
-        if self._queue.idle and self._checkpoints.newest is not None:
+        uncopied = self._checkpoints.uncopied
+        if self._queue.idle and (uncopied is not None or self._checkpoints.newest is not None):
             self._queue.operation(self.now).add_done_callback(retrieved)
+        if uncopied is not None and uncopied.reason is NoCopy.THREAD_RUNS:
+            self._wait(IDLE_BEFORE_SHARING_SECONDS, self._share_if_idle)

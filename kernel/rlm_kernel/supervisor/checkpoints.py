@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rlm_ipc.outcomes import NoCopy, Uncopied
 from rlm_ipc.worker_requests import (
     Bind,
     Export,
+    LookAtThreads,
     Peek,
     Request,
     Resolve,
@@ -21,18 +23,19 @@ from rlm_ipc.worker_requests import (
 )
 from rlm_kernel.supervisor.worker_link import WorkerLink
 
-SUPERVISOR_RESTORES = (Bind, Unbind, Shadowed, Resolve, Variables, Peek, Scan, Export)
+SUPERVISOR_RESTORES = (Bind, Unbind, Shadowed, LookAtThreads, Resolve, Variables, Peek, Scan, Export)
 """Requests that change nothing, or only what the supervisor restores in a fresh process."""
-RUN_NO_CODE = (Bind, Unbind, Shadowed, Resolve, Variables)
+RUN_NO_CODE = (Bind, Unbind, Shadowed, LookAtThreads, Resolve, Variables)
 """Those among them that run no user code: a copy from before them still represents the session."""
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A sleeping copy, taken after ``cells`` completed cells."""
+    """A sleeping copy, taken after ``cells`` completed cells; the live process has ``threads`` that it lacks."""
 
     peer: WorkerLink
     cells: int
+    threads: tuple[str, ...] = ()
 
 
 class Checkpoints:
@@ -48,6 +51,7 @@ class Checkpoints:
         self.pristine = False
         self.only_cells = False
         self.copies: list[Checkpoint] = []
+        self._refused: tuple[NoCopy, str] | None = None
 
     @property
     def newest(self) -> Checkpoint | None:
@@ -69,6 +73,21 @@ class Checkpoints:
         """True if a new copy would gain nothing."""
         return self.covered and self.newest is not None
 
+    @property
+    def uncopied(self) -> Uncopied | None:
+        """What no copy represents because none could be taken; None if there is no such thing."""
+        if self._refused is None or self.covered:
+            return None
+        return Uncopied(self.cells - (self.newest.cells if self.newest is not None else 0), *self._refused)
+
+    def refused(self, reason: NoCopy, detail: str) -> None:
+        """Take note that no copy can be taken now."""
+        self._refused = reason, detail
+
+    def possible(self) -> None:
+        """Take note that a copy can be taken again."""
+        self._refused = None
+
     def asked(self, request: Request[Any]) -> None:
         """Take note that the live process carries out a request, which may change it as no cell says."""
         self.pristine &= isinstance(request, SUPERVISOR_RESTORES)
@@ -84,9 +103,17 @@ class Checkpoints:
         oldest = max(cells - self.undoable, 1 if self.pristine else 0)
         kept = [copy for copy in self.copies if oldest <= copy.cells < cells]
         replaced = [copy.peer for copy in self.copies if copy not in kept]
-        self.copies = [*kept, Checkpoint(peer, cells)]
+        self.copies = [*kept, Checkpoint(peer, cells, peer.handshake.threads)]
         self.only_cells = True
+        self.possible()
         return replaced
+
+    def resumed(self, copy: Checkpoint) -> tuple[str, ...]:
+        """The live process goes on from that copy; returns the threads that are missing now."""
+        threads, copy.threads = copy.threads, ()
+        self.cells, self.only_cells = copy.cells, True
+        self.possible()
+        return threads
 
     def remove(self, peer: WorkerLink) -> None:
         """Forget a copy: it has ended, or goes on as the live process."""
@@ -119,3 +146,4 @@ class Checkpoints:
     def begin_anew(self) -> None:
         """Forget everything: a fresh process takes the place of the live one and its copies."""
         self.copies, self.cells, self.only_cells = [], 0, False
+        self.possible()

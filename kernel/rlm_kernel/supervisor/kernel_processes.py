@@ -15,9 +15,12 @@ from rlm_ipc import framing, worker_protocol
 from rlm_ipc.errors import CallerError, KernelDied
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.worker_protocol import ForkState, Resume, Resumed, Start, Started
+from rlm_ipc.worker_requests import LookAtThreads, OtherThreads
+from rlm_kernel.supervisor import other_threads
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
 from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.kernel_requests import KernelRequests
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.session_walls import SessionWalls
 from rlm_kernel.supervisor.worker_link import ForkRefused, LinkOwner, PeerDied, WorkerLink, answered, fork, heard
@@ -34,7 +37,7 @@ class KernelProcesses:
 
     ``fresh_worker`` makes a process that waits for a session, and ``spec`` describes the session to it. ``owner`` hears
     of their messages and deaths, and ``refusals`` counts what their gate refuses. ``checkpoints`` says what each copy
-    stands for, and ``equipment`` is given to every process that does not have it yet.
+    stands for, and ``equipment`` is given to every process that does not have it yet. ``requests`` asks the live one.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class KernelProcesses:
         walls: SessionWalls,
         checkpoints: Checkpoints,
         equipment: Equipment,
+        requests: KernelRequests,
         refusals: Refusals,
         owner: LinkOwner,
     ) -> None:
@@ -51,7 +55,7 @@ class KernelProcesses:
         self.live: WorkerLink | None = None
         self.gate: ForkBroker | None = None
         self._fresh_worker, self._owner, self._refusals = fresh_worker, owner, refusals
-        self._checkpoints, self._equipment = checkpoints, equipment
+        self._checkpoints, self._equipment, self._requests = checkpoints, equipment, requests
         self._replaced: list[WorkerLink] = []
         """Copies that are about to end."""
         self._closed = False
@@ -136,13 +140,22 @@ class KernelProcesses:
 
         Both processes share their memory until the live one gets its next request, or `prefault`.
         """
-        cells = self._checkpoints.cells
-        peer = await self.fork(self.serving, asleep=True)
+        cells, alone = self._checkpoints.cells, await self.demand_still()
+        peer = await self.fork(self.serving, asleep=alone, leave_threads=not alone)
         self._refuse_when_closed(peer)
         peer.report_to(self._owner)
         if replaced := self._checkpoints.add(peer, cells):
             self._replaced += replaced
             asyncio.get_running_loop().call_later(REPLACED_SECONDS, self._end_replaced, replaced)
+
+    async def demand_still(self) -> bool:
+        """Whether the live process has one thread only; raises `ForkRefused` if it has one that no copy can lack."""
+        live = self.serving
+        if live.pid is None or not other_threads.count(live.pid):
+            return True
+        told = await self._requests.ask_for(live, LookAtThreads(), OtherThreads())
+        await other_threads.demand_still(live.pid, told)
+        return False
 
     def _end_replaced(self, peers: list[WorkerLink]) -> None:
         for peer in peers:
@@ -176,16 +189,19 @@ class KernelProcesses:
     async def take_over(self, *, in_cell: bool) -> Loss:
         """After the live process has died, maybe ``in_cell``: go on from the newest copy, or from a fresh process."""
         checkpoints = self._checkpoints
+        why = checkpoints.uncopied
         # A copy can be dead as well, or die when its objects are let go. Each failure removes one, so this ends.
         while (copy := checkpoints.newest) is not None:
             if await self._lead_copy(copy) and await self._is_equipped():
-                cells, checkpoints.cells = checkpoints.cells - copy.cells, copy.cells
-                return Loss(Lost.CELLS if cells else Lost.NOTHING, cells, in_cell)
+                cells = checkpoints.cells - copy.cells
+                threads = checkpoints.resumed(copy)
+                return Loss(Lost.CELLS if cells else Lost.NOTHING, cells, in_cell, why, threads)
             copy.peer.drop()
             self.lost_copy(copy.peer)
-        lost, checkpoints.cells = Lost.NOTHING if checkpoints.untouched else Lost.EVERYTHING, 0
+        lost = Lost.NOTHING if checkpoints.untouched else Lost.EVERYTHING
+        checkpoints.begin_anew()
         await self.start_equipped()
-        return Loss(lost, 0, in_cell)
+        return Loss(lost, 0, in_cell, why)
 
     async def go_back(self, count: int) -> None:
         """Undo ``count`` cells, one of `can_go_back`. If the copy cannot be resumed, nothing has changed."""
@@ -195,6 +211,8 @@ class KernelProcesses:
             await self.start()
         elif not await self._lead_copy(chosen):
             raise CallerError("the copy from before these cells has ended; undo fewer cells")
+        else:
+            self._checkpoints.resumed(chosen)
         if before is not None:
             before.drop()
         self._checkpoints.go_back(target)
@@ -220,7 +238,6 @@ class KernelProcesses:
             peer.drop()
             return False
         self.lead(peer)
-        self._checkpoints.only_cells = True
         return True
 
     async def _resumed(self, peer: WorkerLink) -> bool:

@@ -57,7 +57,7 @@ class Recovery:
         in_cell = self._relay.current is not None
         loss = await self._processes.take_over(in_cell=in_cell)
         self.forget_lost_cells()
-        if loss.what is not Lost.NOTHING and not in_cell:
+        if not loss.nothing and not in_cell:
             self._untold = reason, loss
         self._report(Recovered())
         with contextlib.suppress(PeerDied):

@@ -80,6 +80,9 @@ class RequestRunner:
                 self.checkpoints.changed()
             if strict:
                 await self.copying.now()
+            elif runs_code and self.copying.mode == "lazy":
+                await self.copying.look()
+            request.uncopied = self.checkpoints.uncopied
             self.relay.succeed(request, done, limits)
         except PeerDied:
             limits.end()

@@ -91,6 +91,7 @@ class SupervisedSession:
             SessionWalls(policy.walls.require),
             self.checkpoints,
             self.equipment,
+            self.requests,
             self.refusals,
             self,
         )
@@ -215,6 +216,7 @@ class SupervisedSession:
             label=self.request.label,
             memory_bytes=max(0, private_memory(live.pid) - self.watch.base) if live and live.pid else 0,
             checkpoint=newest is not None and newest.peer.pid is not None,
+            uncopied=self.checkpoints.uncopied,
             undoable=tuple(undoable),
             latest=tuple(self.history.latest(max(undoable, default=0))),
             last_used=self.queue.last_used,

@@ -298,6 +298,7 @@ def importable(policy: SessionPolicy) -> tuple[str, ...]:
 
 QUIET_LIBRARIES = {
     "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
     # pandas imports pyarrow where it is installed. Its own allocators start a thread, and reserve far more memory than
     # they use.
     "ARROW_DEFAULT_MEMORY_POOL": "system",

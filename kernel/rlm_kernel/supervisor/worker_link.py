@@ -17,6 +17,7 @@ from rlm_ipc import framing, worker_protocol
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.framed_stream import Stream, Unfinished
 from rlm_ipc.json_size import has_too_many_values
+from rlm_ipc.outcomes import NoCopy
 from rlm_ipc.worker_protocol import ForkState
 from rlm_kernel.supervisor.pid_namespace import Space
 from rlm_kernel.supervisor.proc_status import effort, ignores_interrupts, parent_of
@@ -36,11 +37,13 @@ M = TypeVar("M")
 
 
 class ForkRefused(KernelError):
-    """A process cannot be copied now, because it has ``threads`` or because the system refuses (``errno``)."""
+    """A process cannot be copied now: ``why``. ``threads`` are in the way, or the system refuses (``errno``)."""
 
-    def __init__(self, reason: str, threads: Sequence[str] = (), errno: int | None = None) -> None:
-        self.threads = list(threads)
-        self.errno = errno
+    def __init__(
+        self, reason: str, threads: Sequence[str] = (), errno: int | None = None, why: NoCopy = NoCopy.REFUSED
+    ) -> None:
+        self.threads, self.errno, self.why = list(threads), errno, why
+        self.detail = ", ".join(threads) or reason
         super().__init__(f"{reason}: {', '.join(self.threads)}" if threads else reason)
 
 

@@ -7,11 +7,10 @@ of queries. Where its policy is stricter, it adds walls inside those that stand,
 from __future__ import annotations
 
 import os
-import threading
 import types
 from typing import Protocol
 
-from rlm_ipc import framing, processes
+from rlm_ipc import framing
 from rlm_ipc.kernel_reports import WallState
 from rlm_ipc.worker_protocol import Started, StartFork, encode
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
@@ -103,14 +102,3 @@ def _drop_modules(namespace: Namespace, policy: Policy) -> list[str]:
     for name in gone:
         del namespace[name]
     return gone
-
-
-def other_threads() -> list[str]:
-    """The names of the threads besides the one that serves: they do not survive a fork."""
-    # Count in the kernel and not in Python: a compiled library starts threads that `threading` has never heard of.
-    count = processes.thread_count()
-    if count <= 1:
-        return []
-    main = threading.main_thread()
-    named = [thread.name for thread in threading.enumerate() if thread is not main]
-    return named + ["(a thread of a library)"] * (count - 1 - len(named))

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from rlm_ipc import framing, processes, signals
 from rlm_ipc.worker_protocol import Fork, Forked, ForkState, Handshake, encode
-from rlm_kernel.worker import fork_session
+from rlm_kernel.worker import threads
 from rlm_kernel.worker.worker_process import Left, WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.os_wall import private_root
@@ -45,28 +45,30 @@ class Forking:
     def fork(self, request: Fork, descriptors: Sequence[int]) -> None:
         """Fork a child that owns the first of ``descriptors``. It waits for a session, or sleeps as a checkpoint."""
         process, link = self._process, self._process.link
-        # Threads do not exist in the child, but the locks that they hold do, and stay locked there for ever. A
-        # checkpoint with such a lock could hang when it is needed, so none is taken.
-        threads = tuple(fork_session.other_threads())
-        if threads and not request.leave_threads:
+        # Threads do not exist in the child, but the locks that they hold do, and stay locked there for ever. Only the
+        # supervisor sees whether they stand still.
+        alone, others = processes.thread_count() <= 1, threads.others()
+        if not alone and not request.leave_threads:
             _close(descriptors)
-            process.send(Forked(error="the session has threads", threads=threads))
+            process.send(Forked(error="the session has threads", threads=others.names))
             return
-        left = Left(threads, len(process.loop.pending()))
+        left = Left(others.names, len(process.loop.pending()))
+        if not process.dormant:  # a copy has no threads: it passes on which pools stood idle when it was made
+            process.idle_pools = others.pools
         seclusion = self._seclusion_to_come() if request.private else None
         # seccomp stops the clone until the supervisor has answered. A signal that arrives meanwhile would end the call
         # with EINTR, or restart it after the supervisor has used up its permission.
         blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
-        asleep = descriptors[0] if request.asleep else None
-        pause = None if threads or asleep is None else self.pause(asleep, blocked)
+        asleep = descriptors[0] if request.asleep and alone else None
+        pause = None if asleep is None else self.pause(asleep, blocked)
         # The copy shares this socket until it has moved to its own. An at-fork handler that prints would write from
         # two processes into one stream of messages.
         link.hold(True)
         try:
             pid = (
-                _fork_leaving_threads()
-                if threads
-                else processes.fork_sibling(asleep=asleep, first=self._greeting(asleep), pause=pause)
+                processes.fork_sibling(asleep=asleep, first=self._greeting(asleep), pause=pause)
+                if alone
+                else _fork_leaving_threads()
             )
         except (OSError, MemoryError) as error:
             _close(descriptors)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from rlm_ipc import signals
 from rlm_ipc.worker_protocol import Fork, ForkState, RunCell, decode, encode
-from rlm_kernel.worker import fork_session
+from rlm_kernel.worker import threads
 from rlm_kernel.worker.cell_runner import CellRunner
 from rlm_kernel.worker.forking import Forking
 from rlm_kernel.worker.worker_process import WorkerProcess
@@ -72,7 +72,7 @@ class Rehearsal:
     def _be_asked_for_copy(self) -> None:
         """What comes before the fork that follows a cell under ``checkpoint: strict``."""
         decode(Fork, encode(Fork(ForkState.DORMANT, asleep=True))[1])
-        fork_session.other_threads()
+        threads.others()
         # An empty set leaves the mask as it is: only the call is rehearsed.
         self._forking.pause(self._process.link.socket.fileno(), signals.set_mask(signal.SIG_BLOCK, ()))
 

@@ -32,6 +32,8 @@ from rlm_ipc.worker_requests import (
     FoundLines,
     KnownQueries,
     Lines,
+    LookAtThreads,
+    OtherThreads,
     Peek,
     Request,
     Resolve,
@@ -45,7 +47,7 @@ from rlm_ipc.worker_requests import (
     Variables,
     read_request,
 )
-from rlm_kernel.worker import snapshot, variables
+from rlm_kernel.worker import snapshot, threads, variables
 from rlm_kernel.worker.ipykernel_adapter import interruptible
 from rlm_kernel.worker.session_state import user_code
 from rlm_kernel.worker.traceback import name_of, text_of
@@ -114,6 +116,10 @@ def _unbind(worker: AskedWorker, request: Unbind, message: Message) -> tuple[Don
 def _shadowed(worker: AskedWorker, request: Shadowed, message: Message) -> tuple[ShadowedNames, Blobs]:
     state = worker.session
     return ShadowedNames(tuple(state.shadowed(worker.namespace) if state is not None else ())), ()
+
+
+def _threads(worker: AskedWorker, request: LookAtThreads, message: Message) -> tuple[OtherThreads, Blobs]:
+    return threads.others().told(), ()
 
 
 def _variables(worker: AskedWorker, request: Variables, message: Message) -> tuple[VariableRows, Blobs]:
@@ -189,6 +195,7 @@ HANDLERS: dict[type[Request[Any]], Handler[Any]] = dict(
         _row(Bind, _bind),
         _row(Unbind, _unbind),
         _row(Shadowed, _shadowed),
+        _row(LookAtThreads, _threads),
         _row(Variables, _variables),
         _row(Peek, _peek),
         _row(Scan, _scan),

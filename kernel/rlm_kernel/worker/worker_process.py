@@ -25,6 +25,7 @@ from rlm_ipc import framing, worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
 from rlm_ipc.messages import plain
 from rlm_ipc.worker_protocol import Asked, Handshake, Resolved, Start, decode, encode
+from rlm_kernel.worker import threads
 from rlm_kernel.worker.event_loop import EventLoop
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
 from rlm_kernel.worker.session_state import WorkerSession, user_code
@@ -60,6 +61,8 @@ class WorkerProcess:
         self.session: WorkerSession | None = None
         self.isolation: Isolation | None = None
         self.seclusion: Seclusion | None = None
+        self.idle_pools: threads.IdlePools = ()
+        """Pools of threads that stood idle when this process was forked."""
         self.stdout, self.stderr = (
             TextStream(self.link, worker_protocol.STDOUT),
             TextStream(self.link, worker_protocol.STDERR),
@@ -173,6 +176,7 @@ class WorkerProcess:
     def activate(self) -> None:
         """Become a process that serves, with a message counter, an event loop and streams of its own."""
         self.dormant = False
+        threads.restart(self.idle_pools)
         self.kernel.session.message_count = 0
         self.renew_loop()
         self.use_streams()

@@ -6,6 +6,7 @@ from rlm_ipc.daemon_rows import OpenSession, RestingSession
 from rlm_ipc.errors import CallerError, KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
+from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
@@ -170,7 +171,7 @@ class SessionControl:
             "state": info.state,
             "pid": info.pid,
             "memory_bytes": info.memory_bytes,
-            "checkpoint": info.checkpoint,
+            "checkpoint": info.checkpoint if info.uncopied is None else missing_copy(info.uncopied),
             "can_undo": info.undoable,
             "connection_file": info.connection_file,
             "scratch": info.scratch,

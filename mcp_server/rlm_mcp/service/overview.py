@@ -18,6 +18,7 @@ from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import SessionsSeen
 from rlm_ipc.worker_requests import VariableRow
+from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.sessions.journal import Journal
@@ -274,6 +275,7 @@ def _about(session: Session, kernel: KernelInfo | None) -> JsonObject:
         "policy_sha256": session.pinned.digest,
         "network": policy.network,
         "checkpoint": policy.checkpoint,
+        "uncopied": missing_copy(kernel.uncopied) if kernel is not None and kernel.uncopied is not None else None,
         "workspace": session.row.workspace,
         "created": session.row.created_at,
         "pid": kernel.pid if kernel is not None else None,

@@ -303,9 +303,9 @@ class Policy(_Section):
     lock: LockPolicy = Field(LockPolicy(), description="What of the project lock a session gets.")
     checkpoint: Literal["off", "lazy", "strict"] = Field(
         "lazy",
-        description="off: a crash loses the variables; lazy: a copy is taken after each reply; "
-        "strict: before each reply a copy is taken; "
-        "nothing is ever lost.",
+        description="off: a crash loses the variables; lazy: a copy is taken in the pause after each cell, or before "
+        "the next one begins, so a crash loses one cell at most; strict: before each reply a copy is taken; no completed "
+        "cell is lost. Where no copy can be taken, each answer says so.",
     )
     reopen: bool = Field(
         False,

@@ -12,12 +12,12 @@ import pytest
 from waiting import until
 
 from rlm_ipc import worker_protocol
-from rlm_ipc.outcomes import Loss, Lost
+from rlm_ipc.outcomes import Loss, Lost, NoCopy, Uncopied
 from rlm_ipc.worker_requests import Bind, Export, Peek, Resolve, Restore, Save, Scan, Shadowed, Unbind, Variables
 from rlm_kernel.supervisor import checkpoint_timer, kernel_processes
 from rlm_kernel.supervisor.cell_history import CellHistory, UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.checkpoint_timer import COPY_EVERY_SECONDS, CheckpointTimer
+from rlm_kernel.supervisor.checkpoint_timer import TRY_AGAIN_SECONDS, CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
@@ -35,7 +35,8 @@ def _never(*_: Any) -> Any:
 class Sleeping:
     """Stands where a process would be, which can be let go."""
 
-    dropped = False
+    dropped, pid = False, None
+    handshake = worker_protocol.Handshake()
 
     def drop(self) -> None:
         self.dropped = True
@@ -61,10 +62,11 @@ def book(
 
 def processes_of(checkpoints: Checkpoints) -> KernelProcesses:
     """The processes of that session; none of them is a real one."""
-    equipment = Equipment(KernelRequests(checkpoints, _never), {})
+    requests = KernelRequests(checkpoints, _never)
+    equipment = Equipment(requests, {})
     start = worker_protocol.Start("{}", "/")
     owner: Any = None  # no process of these tests says anything
-    return KernelProcesses(_never, start, SessionWalls(()), checkpoints, equipment, Refusals(0, _never), owner)
+    return KernelProcesses(_never, start, SessionWalls(()), checkpoints, equipment, requests, Refusals(0, _never), owner)
 
 
 def test_a_new_session_has_no_copy_and_nothing_to_undo() -> None:
@@ -174,33 +176,39 @@ def test_of_the_older_copies_just_those_are_kept_that_undo_cells(kept: int, pris
         assert all(peer not in [copy.peer for copy in checkpoints.copies] for peer in replaced)
 
 
-class Uncopied:
+class Uncopyable:
     """The processes of a session that cannot be copied now."""
 
     async def checkpoint(self) -> None:
-        raise ForkRefused("it has threads")
+        raise ForkRefused("it has no room")
+
+    async def demand_still(self) -> bool:
+        return True
 
     def prefault(self) -> None:
         raise AssertionError("the session is not idle")
 
 
-def test_cells_without_a_pause_are_copied_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And an attempt that failed is not made again before each of them."""
+def test_an_overdue_copy_is_taken_before_the_next_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an attempt that failed is made again once a second."""
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(checkpoint_timer, "time", clock)
     now = 5000.0
     checkpoints = book(3, copy_of(1))
-    timer = CheckpointTimer("lazy", Uncopied(), checkpoints, RequestQueue("busy"))
+    timer = CheckpointTimer("lazy", Uncopyable(), checkpoints, RequestQueue("busy"))
     assert timer.due()
     asyncio.run(timer.now())
+    assert checkpoints.uncopied == Uncopied(2, NoCopy.REFUSED, "it has no room")
     assert not timer.due()
-    now += COPY_EVERY_SECONDS / 2
+    now += TRY_AGAIN_SECONDS / 2
     assert not timer.due()
-    now += COPY_EVERY_SECONDS / 2
+    now += TRY_AGAIN_SECONDS / 2
     assert timer.due()
-    checkpoints.copies.clear()  # without any it is due whenever the last attempt was
-    now -= COPY_EVERY_SECONDS
+    now -= TRY_AGAIN_SECONDS
+    checkpoints.possible()
     assert timer.due()
+    checkpoints.add(Sleeping(), 3)  # type: ignore[arg-type]
+    assert not timer.due()
 
 
 @pytest.mark.anyio
@@ -331,7 +339,6 @@ class Resumable(Sleeping):
 
     def __init__(self) -> None:
         self.attached: dict[str, int] = {}
-        self.pid = None
 
     def expect(self, _tag: bytes) -> asyncio.Future[Any]:
         """Its answer is there at once."""

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from rlm_ipc.kernel_reports import CellError, CellResult
 from rlm_ipc.messages import JsonObject
+from rlm_ipc.outcomes import Uncopied
 from rlm_mcp.service.queries.answering import shown, waiting
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.queries import QueryRow
 
-__all__ = ["CUTTABLE", "cell_answer", "running_answer", "told_of_loss", "told_of_waiting", "waiting_answer"]
+__all__ = ["CUTTABLE", "cell_answer", "missing_copy", "running_answer", "told_of_loss", "told_of_waiting", "waiting_answer"]
 
 CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
 _LONGEST_TAIL = 2000
@@ -38,9 +39,16 @@ def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> T
     }
     if result.result is not None:
         fields["result"] = result.result
+    if result.uncopied is not None:
+        fields["checkpoint"] = missing_copy(result.uncopied)
     if notice:
         fields["notice"] = notice
     return ToolAnswer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+
+def missing_copy(uncopied: Uncopied) -> JsonObject:
+    """Say how many cells a crash would lose now, and why no checkpoint has them."""
+    return {"age": uncopied.age, "reason": uncopied.why}
 
 
 def _error_text(result: CellResult) -> str | None:

@@ -92,6 +92,7 @@ function renderGauges(about, row) {
     gauges.push(["Memory", bytes(about.memory_bytes), `of ${bytes(about.memory_limit)} for its code`, share]);
     const most = Math.max(0, ...about.can_undo);
     gauges.push(["Can be undone", most ? several(most, "cell") : "nothing", `copies of the process: ${about.checkpoint}`]);
+    if (about.uncopied) gauges.push(["No checkpoint", several(about.uncopied.age, "cell"), `a crash would lose them: ${about.uncopied.reason}`]);
   }
   if (about.refused) {
     const { system_calls: calls, latest_call: latest, audit, cells } = about.refused;
