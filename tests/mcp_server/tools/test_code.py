@@ -341,3 +341,15 @@ async def test_code_cites_what_is_loaded(attach) -> None:
             (await agent("cite", name="log", lines=1))["hash"]
         )
         assert "name of a loaded context" in str((await agent.run("cite('x', 1)"))["error"])
+
+
+async def test_an_answer_says_that_no_checkpoint_holds_its_cell(agent) -> None:
+    """While a thread runs: with the number of cells that a crash would lose, and why; status tells it too."""
+    spin = "import threading\ndef spin():\n    while not stop: pass\nstop = False\nthreading.Thread(target=spin).start()"
+    told = (await agent.run(spin))["checkpoint"]
+    assert told["age"] == 1
+    assert "a thread of the session runs (Thread-1 (spin))" in told["reason"]
+    assert (await agent("status"))["kernel"]["checkpoint"] == told
+    await agent.run("stop = True")
+    await until(lambda: agent("status"), lambda status: status["kernel"]["checkpoint"] is True)
+    assert "checkpoint" not in await agent.run("1")
