@@ -9,6 +9,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
 from rlm_ipc import framing, processes, worker_protocol, worker_requests
@@ -21,6 +22,9 @@ from rlm_kernel.worker.session_state import user_code
 from rlm_kernel.worker.warmup import Warmup
 from rlm_kernel.worker.worker_process import WorkerProcess
 from rlm_sandbox.os_wall import rlimits
+
+NEEDS_DESCRIPTORS = (Fork.TAG, Resume.TAG, StartFork.TAG)
+"""Messages that no code of the session runs for, and whose work opens files: pipes, an event loop."""
 
 
 class Worker:
@@ -69,7 +73,8 @@ class Worker:
         """Handle one message; False when the supervisor has gone."""
         message = self._next()
         if message is not None and (handler := self._handlers.get(message.tag)) is not None:
-            handler(message)
+            with self._own_work() if message.tag in NEEDS_DESCRIPTORS else nullcontext():
+                handler(message)
         return message is not None
 
     def _next(self) -> framing.Message | None:
@@ -80,7 +85,12 @@ class Worker:
             # because it makes no future and wakes no selector.
             with user_code(process.session):
                 process.loop.run_until_readable(process.link.socket.fileno())
-        return process.link.receive()
+        with self._own_work():  # a message may bring descriptors
+            return process.link.receive()
+
+    def _own_work(self) -> AbstractContextManager[None]:
+        """Between cells: what code of the session may not open is there for us."""
+        return nullcontext() if self.process.session is None else rlimits.whole_reserve()
 
     def _run_cell(self, message: framing.Message) -> None:
         self._runner.run(self.process.kernel.run_cell(decode(RunCell, message.parts[0])))

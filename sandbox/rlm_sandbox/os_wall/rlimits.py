@@ -28,6 +28,11 @@ COPIES = 4
 init process of a private session."""
 
 
+RESERVED_FILES = 32
+"""Open files beyond the policy's, for a worker's own work between cells: the line of a checkpoint, its event loop, a
+loaded text. Code that opens all that it may gets an OSError, and nothing else fails."""
+
+
 def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
     """Set the limits of this process, soft and hard. Returns what was set, in words.
 
@@ -43,7 +48,7 @@ def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
         "RLIMIT_AS": address_space + limits.memory_bytes + limits.content_bytes + ADDRESS_SPACE_ROOM,
         "RLIMIT_STACK": STACK_BYTES,
         "RLIMIT_FSIZE": limits.file_bytes,
-        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_NOFILE": limits.open_files + RESERVED_FILES,
         "RLIMIT_CORE": 0,  # a core file would hold the session's whole memory
         "RLIMIT_MEMLOCK": LOCKED_BYTES,
         "RLIMIT_MSGQUEUE": 0,
@@ -56,6 +61,8 @@ def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
         wanted["RLIMIT_NPROC"] = (COPIES if alone else _own_tasks()) + limits.threads + limits.processes
     for name, value in wanted.items():
         _lower(name, value, for_good=not (hands_over and name == "RLIMIT_NOFILE"))
+    if not hands_over:
+        _keep_reserve()
     return (
         f"memory {limits.memory_bytes // MIB} MiB, file {limits.file_bytes // MIB} MiB, "
         f"{limits.open_files} open files, no core dumps"
@@ -74,7 +81,24 @@ def handing_over(policy: Policy) -> Iterator[None]:
     try:
         yield
     finally:
-        _lower("RLIMIT_NOFILE", policy.limits.open_files)
+        _lower("RLIMIT_NOFILE", policy.limits.open_files + RESERVED_FILES)
+        _keep_reserve()
+
+
+@contextmanager
+def whole_reserve() -> Iterator[None]:
+    """In a session's worker, outside of its code: open the files that are kept back from that."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        _keep_reserve()
+
+
+def _keep_reserve() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(0, hard - RESERVED_FILES), hard))
 
 
 def tighten(inner: Policy, outer: Policy) -> None:
@@ -95,6 +119,7 @@ def tighten(inner: Policy, outer: Policy) -> None:
         limit = getattr(resource, name, None)
         if limit is not None and (hard := resource.getrlimit(limit)[1]) != resource.RLIM_INFINITY:
             _lower(name, max(0, hard - difference))
+    _keep_reserve()
 
 
 def _lower(name: str, value: int, *, for_good: bool = True) -> None:

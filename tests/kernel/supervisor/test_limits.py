@@ -1,6 +1,7 @@
 """Limits that hold whatever the code does, because they are kept from outside."""
 
 import asyncio
+import errno
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ import pytest
 from waiting import until
 
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.outcomes import Loss, Lost
 
 pytestmark = pytest.mark.anyio
 
@@ -211,4 +213,25 @@ async def test_a_cell_that_is_stopped_at_once_ends_at_once(supervisor, spawn, po
             await execution.interrupt()
             assert (await execution.result()).error.ename == "CellInterrupted"
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+@pytest.mark.parametrize("mode", ["lazy", "strict"])
+async def test_code_that_opens_all_the_files_it_may_loses_nothing(supervisor, spawn, policy, mode) -> None:
+    """Checkpoints, recoveries and loaded texts have descriptors of their own, so only the code gets an OSError."""
+    kernel = await spawn(policy("trusted", checkpoint=mode))
+    opened = await supervisor.execute(
+        kernel.kernel_id,
+        "held = []\ntry:\n    while True: held.append(open('/dev/null'))\nexcept OSError as error: why = error.errno\nwhy",
+    ).result()
+    assert (opened.error, opened.result) == (None, str(errno.EMFILE))
+    for number in range(3):
+        ran = await supervisor.execute(kernel.kernel_id, f"n = {number}").result()
+        assert (ran.error, ran.uncopied) == (None, None)
+    copied = (await supervisor.kernel_info(kernel.kernel_id)).pid
+    await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: 1 in told.undoable)
+    ended = await supervisor.execute(kernel.kernel_id, "import os; os._exit(3)").result()
+    assert ended.loss == Loss(Lost.NOTHING, 0, in_cell=True)
+    assert (await supervisor.execute(kernel.kernel_id, "n, len(held) > 200").result()).result == "(2, True)"
+    assert (await supervisor.kernel_info(kernel.kernel_id)).pid != copied
     await supervisor.shutdown(kernel.kernel_id)
