@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import NoReturn
 
 from rlm_ipc import framing, processes, worker_protocol, worker_requests
@@ -21,6 +21,7 @@ from rlm_kernel.worker.rehearsal import Rehearsal
 from rlm_kernel.worker.session_state import user_code
 from rlm_kernel.worker.warmup import Warmup
 from rlm_kernel.worker.worker_process import WorkerProcess
+from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.os_wall import rlimits
 
 NEEDS_DESCRIPTORS = (Fork.TAG, Resume.TAG, StartFork.TAG)
@@ -88,9 +89,16 @@ class Worker:
         with self._own_work():  # a message may bring descriptors
             return process.link.receive()
 
-    def _own_work(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _own_work(self) -> Iterator[None]:
         """Between cells: what code of the session may not open is there for us."""
-        return nullcontext() if self.process.session is None else rlimits.whole_reserve()
+        if self.process.session is not None:
+            _set_reserve(available=True)
+        try:
+            yield
+        finally:
+            if self.process.session is not None:
+                _set_reserve(available=False)
 
     def _run_cell(self, message: framing.Message) -> None:
         self._runner.run(self.process.kernel.run_cell(decode(RunCell, message.parts[0])))
@@ -123,3 +131,11 @@ class Worker:
         if self.process.session is not None:
             self.process.session.queries.skip_to(resume.query_base)
         self.process.send(Resumed())
+
+
+@trusted
+def _set_reserve(*, available: bool) -> None:
+    if available:
+        rlimits.open_reserve()
+    else:
+        rlimits.close_reserve()

@@ -62,7 +62,7 @@ def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
     for name, value in wanted.items():
         _lower(name, value, for_good=not (hands_over and name == "RLIMIT_NOFILE"))
     if not hands_over:
-        _keep_reserve()
+        close_reserve()
     return (
         f"memory {limits.memory_bytes // MIB} MiB, file {limits.file_bytes // MIB} MiB, "
         f"{limits.open_files} open files, no core dumps"
@@ -76,27 +76,22 @@ def handing_over(policy: Policy) -> Iterator[None]:
     Linux counts the descriptors in flight per user, and refuses to send (ETOOMANYREFS) when they exceed the sender's
     RLIMIT_NOFILE. A hostile session can keep as many in flight as it may open, so the sender needs a higher limit.
     """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    open_reserve()
     try:
         yield
     finally:
         _lower("RLIMIT_NOFILE", policy.limits.open_files + RESERVED_FILES)
-        _keep_reserve()
+        close_reserve()
 
 
-@contextmanager
-def whole_reserve() -> Iterator[None]:
-    """In a session's worker, outside of its code: open the files that are kept back from that."""
+def open_reserve() -> None:
+    """In a session's worker, while no code of the session runs: allow the files that are kept back from that."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        yield
-    finally:
-        _keep_reserve()
 
 
-def _keep_reserve() -> None:
+def close_reserve() -> None:
+    """Keep these files back from what runs next."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(0, hard - RESERVED_FILES), hard))
 
@@ -119,7 +114,7 @@ def tighten(inner: Policy, outer: Policy) -> None:
         limit = getattr(resource, name, None)
         if limit is not None and (hard := resource.getrlimit(limit)[1]) != resource.RLIM_INFINITY:
             _lower(name, max(0, hard - difference))
-    _keep_reserve()
+    close_reserve()
 
 
 def _lower(name: str, value: int, *, for_good: bool = True) -> None:

@@ -29,6 +29,12 @@ async def timed(supervisor, kernel, code):
     return result, time.monotonic() - began
 
 
+OPENS_ALL = """
+held = []
+try:
+    while True: held.append(open('{folder}/file', 'w'))
+except OSError as error: why = error.errno
+why"""
 STUBBORN = {
     "loop": "while True: pass",
     "swallows KeyboardInterrupt": "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass",
@@ -216,22 +222,22 @@ async def test_a_cell_that_is_stopped_at_once_ends_at_once(supervisor, spawn, po
     await supervisor.shutdown(kernel.kernel_id)
 
 
+@pytest.mark.parametrize("name", ["default", "trusted"])
 @pytest.mark.parametrize("mode", ["lazy", "strict"])
-async def test_code_that_opens_all_the_files_it_may_loses_nothing(supervisor, spawn, policy, mode) -> None:
+async def test_code_that_opens_all_the_files_it_may_loses_nothing(supervisor, spawn, policy, mode, name) -> None:
     """Checkpoints, recoveries and loaded texts have descriptors of their own, so only the code gets an OSError."""
-    kernel = await spawn(policy("trusted", checkpoint=mode))
-    opened = await supervisor.execute(
-        kernel.kernel_id,
-        "held = []\ntry:\n    while True: held.append(open('/dev/null'))\nexcept OSError as error: why = error.errno\nwhy",
-    ).result()
+    kernel = await spawn(policy(name, checkpoint=mode))
+    opened = await supervisor.execute(kernel.kernel_id, OPENS_ALL.format(folder=kernel.scratch)).result()
     assert (opened.error, opened.result) == (None, str(errno.EMFILE))
     for number in range(3):
         ran = await supervisor.execute(kernel.kernel_id, f"n = {number}").result()
         assert (ran.error, ran.uncopied) == (None, None)
     copied = (await supervisor.kernel_info(kernel.kernel_id)).pid
     await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: 1 in told.undoable)
-    ended = await supervisor.execute(kernel.kernel_id, "import os; os._exit(3)").result()
-    assert ended.loss == Loss(Lost.NOTHING, 0, in_cell=True)
+    execution = supervisor.execute(kernel.kernel_id, "while True: pass")
+    await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.state == "busy")
+    os.kill(copied, signal.SIGKILL)
+    assert (await execution.result()).loss == Loss(Lost.NOTHING, 0, in_cell=True)
     assert (await supervisor.execute(kernel.kernel_id, "n, len(held) > 200").result()).result == "(2, True)"
     assert (await supervisor.kernel_info(kernel.kernel_id)).pid != copied
     await supervisor.shutdown(kernel.kernel_id)
