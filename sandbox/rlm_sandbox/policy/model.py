@@ -304,8 +304,8 @@ class Policy(_Section):
     checkpoint: Literal["off", "lazy", "strict"] = Field(
         "lazy",
         description="off: a crash loses the variables; lazy: a copy is taken in the pause after each cell, or before "
-        "the next one begins, so a crash loses one cell at most; strict: before each reply a copy is taken; no completed "
-        "cell is lost. Where no copy can be taken, each answer says so.",
+        "the next one begins, so a crash loses one cell at most; strict: before each reply a copy is taken; no "
+        "completed cell is lost. Where no copy can be taken, each answer says so.",
     )
     reopen: bool = Field(
         False,

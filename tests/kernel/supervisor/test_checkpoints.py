@@ -66,7 +66,9 @@ def processes_of(checkpoints: Checkpoints) -> KernelProcesses:
     equipment = Equipment(requests, {})
     start = worker_protocol.Start("{}", "/")
     owner: Any = None  # no process of these tests says anything
-    return KernelProcesses(_never, start, SessionWalls(()), checkpoints, equipment, requests, Refusals(0, _never), owner)
+    return KernelProcesses(
+        _never, start, SessionWalls(()), checkpoints, equipment, requests, Refusals(0, _never), owner
+    )
 
 
 def test_a_new_session_has_no_copy_and_nothing_to_undo() -> None:

@@ -1,4 +1,4 @@
-"""Threads and checkpoints: those that stand still do not hinder one, and where one cannot be taken, the answer says so."""
+"""Threads and checkpoints: those that stand still hinder none; where none can be taken, the answer says so."""
 
 import os
 import signal
@@ -31,52 +31,64 @@ def spin():
     while go_on: pass
 threading.Thread(target=spin, daemon=True, name='spinner').start()
 """
+POOL = """
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(3)
+list(pool.map(len, 'abc'))"""
+READ_CSV = """
+import io, pandas
+table = b'a,b\\n' + b'1,2\\n' * 100000
+def read(): return len(pandas.read_csv(io.BytesIO(table), engine='pyarrow'))
+read()"""
+PARQUET = """
+import io, pandas
+frame = pandas.DataFrame({'a': range(100000), 'b': list('ab') * 50000})
+def there_and_back():
+    file = io.BytesIO()
+    frame.to_parquet(file)
+    file.seek(0)
+    return len(pandas.read_parquet(file))
+there_and_back()"""
+OPENBLAS = """
+import ctypes, glob, numpy, os
+library, = glob.glob(os.path.dirname(numpy.__file__) + '.libs/*openblas*')
+ctypes.CDLL(library).scipy_openblas_set_num_threads64_(4)
+ones = numpy.ones((800, 800))
+(ones @ ones)[0, 0]"""
 IDLE = {
-    "to_thread": ("default", "import asyncio\nawait asyncio.to_thread(len, 'abc')", "await asyncio.to_thread(len, 'ab')", "2"),
-    "an open executor": (
+    "to_thread": (
         "default",
-        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(3)\nlist(pool.map(len, 'abc'))",
-        "list(pool.map(len, ['a', 'bb']))",
-        "[1, 2]",
+        "import asyncio\nawait asyncio.to_thread(len, 'a')",
+        "await asyncio.to_thread(len, 'ab')",
+        "2",
     ),
-    "pyarrow": (
-        "data",
-        "import io, pandas\ntable = b'a,b\\n' + b'1,2\\n' * 100000\n"
-        "def read(): return len(pandas.read_csv(io.BytesIO(table), engine='pyarrow'))\nread()",
-        "read()",
-        "100000",
-    ),
-    "parquet": (
-        "data",
-        "import io, pandas\nframe = pandas.DataFrame({'a': range(100000), 'b': list('ab') * 50000})\n"
-        "def there_and_back():\n    file = io.BytesIO()\n    frame.to_parquet(file)\n    file.seek(0)\n"
-        "    return len(pandas.read_parquet(file))\nthere_and_back()",
-        "there_and_back()",
-        "100000",
-    ),
-    "OpenBLAS": (
-        "native",
-        "import ctypes, glob, numpy, os\n"
-        "library, = glob.glob(os.path.dirname(numpy.__file__) + '.libs/*openblas*')\n"
-        "ctypes.CDLL(library).scipy_openblas_set_num_threads64_(4)\nones = numpy.ones((800, 800))\n(ones @ ones)[0, 0]",
-        "float((ones @ ones)[0, 0])",
-        "800.0",
-    ),
-}  # fmt: skip
+    "an open executor": ("default", POOL, "list(pool.map(len, ['a', 'bb']))", "[1, 2]"),
+    "pyarrow": ("data", READ_CSV, "read()", "100000"),
+    "parquet": ("data", PARQUET, "there_and_back()", "100000"),
+    "OpenBLAS": ("native", OPENBLAS, "float((ones @ ones)[0, 0])", "800.0"),
+}
 """What leaves threads that stand idle: the policy, the code, what uses them again, and what that gives."""
+TIMER = """
+import threading
+timer = threading.Timer(3000, print)
+timer.daemon = True
+timer.start()"""
+CONSUMER = """
+import queue, threading
+items = queue.Queue()
+def run():
+    while True: items.get()
+threading.Thread(target=run, daemon=True, name='consumer').start()"""
+SLEEPER = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+sleepers = ThreadPoolExecutor(1, 'sleeper')
+task = sleepers.submit(time.sleep, 3000)"""
 WAITING = {
-    "a timer": ("import threading\ntimer = threading.Timer(3000, print)\ntimer.daemon = True\ntimer.start()", "Thread-1"),
-    "a consumer": (
-        "import queue, threading\nitems = queue.Queue()\ndef run():\n    while True: items.get()\n"
-        "threading.Thread(target=run, daemon=True, name='consumer').start()",
-        "consumer",
-    ),
-    "a task that sleeps": (
-        "import time\nfrom concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1, 'sleeper')\n"
-        "task = pool.submit(time.sleep, 3000)",
-        "sleeper_0",
-    ),
-}  # fmt: skip
+    "a timer": (TIMER, "Thread-1"),
+    "a consumer": (CONSUMER, "consumer"),
+    "a task that sleeps": (SLEEPER, "sleeper_0"),
+}
 
 Kill = Callable[[KernelInfo], Awaitable[None]]
 Cell = Callable[[KernelInfo, str], Awaitable[CellResult]]
@@ -175,7 +187,7 @@ async def test_a_forked_session_has_its_idle_pools_and_hears_of_the_other_thread
     """Its code can go on to use the pool; the parent's goes on too."""
     kernel = await spawn()
     _, code, again, value = IDLE["an open executor"]
-    await cell(kernel, f"{code}\n{WAITING['a consumer'][0]}")
+    await cell(kernel, f"{code}\n{CONSUMER}")
     forked = await supervisor.fork(kernel.kernel_id, SpawnRequest("forked", str(tmp_path)), load_policy("default"))
     assert forked.origin.threads == ("consumer",)
     for each in (forked.kernel, kernel):
@@ -197,7 +209,7 @@ async def test_five_quick_cells_before_a_long_one_are_not_lost(supervisor, spawn
 
 
 async def test_a_library_whose_threads_stay_behind_keeps_a_kernel_from_being_copied() -> None:
-    """polars says so by its name, OpenMP by what the process has mapped: no copy is better than one that hangs."""
+    """Polars says so by its name, OpenMP by what the process has mapped: no copy is better than one that hangs."""
     with pytest.raises(ForkRefused) as refused:
         await other_threads.demand_still(os.getpid(), OtherThreads(libraries=8, stuck="polars"))
     assert (refused.value.why, refused.value.detail) == (NoCopy.LIBRARY_THREADS, "polars")
@@ -209,4 +221,3 @@ def test_only_a_loaded_polars_with_threads_is_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "polars", ModuleType("polars"))
     assert Threads(libraries=3).told().stuck == "polars"
     assert Threads(libraries=0).told().stuck == ""
-

@@ -345,7 +345,9 @@ async def test_code_cites_what_is_loaded(attach) -> None:
 
 async def test_an_answer_says_that_no_checkpoint_holds_its_cell(agent) -> None:
     """While a thread runs: with the number of cells that a crash would lose, and why; status tells it too."""
-    spin = "import threading\ndef spin():\n    while not stop: pass\nstop = False\nthreading.Thread(target=spin).start()"
+    spin = (
+        "import threading\ndef spin():\n    while not stop: pass\nstop = False\nthreading.Thread(target=spin).start()"
+    )
     told = (await agent.run(spin))["checkpoint"]
     assert told["age"] == 1
     assert "a thread of the session runs (Thread-1 (spin))" in told["reason"]

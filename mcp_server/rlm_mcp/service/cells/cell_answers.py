@@ -13,7 +13,15 @@ from rlm_mcp.service.queries.answering import shown, waiting
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.queries import QueryRow
 
-__all__ = ["CUTTABLE", "cell_answer", "missing_copy", "running_answer", "told_of_loss", "told_of_waiting", "waiting_answer"]
+__all__ = [
+    "CUTTABLE",
+    "cell_answer",
+    "missing_copy",
+    "running_answer",
+    "told_of_loss",
+    "told_of_waiting",
+    "waiting_answer",
+]
 
 CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
 _LONGEST_TAIL = 2000
